@@ -1,0 +1,80 @@
+"""What a journal has to remember beside the messages: options and backlogs.
+
+A tick's change and a whole checkpoint have one form, `StateChange`: a checkpoint is the change
+from nothing. Applying the changes of a partition in order gives the same state on any engine, and
+applying one twice does no harm, because each entry says where an offset *is*, not what happened.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+
+class EntryState(enum.IntEnum):
+    """Where one offset of a backlog is, when the cursor alone does not tell. Stored: never renumber."""
+
+    DONE = 0  # below the cursor: no exception any more. At or past it: taken ahead of the cursor
+    READY = 1  # put back; `rank` gives its place
+    LEASED = 2  # handed out; `time_ms` is the deadline
+    DELAYED = 3  # waits for `time_ms`
+
+
+@attrs.frozen
+class Entry:
+    """One exception of a backlog."""
+
+    offset: int
+    state: EntryState
+    time_ms: int = 0
+    attempts: int = 0  # times handed out so far
+    rank: int = 0
+
+
+@attrs.frozen
+class TopicOptions:
+    """What `declare` fixes for a topic. Zero or empty means none."""
+
+    name: str
+    mask: int = 0  # the bits of the zbus dialect (specs: 6.4), kept as sent
+    partitions: int = 1
+    durability: str = "disk"  # memory | os | disk
+    rpc: bool = False  # a put is answered by the service's route
+    competing: bool = False  # one queue, whatever group a reader names
+    created_ms: int = 0
+
+
+@attrs.frozen
+class GroupOptions:
+    """How a group reads. Chosen by the face that declared it."""
+
+    mask: int = 0  # kept as sent
+    filter: str = ""
+    lease: bool = False  # False: acknowledged on delivery
+    lease_ms: int = 10_000
+    window: int = 100  # leases that may be open at once
+    attempts_max: int = 0  # 0 = no end of redelivery
+    exclusive: bool = False  # one session at a time
+    delete_on_exit: bool = False
+    paused: bool = False
+    created_ms: int = 0
+
+
+@attrs.frozen
+class GroupChange:
+    """What became of one group in one partition."""
+
+    name: str
+    cursor: int = 0
+    options: GroupOptions | None = None  # given when declared or changed, and in a checkpoint
+    removed: bool = False
+    entries: tuple[Entry, ...] = ()
+
+
+@attrs.frozen
+class StateChange:
+    """All that a tick changed in one partition, or (in a checkpoint) all there is."""
+
+    topic: TopicOptions | None = None
+    groups: tuple[GroupChange, ...] = ()

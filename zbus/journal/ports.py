@@ -1,0 +1,82 @@
+"""The only storage port. An engine keeps bytes; it knows nothing of messages or groups.
+
+A *lane* is one append-only log: one partition. It is named `(topic, partition)`. Bytes are
+appended as one or more whole batches (`zbus.journal.batch`). An append that begins with a
+CHECKPOINT batch starts a new segment; everything needed for recovery is in the newest segment.
+
+Rules every engine keeps:
+* `append` is conditional: `expected_last` is the crc of the last batch the writer knows (0 for a
+  new lane). If the lane ends otherwise, `JournalConflict`, and nothing is written.
+* An append is all or nothing. `JournalFull` means that nothing of it is in the lane; appends that
+  hold no DATA batch have reserved space and are not refused for want of it.
+* `done` callbacks run on the broker's thread, either inside the call or through the `post`
+  function that the engine was made with; each exactly once.
+* After a failed sync nothing may be acknowledged: the engine calls its `fail` function and never
+  calls the waiting `done`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+Lane = tuple[str, int]
+"""Topic name and partition number."""
+
+Post = Callable[[Callable[[], None]], None]
+"""Runs a callable on the broker's thread at the beginning of its next tick; thread-safe."""
+
+
+class JournalError(Exception):
+    """Something the journal cannot do; the text is for people."""
+
+
+class JournalFull(JournalError):
+    """No space left: nothing was written."""
+
+
+class JournalConflict(JournalError):
+    """The lane does not end where the writer thinks: another writer was here."""
+
+
+class JournalDamage(JournalError):
+    """Stored bytes are not what was written; names the file and offset."""
+
+
+class StoredLane(NamedTuple):
+    """One lane as found at recovery."""
+
+    lane: Lane
+    first_offset: int  # oldest offset that can still be read
+    batches: Iterable[bytes]  # the newest segment's batches in order, beginning with the CHECKPOINT
+
+
+class Journal(Protocol):
+    """Makes batches durable and reads them back."""
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        """Write whole batches; return the bytes now in the lane's newest segment."""
+
+    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        """End the tick: call `done` once all appends so far to these lanes are durable."""
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        """Give whole DATA batches (no others), from the one holding `offset` on.
+
+        At least one batch if there is any, then as many as fit into `bytes_max`; empty at the end.
+        """
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        """Forget whole segments that end at or before offset `before`; None forgets the lane."""
+
+    def lanes(self) -> Iterator[StoredLane]:
+        """All lanes, for recovery; cuts torn tails. Raises JournalDamage for anything worse."""
+
+    def close(self) -> None:
+        """Make everything durable, then let go of files and threads."""
