@@ -13,7 +13,7 @@ import attrs
 
 
 class EntryState(enum.IntEnum):
-    """Where one offset of a backlog is, when the cursor alone does not tell. Stored: never renumber."""
+    """Where an offset is, when the cursor alone does not tell. Stored: never renumber."""
 
     DONE = 0  # below the cursor: no exception any more. At or past it: taken ahead of the cursor
     READY = 1  # put back; `rank` gives its place
@@ -42,23 +42,32 @@ class TopicOptions:
     durability: str = "disk"  # memory | os | disk
     rpc: bool = False  # a put is answered by the service's route
     competing: bool = False  # one queue, whatever group a reader names
+    # What a group does that leaves the same word open (None).
+    lease: bool = False
+    exclusive: bool = False
+    delete_on_exit: bool = False
+    paused: bool = False
     created_ms: int = 0
 
 
 @attrs.frozen
 class GroupOptions:
-    """How a group reads. Chosen by the face that declared it."""
+    """How a group reads. Chosen by the face that declared it; None = as the topic says."""
 
     mask: int = 0  # kept as sent
     filter: str = ""
-    lease: bool = False  # False: acknowledged on delivery
+    lease: bool | None = None  # False: acknowledged on delivery
     lease_ms: int = 10_000
     window: int = 100  # leases that may be open at once
     attempts_max: int = 0  # 0 = no end of redelivery
-    exclusive: bool = False  # one session at a time
-    delete_on_exit: bool = False
-    paused: bool = False
+    exclusive: bool | None = None  # one session at a time
+    delete_on_exit: bool | None = None
+    paused: bool | None = None
     created_ms: int = 0
+
+    def same_as(self, other: GroupOptions) -> bool:
+        """Equal but for the time of creation."""
+        return self == attrs.evolve(other, created_ms=self.created_ms)
 
 
 @attrs.frozen
@@ -69,6 +78,7 @@ class GroupChange:
     cursor: int = 0
     options: GroupOptions | None = None  # given when declared or changed, and in a checkpoint
     removed: bool = False
+    reset: bool = False  # forget all exceptions before applying `cursor` and `entries`
     entries: tuple[Entry, ...] = ()
 
 
@@ -78,3 +88,15 @@ class StateChange:
 
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
+
+    def truncated(self, end: int) -> StateChange:
+        """The same, knowing nothing of offsets from `end` on."""
+        groups = [
+            attrs.evolve(
+                group,
+                cursor=min(group.cursor, end),
+                entries=tuple(entry for entry in group.entries if entry.offset < end),
+            )
+            for group in self.groups
+        ]
+        return attrs.evolve(self, groups=tuple(groups))

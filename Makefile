@@ -1,0 +1,66 @@
+# The commands of this repository. `make help` lists them; CI runs `make test` and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench soak fuzz clean system-packages
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+	  | while IFS='	' read -r name text; do printf '  %-8s %s\n' "$$name" "$$text"; done
+
+run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
+	exec $(BIN)/zbus serve $(ARGS)
+
+test: system-packages lint ## Set up, lint, check types, run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/test.stamp ## ruff and mypy alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
+	$(BIN)/python -m pytest -m bench $(ARGS)
+
+soak: $(VENV)/test.stamp ## Run the tests that take long
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+fuzz: $(VENV)/test.stamp ## Throw random input at the parsers
+	$(BIN)/python -m pytest -m fuzz $(ARGS)
+
+clean: ## Remove everything that was made, the data folder excepted
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are newer than pyproject.toml exactly when the installation follows it.
+$(VENV)/run.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $(VENV)/run.stamp $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "zbus needs Python 3.11 or newer; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(call debian-package,python3-venv)
+	$(PYTHON) -m venv $(VENV)
+
+# The browser tests drive the system's Chromium.
+system-packages:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
+
+define debian-package
+{ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends $(1); \
+  else \
+    echo "$(1) is missing; install it first, for example: sudo apt-get install $(1)" >&2; exit 1; \
+  fi; }
+endef

@@ -1,0 +1,59 @@
+"""The command `zbus`: start a broker, try it from a shell, put load on it.
+
+Exit codes: 0 done, 1 the broker refused (its text is on stderr), 2 no broker could be reached or
+it stopped talking, 3 nothing came in time (`consume`), 64 the command was written wrong (64 is
+`EX_USAGE`, so that scripts can tell a typing error from an absent broker), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from zbus import __version__
+from zbus.cli.bench.command import bench
+from zbus.cli.messages import call, consume, produce
+from zbus.cli.serve import serve
+from zbus.cli.topics import declare, empty, query, remove
+
+__all__ = ["main"]
+
+EXIT_USAGE = 64
+EXIT_INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """A group that gives usage errors an exit code of their own."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - handed on to click as it came
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            error.exit_code = EXIT_USAGE
+            raise
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.exit_code = EXIT_USAGE
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="zbus")
+def main() -> None:
+    """A message broker that anything able to speak HTTP can use."""
+
+
+for _command in (serve, produce, consume, declare, query, remove, empty, call, bench):
+    main.add_command(_command)

@@ -1,0 +1,65 @@
+"""`zbus serve`: run a broker. Its options, help texts and defaults come from `zbus.config`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from zbus import config
+
+SINGLE_OPTIONS = ("host", "port", "data_dir", "durability")
+"""Options of a broker that have an option of their own; all the others go through `--set`."""
+
+
+def _settings(
+    _context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is not of the form key=value")
+        settings[name.strip().replace("-", "_")] = value.strip()
+    return settings
+
+
+def _single_option(name: str) -> click.Option:
+    option = config.OPTIONS[name]
+    choices = option.metadata.get("choices", ())
+    return click.Option(
+        [f"--{name.replace('_', '-')}"],
+        metavar="|".join(choices) or ("NUMBER" if "limits" in option.metadata else "TEXT"),
+        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {option.default}]",
+    )
+
+
+@click.command(params=[_single_option(name) for name in SINGLE_OPTIONS])
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="ZBUS_CONFIG",
+    show_envvar=True,
+    help="TOML file of options.",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="Any option of the configuration; may be repeated.",
+)
+def serve(file: Path | None, settings: dict[str, str], **options: str | None) -> None:
+    """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
+    given = {name: text for name, text in options.items() if text is not None}
+    try:
+        loaded = config.load(file, os.environ, given, settings)
+    except config.ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    from zbus.server.serve import run  # here: the other commands need neither trio nor the broker
+
+    sys.exit(run(loaded))

@@ -1,0 +1,95 @@
+"""`zbus declare`, `zbus query`, `zbus remove`, `zbus empty`: topics and their consume groups."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from zbus.cli.remote import Remote, Reply, url_option
+
+NON_NEGATIVE = click.IntRange(min=0)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("group", required=False)
+@click.option("--partitions", type=click.IntRange(min=1), help="Logs to spread the topic over.")
+@click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
+@click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
+@click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "" is all.')
+@click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
+@click.option("--start-offset", type=NON_NEGATIVE, help="First message the group gets.")
+@click.option("--start-time", type=NON_NEGATIVE, help="The same by time: ms since 1970; 0 is all.")
+@url_option
+def declare(
+    topic: str,
+    group: str | None,
+    partitions: int | None,
+    topic_mask: int | None,
+    group_mask: int | None,
+    group_filter: str | None,
+    durability: str | None,
+    start_offset: int | None,
+    start_time: int | None,
+    url: str,
+) -> None:
+    """Make TOPIC (and GROUP) or change what is given; print what it is now."""
+    with Remote(url) as remote:
+        reply = remote.request(
+            {
+                "cmd": "declare",
+                "topic": topic,
+                "consume_group": group,
+                "partitions": partitions,
+                "topic_mask": topic_mask,
+                "group_mask": group_mask,
+                "group_filter": group_filter,
+                "durability": durability,
+                "group_start_offset": start_offset,
+                "group_start_time": start_time,
+            }
+        )
+    _print_json(reply)
+
+
+@click.command()
+@click.argument("topic", required=False)
+@click.argument("group", required=False)
+@url_option
+def query(topic: str | None, group: str | None, url: str) -> None:
+    """Print what the broker, or TOPIC, or its GROUP is."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
+    _print_json(reply)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("group", required=False)
+@url_option
+def remove(topic: str, group: str | None, url: str) -> None:
+    """Delete TOPIC with all its messages, or its GROUP alone."""
+    _order("remove", topic, group, url)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("group", required=False)
+@url_option
+def empty(topic: str, group: str | None, url: str) -> None:
+    """Drop what is in TOPIC, or what GROUP has not read yet."""
+    _order("empty", topic, group, url)
+
+
+def _order(word: str, topic: str, group: str | None, url: str) -> None:
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
+    click.echo(reply.body)
+
+
+def _print_json(reply: Reply) -> None:
+    """Indent what is JSON; a broker may say more than that, so show the rest as it is."""
+    try:
+        click.echo(msgspec.json.format(reply.body, indent=2))
+    except msgspec.DecodeError:
+        click.echo(reply.body)

@@ -1,0 +1,295 @@
+"""Every option of a broker: type, default, unit, limits and meaning, declared once.
+
+The reference page `docs/reference/configuration.md` is printed from here
+(`python -m zbus.config`), and `zbus serve` makes its options from here. A value comes from, each
+overriding the one before: the default, a TOML file, the environment (`ZBUS_PORT`), the command
+line. A broker never starts with an option that it did not understand: unknown names and bad
+values are a `ConfigError` that says where the value came from.
+
+Nothing but `cli` and `server` imports this module. The other layers are given plain values, so
+that one process can hold brokers with different limits.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+HOUR_MS: Final = 3_600_000
+
+ENVIRONMENT_PREFIX: Final = "ZBUS_"
+OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_URL"})
+"""Variables of the command line that are not options of a broker."""
+
+_SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
+_SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_INTEGER = re.compile(r"-?\d+")
+_ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}|")
+
+
+class ConfigError(Exception):
+    """An option is unknown or its value is bad; the text names the option and the source."""
+
+
+def _text(default: str, meaning: str, *choices: str) -> Any:  # noqa: ANN401 - as attrs.field
+    return attrs.field(
+        default=default, validator=_check, metadata={"meaning": meaning, "choices": choices}
+    )
+
+
+def _number(default: int, low: int, high: int, meaning: str) -> Any:  # noqa: ANN401 - as attrs.field
+    return attrs.field(
+        default=default, validator=_check, metadata={"meaning": meaning, "limits": (low, high)}
+    )
+
+
+def _check(_config: Config, option: attrs.Attribute[Any], value: object) -> None:
+    _validate(option, value, source=option.name)
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    """All options of one broker."""
+
+    # Where it listens and keeps its bytes
+    host: str = _text("127.0.0.1", "Address to listen on; `0.0.0.0` is every address.")
+    port: int = _number(15555, 0, 65535, "Port to listen on; 0 lets the system pick one.")
+    server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
+    data_dir: Path = attrs.field(
+        default=Path("data"),
+        converter=Path,
+        validator=_check,
+        metadata={"meaning": "Folder of the logs; made if missing."},
+    )
+    durability: str = _text(
+        "disk",
+        "What a reply waits for, unless the topic says otherwise: nothing, the write, the sync.",
+        "memory",
+        "os",
+        "disk",
+    )
+
+    # What one request may be
+    line_bytes_max: int = _number(8 * KIB, 256, MIB, "Longest request line or header line.")
+    head_bytes_max: int = _number(16 * KIB, 512, MIB, "Longest request line and headers together.")
+    fields_max: int = _number(100, 8, 10_000, "Header fields in one request.")
+    body_bytes_max: int = _number(16 * MIB, KIB, GIB, "Longest request body, batches included.")
+    message_bytes_max: int = _number(MIB, 1, 64 * MIB, "Longest body of one message.")
+    batch_messages_max: int = _number(10_000, 1, 1_000_000, "Messages in one batch request.")
+
+    # What one connection may hold
+    connections_max: int = _number(20_000, 1, 1_000_000, "Connections open at once.")
+    tickets_per_connection_max: int = _number(
+        1024, 1, 100_000, "Unanswered requests of a connection; past it, reading from it pauses."
+    )
+    output_bytes_max: int = _number(
+        256 * KIB, 4 * KIB, GIB, "Unsent bytes of a connection; past it, reading from it pauses."
+    )
+
+    # How long anything may take
+    head_timeout_ms: int = _number(10_000, 100, HOUR_MS, "From first byte to full request head.")
+    body_timeout_ms: int = _number(30_000, 100, HOUR_MS, "Longest pause within a request body.")
+    idle_timeout_ms: int = _number(
+        180_000, 100, 24 * HOUR_MS, "A connection without traffic for so long is closed."
+    )
+    stall_timeout_ms: int = _number(
+        10_000, 100, HOUR_MS, "A client that takes none of its replies for so long is cut off."
+    )
+    drain_timeout_ms: int = _number(5_000, 0, HOUR_MS, "Longest wait for replies to leave at stop.")
+    navigation_timeout_ms: int = _number(
+        30_000, 100, HOUR_MS, "Longest wait of a browser page that asks for a message."
+    )
+    call_timeout_ms: int = _number(
+        30_000, 100, 24 * HOUR_MS, "Longest wait for an RPC answer, if the call names none."
+    )
+
+    # What it keeps
+    segment_bytes: int = _number(64 * MIB, 64 * KIB, 4 * GIB, "A log begins a new file past this.")
+    cache_bytes_max: int = _number(128 * MIB, 0, 1024 * GIB, "Recent messages kept in memory.")
+    topics_max: int = _number(10_000, 1, 10_000_000, "Topics.")
+    groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
+    partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")
+
+    # How it behaves
+    rpc_url: str = _text(
+        "seed",
+        "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
+        "seed",
+        "module-path",
+    )
+    tick_events_max: int = _number(1024, 1, 65_536, "Connections served in one turn of the loop.")
+    log_level: str = _text("info", "Least important log line.", "debug", "info", "warning", "error")
+    log_format: str = _text("text", "Form of a log line.", "text", "json")
+
+    def __attrs_post_init__(self) -> None:
+        _at_least(self, "head_bytes_max", "line_bytes_max")
+        _at_least(self, "body_bytes_max", "message_bytes_max")
+
+
+OPTIONS: Final[Mapping[str, attrs.Attribute[Any]]] = {
+    option.name: option for option in attrs.fields(Config)
+}
+
+
+def _at_least(config: Config, larger: str, smaller: str) -> None:
+    high, low = getattr(config, larger), getattr(config, smaller)
+    if high < low:
+        raise ConfigError(f"{larger} ({high}) must not be less than {smaller} ({low})")
+
+
+def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
+    """Refuse a value of the right kind that is outside what the option allows."""
+    meta = option.metadata
+    if limits := meta.get("limits"):
+        if type(value) is not int:
+            raise ConfigError(f"{source}: expected a whole number, not {value!r}")
+        if not limits[0] <= value <= limits[1]:
+            raise ConfigError(f"{source}: {value} is not between {limits[0]} and {limits[1]}")
+        return
+    if not isinstance(value, str | Path):
+        raise ConfigError(f"{source}: expected text, not {value!r}")
+    text = str(value)
+    if (choices := meta.get("choices")) and text not in choices:
+        raise ConfigError(f"{source}: {text!r} is not one of {', '.join(choices)}")
+    if "\0" in text or (option.name == "host" and not text):
+        raise ConfigError(f"{source}: {text!r} cannot be used")
+    if option.name == "server_name" and not _ADDRESS.fullmatch(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host:port")
+
+
+def _parse(name: str, raw: object, source: str) -> int | str:
+    """Turn what a source says into the option's value, or refuse it."""
+    option = OPTIONS[name]
+    value = raw
+    if "limits" in option.metadata and isinstance(raw, str):
+        value = _parse_number(name, raw.strip(), source)
+    elif name == "data_dir" and raw == "":
+        raise ConfigError(f"{source}: must name a folder")
+    _validate(option, value, source)
+    assert isinstance(value, int | str)
+    return value
+
+
+def _parse_number(name: str, text: str, source: str) -> int:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if "bytes" in name:
+        if size := _SIZE.fullmatch(text):
+            return int(size[1]) * _SIZE_FACTORS[size[2]]
+        raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text!r}")
+    raise ConfigError(f"{source}: expected a whole number, not {text!r}")
+
+
+def _from_file(path: Path) -> dict[str, int | str]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    for key in table:
+        if key not in OPTIONS:
+            raise ConfigError(f"{path}: there is no option {key!r}")
+    return {key: _parse(key, value, f"{path}, key {key}") for key, value in table.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, int | str]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name not in OPTIONS or variable != variable.upper():
+            raise ConfigError(f"environment variable {variable}: there is no such option")
+        values[name] = _parse(name, text, f"environment variable {variable}")
+    return values
+
+
+def _from_command_line(
+    options: Mapping[str, str], settings: Mapping[str, str]
+) -> dict[str, int | str]:
+    for name in settings:
+        if name not in OPTIONS:
+            raise ConfigError(f"--set {name}: there is no such option")
+    values = {name: _parse(name, text, f"--set {name}") for name, text in settings.items()}
+    for name, text in options.items():
+        values[name] = _parse(name, text, f"option --{name.replace('_', '-')}")
+    return values
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Config:
+    """Put the sources together: file, then environment, then `--set`, then single options."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        values |= _from_file(file)
+    values |= _from_environment(environ or {})
+    values |= _from_command_line(options or {}, settings or {})
+    return Config(**values)
+
+
+def _amount(name: str, value: int) -> str:
+    """A number as people read it: `64 MiB` where that is exact, else its digits."""
+    if "bytes" in name and value:
+        for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+            if value % factor == 0:
+                return f"{value // factor} {unit}"
+    return str(value)
+
+
+def _row(option: attrs.Attribute[Any]) -> str:
+    name, meta = option.name, option.metadata
+    default: Any = option.default
+    if limits := meta.get("limits"):
+        shown = _amount(name, default)
+        allowed = f"{_amount(name, limits[0])} to {_amount(name, limits[1])}"
+    else:
+        shown = f"`./{default}`" if isinstance(default, Path) else f"`{default}`" * bool(default)
+        choices = meta.get("choices", ())
+        allowed = ", ".join(f"`{choice}`" for choice in choices) or "text"
+    return f"| `{name}` | {shown or 'none'} | {allowed} | {meta['meaning']} |"
+
+
+INTRODUCTION = """\
+# Configuration
+
+This page is printed by `python -m zbus.config`; do not edit it.
+
+An option is set, each source overriding the one before, in
+
+1. a TOML file of flat keys, named by `zbus serve --config FILE` or by `ZBUS_CONFIG`:
+   `port = 15600`;
+2. the environment, in capitals after `ZBUS_`: `ZBUS_PORT=15600`;
+3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
+
+An unknown name or a bad value stops the start with a sentence that says where it stands. This
+holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG` and `ZBUS_URL`; in
+Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
+
+Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
+as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).
+"""
+
+
+def documentation() -> str:
+    """The reference page: a short introduction and the table of options."""
+    head = ("| option | default | allowed | meaning |", "|---|---|---|---|")
+    rows = [_row(option) for option in OPTIONS.values()]
+    return INTRODUCTION + "\n" + "\n".join((*head, *rows)) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(documentation())

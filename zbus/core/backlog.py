@@ -1,0 +1,320 @@
+"""What a group still has to do in one partition: a cursor and its exceptions.
+
+Offsets below the cursor are finished, offsets from it on are still to come, except for
+
+* `ready`: put back, each with a rank. An entry is next when its rank is at or below the cursor;
+  the smallest rank goes first. Put back in front: a rank below everything. Put back at the end:
+  the log's end at that moment, so that it follows everything that was there then.
+* `delayed`: wait for a time, then become ready as if put back at the end.
+* `leased`: handed out, not settled; each has a deadline.
+* `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+
+An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
+at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
+seen: the caller passes both.
+
+`changes` hands out what became different since the last call, in a form (`zbus.core.state`) that
+`apply` takes back. Recovery is nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from sortedcontainers import SortedDict
+
+from zbus.core.deadlines import Deadlines
+from zbus.core.state import Entry, EntryState, GroupChange
+
+
+class Life(enum.Enum):
+    """The life of a message within one group."""
+
+    DELAYED = "delayed"
+    READY = "ready"
+    LEASED = "leased"
+    DONE = "done"  # settled, or handed to a group that acknowledges on delivery
+    DEAD = "dead"  # given up after too many attempts
+    DELETED = "deleted"  # purged, expired, or skipped by the filter
+
+
+TRANSITIONS: dict[tuple[Life, str], Life] = {
+    (Life.READY, "delay"): Life.DELAYED,
+    (Life.READY, "lease"): Life.LEASED,
+    (Life.READY, "finish"): Life.DONE,
+    (Life.READY, "delete"): Life.DELETED,
+    (Life.DELAYED, "due"): Life.READY,
+    (Life.DELAYED, "delete"): Life.DELETED,
+    (Life.LEASED, "finish"): Life.DONE,
+    (Life.LEASED, "give back in front"): Life.READY,
+    (Life.LEASED, "give back at the end"): Life.READY,
+    (Life.LEASED, "give back later"): Life.DELAYED,
+    (Life.LEASED, "expire"): Life.READY,
+    (Life.LEASED, "give up"): Life.DEAD,
+    (Life.LEASED, "delete"): Life.DELETED,
+}
+"""Every step there is. The documentation's diagram and the model of the tests are made from it."""
+
+
+class Backlog:
+    """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
+
+    __slots__ = (
+        "_place",
+        "_ready",
+        "_reset",
+        "_serial",
+        "_touched",
+        "ahead",
+        "attempts",
+        "cursor",
+        "delayed",
+        "dirty",
+        "leased",
+        "wake_ms",
+    )
+
+    def __init__(self, cursor: int = 0) -> None:
+        self.cursor = cursor
+        self._ready: SortedDict[tuple[int, int], int] = SortedDict()
+        self._place: dict[int, tuple[int, int]] = {}  # offset -> its key in _ready
+        self._serial = 0
+        self.delayed: Deadlines[int] = Deadlines()
+        self.leased: Deadlines[int] = Deadlines()
+        self.ahead: set[int] = set()
+        self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
+        self._touched: dict[int, None] = {}  # offsets that `changes` has to tell of
+        self._reset = False
+        self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
+        self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
+
+    # -- looking --------------------------------------------------------------------------
+
+    def next(self, end: int) -> int | None:
+        """The offset to hand out next; `end` is the first offset that may not be."""
+        if self._place:
+            (rank, _), offset = self._ready.peekitem(0)
+            if rank <= self.cursor:
+                return offset
+        if self.ahead:
+            self._step_over()
+        return self.cursor if self.cursor < end else None
+
+    def life(self, offset: int) -> Life:
+        """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
+        if offset in self.leased:
+            return Life.LEASED
+        if offset in self.delayed:
+            return Life.DELAYED
+        if offset in self._place:
+            return Life.READY
+        if offset < self.cursor or offset in self.ahead:
+            return Life.DONE
+        return Life.READY
+
+    def ready_count(self, end: int) -> int:
+        """How many may be handed out now or when the cursor gets there."""
+        return max(0, end - self.cursor) - len(self.ahead) + len(self._place)
+
+    def floor(self) -> int:
+        """Everything below it is finished."""
+        exceptions = (*self._place, *self.leased, *self.delayed)
+        return min(exceptions, default=self.cursor) if exceptions else self.cursor
+
+    def next_wake(self) -> int:
+        """When the next lease ends or delay is over; 0 = never."""
+        times = [t for t in (self.leased.next_due(), self.delayed.next_due()) if t is not None]
+        return min(times, default=0)
+
+    # -- steps of a life ------------------------------------------------------------------
+
+    def finish(self, offset: int) -> bool:
+        """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if offset == self.cursor and not self.ahead and not self._place:
+            self.cursor = offset + 1
+            return True
+        if self.life(offset) is Life.DONE:
+            return False
+        self._take(offset)
+        self.attempts.pop(offset, None)
+        return True
+
+    def lease(self, offset: int, deadline_ms: int) -> int:
+        """READY -> LEASED. Returns how many times it has been handed out, this one included."""
+        self._take(offset)
+        self._touched[offset] = None
+        attempts = self.attempts[offset] = self.attempts.get(offset, 0) + 1
+        self.leased.set(offset, deadline_ms)
+        return attempts
+
+    def extend(self, offset: int, deadline_ms: int) -> bool:
+        """Move the deadline of a lease; False if there is none."""
+        if offset not in self.leased:
+            return False
+        self.leased.set(offset, deadline_ms)
+        self._touched[offset] = None
+        return True
+
+    def delay(self, offset: int, due_ms: int) -> None:
+        """READY or LEASED -> DELAYED."""
+        self._take(offset)
+        self._touched[offset] = None
+        self.delayed.set(offset, due_ms)
+
+    def put_front(self, offset: int) -> None:
+        """READY, LEASED or DELAYED -> READY, before everything else."""
+        self._take(offset)
+        first = self._ready.peekitem(0)[0][0] if self._place else 0
+        self._put(offset, min(first, 0) - 1)
+
+    def put_end(self, offset: int, end: int) -> None:
+        """READY, LEASED or DELAYED -> READY, after all that the log holds below `end`."""
+        self._take(offset)
+        self._put(offset, end)
+
+    def wake(self, now_ms: int, end: int) -> None:
+        """Ended leases come back in front in their old order; what is due, at the end."""
+        for offset in reversed(self.leased.pop_due(now_ms)):
+            self.put_front(offset)
+        for offset in self.delayed.pop_due(now_ms):
+            self.put_end(offset, end)
+
+    def seek(self, cursor: int) -> None:
+        """Forget all exceptions and read from `cursor` on."""
+        self._clear()
+        self._reset = True
+        self.cursor = cursor
+
+    def truncate(self, end: int) -> None:
+        """Offsets from `end` on turned out never to have been written."""
+        self.cursor = min(self.cursor, end)
+        for offset in [offset for offset in self._exceptions() if offset >= end]:
+            self._forget(offset)
+            self.ahead.discard(offset)
+            self.attempts.pop(offset, None)
+            self._touched.pop(offset, None)
+
+    def copy_from(self, other: Backlog) -> None:
+        """Start where another group stands, with everything that it has not finished."""
+        self.seek(other.cursor)
+        for entry in other._entries(other._exceptions()):
+            # What the other has handed out, this one has not.
+            if entry.state is EntryState.LEASED:
+                entry = Entry(entry.offset, EntryState.READY, rank=-1)
+            self._apply_entry(entry)
+            self._touched[entry.offset] = None
+        self.attempts.clear()
+
+    # -- memory of a tick -----------------------------------------------------------------
+
+    def changes(self, name: str) -> GroupChange:
+        """What became different since the last call."""
+        entries = tuple(self._entries(self._touched)) if self._touched else ()
+        change = GroupChange(name, self.cursor, reset=self._reset, entries=entries)
+        self._touched = {}
+        self._reset = False
+        return change
+
+    def snapshot(self, name: str) -> GroupChange:
+        """All there is, as a change from nothing."""
+        return GroupChange(name, self.cursor, entries=tuple(self._entries(self._exceptions())))
+
+    def apply(self, change: GroupChange) -> None:
+        """Take over what `changes` or `snapshot` told."""
+        if change.reset:
+            self._clear()
+        self.cursor = change.cursor
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
+        for entry in change.entries:
+            self._apply_entry(entry)
+
+    def _exceptions(self) -> dict[int, None]:
+        by_rank = dict.fromkeys(self._ready.values())
+        return by_rank | dict.fromkeys((*self.leased, *self.delayed, *sorted(self.ahead)))
+
+    def _entries(self, offsets: dict[int, None]) -> list[Entry]:
+        entries = []
+        for offset in offsets:
+            attempts = self.attempts.get(offset, 0)
+            if offset in self.leased:
+                due_ms = self.leased.due_of(offset)
+                entries.append(Entry(offset, EntryState.LEASED, due_ms, attempts))
+            elif offset in self.delayed:
+                due_ms = self.delayed.due_of(offset)
+                entries.append(Entry(offset, EntryState.DELAYED, due_ms, attempts))
+            elif offset in self._place:
+                rank = self._place[offset][0]
+                entries.append(Entry(offset, EntryState.READY, 0, attempts, rank))
+            else:
+                entries.append(Entry(offset, EntryState.DONE))
+        return entries
+
+    def _apply_entry(self, entry: Entry) -> None:
+        offset = entry.offset
+        self._forget(offset)
+        if offset >= self.cursor:
+            self.ahead.add(offset)
+        if entry.attempts:
+            self.attempts[offset] = entry.attempts
+        else:
+            self.attempts.pop(offset, None)
+        if entry.state is EntryState.LEASED:
+            self.leased.set(offset, entry.time_ms)
+        elif entry.state is EntryState.DELAYED:
+            self.delayed.set(offset, entry.time_ms)
+        elif entry.state is EntryState.READY:
+            self._serial += 1
+            self._place[offset] = key = (entry.rank, self._serial)
+            self._ready[key] = offset
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _forget(self, offset: int) -> bool:
+        """Take an offset out of every exception but `ahead`; True if it was in one."""
+        key = self._place.pop(offset, None)
+        if key is not None:
+            del self._ready[key]
+            return True
+        return self.leased.discard(offset) or self.delayed.discard(offset)
+
+    def _take(self, offset: int) -> None:
+        """Out of wherever it is; the cursor will not give it any more."""
+        if self._forget(offset):
+            self._touched[offset] = None
+        elif offset == self.cursor:
+            self.cursor += 1
+        elif offset > self.cursor:
+            self.ahead.add(offset)
+            self._touched[offset] = None
+
+    def _put(self, offset: int, rank: int) -> None:
+        self._serial += 1
+        self._place[offset] = key = (rank, self._serial)
+        self._ready[key] = offset
+        self._touched[offset] = None
+
+    def _step_over(self) -> None:
+        while self.cursor in self.ahead:
+            self.ahead.remove(self.cursor)
+            self.cursor += 1
+
+    def _clear(self) -> None:
+        self._ready.clear()
+        self._place.clear()
+        self.delayed.clear()
+        self.leased.clear()
+        self.ahead.clear()
+        self.attempts.clear()
+        self._touched.clear()
+
+    def check(self) -> None:
+        """Assert the invariants of this structure."""
+        assert {self._ready[key]: key for key in self._ready} == self._place
+        kinds = (set(self._place), set(self.leased), set(self.delayed))
+        assert sum(map(len, kinds)) == len(set().union(*kinds)), "an offset is in two exceptions"
+        assert all(offset < self.cursor or offset in self.ahead for kind in kinds for offset in kind)
+        assert all(offset >= self.cursor for offset in self.ahead)
+        assert set(self.attempts) <= set().union(*kinds), "attempts of something finished"
+        self.leased.check()
+        self.delayed.check()

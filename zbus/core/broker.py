@@ -1,0 +1,353 @@
+"""The broker's verbs. Pure: no sockets, files, threads or clocks.
+
+One turn, driven by the server's loop:
+
+    begin(now)   what became due; then the callbacks of storage, and the verbs of all requests
+    finish()     one write per touched partition, then messages for waiting pulls
+
+Every verb ends in its ticket, now or later, with an outcome or a BrokerError; none raises for
+anything that comes from outside. Names are looked up without regard to case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from zbus.core import declare as declaring
+from zbus.core.calls import Calls, CallTicket
+from zbus.core.dispatch import Dispatch
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group, Pull
+from zbus.core.limits import Limits
+from zbus.core.locate import lookup
+from zbus.core.message import Message
+from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
+from zbus.core.recorder import Recorder
+from zbus.core.session import Session
+from zbus.core.state import TopicOptions
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.topic import Cache, Partition, Topic
+
+
+class Broker:
+    """See the module."""
+
+    def __init__(
+        self, recorder: Recorder, ids: Iterator[bytes], limits: Limits = Limits()
+    ) -> None:
+        self.recorder = recorder
+        self.limits = limits
+        self.topics: dict[str, Topic] = {}  # by lower-case name
+        self.sessions: dict[bytes, Session] = {}
+        self.calls = Calls(limits.calls_max)
+        self.cache = Cache(limits.cache_bytes_max)
+        self.dispatch = Dispatch(recorder, self.cache)
+        self.tick = self.dispatch.tick
+        self.now_ms = 0
+        self.turns = 0
+        self.stopping = False
+        self.new_id: Callable[[], bytes] = ids.__next__
+
+    # -- the turn -------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> None:
+        """Start a turn. Time never goes back here, whatever the clock does."""
+        now_ms = max(now_ms, self.now_ms)
+        self.now_ms = self.tick.now_ms = now_ms
+        self.turns += 1
+        self.dispatch.expire(now_ms)
+        self.calls.expire(now_ms)
+
+    def finish(self) -> None:
+        """End a turn: write, ask for the sync, serve the pulls that can be served."""
+        if self.tick.touched:
+            self.tick.commit()
+        self.dispatch.run()
+
+    def next_due(self) -> int | None:
+        """When the next turn is needed if nothing comes from outside; None = never."""
+        if self.tick.touched or self.dispatch.active:
+            return self.now_ms
+        calls, waits = self.calls.next_due(), self.dispatch.next_due()
+        return min(calls, waits) if calls and waits else calls or waits
+
+    def restore(self, topic: Topic) -> None:
+        """Take over a topic that recovery rebuilt."""
+        self.topics[topic.name.lower()] = topic
+        for group in topic.groups.values():
+            for index in range(len(group.backlogs)):
+                self.dispatch.schedule(group, index)
+
+    def stop(self) -> None:
+        """Take no more work: waiting pulls and calls end now."""
+        self.stopping = True
+        for topic in self.topics.values():
+            for group in topic.groups.values():
+                self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+        self.calls.stop()
+
+    # -- sessions -------------------------------------------------------------------------
+
+    def join(self, session: Session) -> None:
+        """A peer connected."""
+        self.sessions[session.id] = session
+
+    def leave(self, session: Session) -> None:
+        """A peer is gone: its pulls, calls and registrations end. Its leases run out by time."""
+        self.sessions.pop(session.id, None)
+        self.calls.drop(session.id)
+        for group in list(session.groups or ()):
+            self.leave_group(session, group)
+
+    def leave_group(self, session: Session, group: Group) -> None:
+        """The session reads this group no more; its pulls there are never answered."""
+        if session.groups is not None:
+            session.groups.pop(group, None)
+        group.readers.pop(session, None)
+        for pull in [pull for pull in group.waiting.values() if pull.session is session]:
+            self.dispatch.drop(group, pull)
+        if group.delete_on_exit and group.had_reader and not group.readers:
+            self.remove_group(Silent(), group)
+
+    # -- topics and groups ----------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name.lower())
+
+    def declare(
+        self, ticket: Ticket, options: TopicOptions, wish: declaring.GroupWish | None
+    ) -> None:
+        """Create or change a topic and, if wished, a group. Settles with Declared."""
+        declaring.declare(self, ticket, options, wish)
+
+    def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
+        """Delete a topic, its groups and its messages."""
+        del self.topics[topic.name.lower()]
+        gone = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({topic.name}) Not Found")
+        for group in topic.groups.values():
+            self._dissolve(group, gone)
+        self.tick.forget(topic)
+        for partition in topic.partitions:
+            self.recorder.remove(partition)
+        ticket.settle(DONE)
+
+    def remove_group(self, ticket: Ticket, group: Group) -> None:
+        """Delete a group; the messages stay."""
+        topic = group.topic
+        del topic.groups[group.name.lower()]
+        self._dissolve(
+            group, BrokerError(Refusal.GROUP_UNKNOWN, f"ConsumeGroup({group.name}) Not Found")
+        )
+        for partition in topic.partitions:
+            if group in partition.changed:
+                partition.changed.remove(group)
+            partition.options_changed.pop(group, None)
+            partition.removed_groups.append(group.name)
+            self.tick.touch(partition)
+        self.tick.confirm_all(topic, ticket)
+
+    def _dissolve(self, group: Group, gone: BrokerError) -> None:
+        self.dispatch.end_waiting(group, gone)
+        self.dispatch.forget(group)
+        for session in group.readers:
+            if session.groups is not None:
+                session.groups.pop(group, None)
+
+    def purge_group(self, ticket: Ticket, group: Group) -> None:
+        """Forget everything the group has still to do."""
+        for partition in group.topic.partitions:
+            group.backlogs[partition.index].seek(partition.end)
+            self.tick.change(partition, group)
+        self.tick.confirm_all(group.topic, ticket)
+
+    def purge_topic(self, ticket: Ticket, topic: Topic) -> None:
+        """Forget everything stored; offsets go on from where they are."""
+        for group in topic.groups.values():
+            self.purge_group(Silent(), group)
+        # What this turn has staged is part of what is purged, so it is written first.
+        self.tick.confirm_all(topic, _Discard(self, ticket, topic))
+
+    # -- messages -------------------------------------------------------------------------
+
+    def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
+        """Store one message; settles with Stored when it is durable."""
+        if len(message.body) > self.limits.message_bytes_max:
+            ticket.settle(self._too_large())
+        else:
+            self.tick.put(partition, message, ticket)
+
+    def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
+        """Store many messages, all or none, at consecutive offsets; settles with Stored."""
+        limits = self.limits
+        if not messages or len(messages) > limits.batch_messages_max:
+            text = f"a batch has 1 to {limits.batch_messages_max} messages"
+            ticket.settle(BrokerError(Refusal.ILLEGAL, text))
+        elif max([len(message.body) for message in messages]) > limits.message_bytes_max:
+            ticket.settle(self._too_large())
+        else:
+            self.tick.put_all(partition, messages, ticket)
+
+    def _too_large(self) -> BrokerError:
+        text = f"a message body has at most {self.limits.message_bytes_max} bytes"
+        return BrokerError(Refusal.TOO_LARGE, text)
+
+    def call(
+        self,
+        partition: Partition,
+        message: Message,
+        ticket: Ticket,
+        session: Session,
+        deadline_ms: int,
+    ) -> None:
+        """Put a request that a service answers with `route`: settles with Routed, or UNANSWERED
+        at the deadline."""
+        problem = self.calls.expect(session.id, message.id, ticket, deadline_ms)
+        if problem is not None:
+            ticket.settle(problem)
+            return
+        self.put(partition, message, CallTicket(self.calls, session.id, message.id))
+
+    def route(self, ticket: Ticket, recver: bytes, routed: Routed) -> None:
+        """Send a message straight to a session, as the answer to its call of that id if any."""
+        if not self.calls.settle(recver, routed.id, routed):
+            session = self.sessions.get(recver)
+            if session is None:
+                text = f"Session({recver.decode('utf-8', 'replace')}) Not Found"
+                ticket.settle(BrokerError(Refusal.SESSION_UNKNOWN, text))
+                return
+            session.push(routed)
+        ticket.settle(DONE)
+
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
+        """Ask for messages: settles with Delivered, or with Empty at the deadline (None = waits).
+
+        The session counts as a reader of the group from here on.
+        """
+        session = pull.session
+        if session not in group.readers:
+            if group.exclusive and group.readers:
+                text = f"ConsumeGroup({group.name}) exclusive, forbbiden"
+                pull.ticket.settle(BrokerError(Refusal.EXCLUSIVE, text))
+                return
+            self.register(session, group)
+        if self.stopping:
+            pull.ticket.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
+            return
+        self.dispatch.pull(group, pull, deadline_ms)
+
+    def register(self, session: Session, group: Group) -> None:
+        """The session reads this group from now on."""
+        group.readers[session] = None
+        group.had_reader = True
+        if session.groups is None:
+            session.groups = {}
+        session.groups[group] = None
+
+    def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
+        """Settle a lease. Whoever asks, and asked for twice, it is the same."""
+        backlog = group.backlogs[partition.index]
+        if offset in backlog.leased:
+            backlog.finish(offset)
+            self.tick.change(partition, group)
+            if group.waiting:
+                self.dispatch.activate(group)  # the window opened
+        self.tick.confirm(partition, ticket)
+
+    def nack(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        offset: int,
+        front: bool = True,
+        due_ms: int = 0,
+    ) -> None:
+        """Give a leased message back: in front, at the end, or (due_ms) for later."""
+        backlog = group.backlogs[partition.index]
+        if offset not in backlog.leased:
+            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
+            return
+        if due_ms > self.now_ms:
+            backlog.delay(offset, due_ms)
+            self.dispatch.schedule(group, partition.index)
+        elif front:
+            backlog.put_front(offset)
+        else:
+            backlog.put_end(offset, partition.end)
+        self.tick.change(partition, group)
+        self.dispatch.activate(group)
+        self.tick.confirm(partition, ticket)
+
+    def extend(
+        self, ticket: Ticket, group: Group, partition: Partition, offset: int, deadline_ms: int
+    ) -> None:
+        """Move the deadline of a lease."""
+        if not group.backlogs[partition.index].extend(offset, deadline_ms):
+            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
+            return
+        self.dispatch.schedule(group, partition.index)
+        self.tick.change(partition, group)
+        self.tick.confirm(partition, ticket)
+
+    def peek(
+        self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
+    ) -> None:
+        """Look at the message at an offset; nothing changes. Settles with Peeked."""
+
+        def done(message: Message | BrokerError) -> None:
+            if isinstance(message, BrokerError):
+                ticket.settle(message)
+            else:
+                record = Record(partition.index, offset, message, 0)
+                ticket.settle(Peeked(partition.topic, [record], group))
+
+        lookup(self.recorder, partition, offset, done)
+
+    def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
+        """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
+        end = partition.visible
+        if not partition.first <= offset <= end:
+            text = f"partition {partition.index} has offsets {partition.first} to {end}"
+            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+            return
+
+        def done(batches: bytes | BrokerError) -> None:
+            if isinstance(batches, BrokerError):
+                ticket.settle(batches)
+            else:
+                ticket.settle(Raw(partition, batches, end))
+
+        if offset == end:
+            done(b"")
+        else:
+            self.recorder.fetch_raw(partition, offset, bytes_max, done)
+
+    def check(self) -> None:
+        """Assert the invariants of everything."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                assert partition.first <= partition.visible <= partition.end
+                for group in topic.groups.values():
+                    backlog = group.backlogs[partition.index]
+                    backlog.check()
+                    assert backlog.cursor <= partition.end
+            for group in topic.groups.values():
+                assert all(group in (session.groups or ()) for session in group.readers)
+
+
+class _Discard(Ticket):
+    """The second half of purging a topic: its cursors are durable at the end, drop the rest."""
+
+    __slots__ = ("_broker", "_ticket", "_topic")
+
+    def __init__(self, broker: Broker, ticket: Ticket, topic: Topic) -> None:
+        super().__init__()
+        self._broker = broker
+        self._ticket = ticket
+        self._topic = topic
+
+    def answer(self, outcome: Outcome) -> None:
+        for partition in self._topic.partitions:
+            partition.first = partition.visible
+            self._broker.recorder.discard(partition)
+        self._ticket.settle(DONE)

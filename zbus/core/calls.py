@@ -1,0 +1,87 @@
+"""Calls that wait for a service: request and reply over a queue.
+
+A call is a put whose ticket is settled by the service's `route`, not by the journal. The caller's
+session and the request id name it.
+"""
+
+from __future__ import annotations
+
+from zbus.core.deadlines import Deadlines
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Outcome
+from zbus.core.ticket import Ticket
+
+
+class Calls:
+    """All open calls of a broker, at most `calls_max`."""
+
+    def __init__(self, calls_max: int) -> None:
+        self.calls_max = calls_max
+        self._open: dict[bytes, dict[bytes, Ticket]] = {}  # session id -> request id -> ticket
+        self._deadlines: Deadlines[tuple[bytes, bytes]] = Deadlines()
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def expect(
+        self, session_id: bytes, id: bytes, ticket: Ticket, deadline_ms: int
+    ) -> BrokerError | None:
+        """Remember a call; an error if that cannot be."""
+        calls = self._open.setdefault(session_id, {})
+        if id in calls:
+            return BrokerError(Refusal.ILLEGAL, "a call with this id is open on this connection")
+        if len(self) >= self.calls_max:
+            return BrokerError(Refusal.TOO_MANY, f"more than {self.calls_max} open calls")
+        calls[id] = ticket
+        self._deadlines.set((session_id, id), deadline_ms)
+        return None
+
+    def settle(self, session_id: bytes, id: bytes, outcome: Outcome) -> bool:
+        """Answer a call; False if there is none of that name."""
+        calls = self._open.get(session_id)
+        ticket = calls.pop(id, None) if calls else None
+        if ticket is None:
+            return False
+        if not calls:
+            del self._open[session_id]
+        self._deadlines.discard((session_id, id))
+        ticket.settle(outcome)
+        return True
+
+    def expire(self, now_ms: int) -> None:
+        """Callers whose time is up get told."""
+        for session_id, id in self._deadlines.pop_due(now_ms):
+            late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
+            self.settle(session_id, id, late)
+
+    def next_due(self) -> int | None:
+        return self._deadlines.next_due()
+
+    def drop(self, session_id: bytes) -> None:
+        """The caller is gone."""
+        for id in self._open.pop(session_id, {}):
+            self._deadlines.discard((session_id, id))
+
+    def stop(self) -> None:
+        """No answer will come any more."""
+        stopping = BrokerError(Refusal.STOPPING, "the broker is stopping")
+        for session_id, id in list(self._deadlines):
+            self.settle(session_id, id, stopping)
+
+
+class CallTicket(Ticket):
+    """The journal's half of a call: only a refusal reaches the caller this way."""
+
+    __slots__ = ("_calls", "_id", "_session_id")
+
+    def __init__(self, calls: Calls, session_id: bytes, id: bytes) -> None:
+        super().__init__()
+        self._calls = calls
+        self._session_id = session_id
+        self._id = id
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._calls.settle(self._session_id, self._id, outcome)
+
+

@@ -1,0 +1,85 @@
+"""Things that become due: leases, delays, pulls that stop waiting, calls without an answer.
+
+A heap with lazy deletion. `_due_of` is the truth; a heap entry that disagrees with it is stale and
+dropped when it surfaces, or all at once when more than half of the heap is stale.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+_COMPACT_FROM = 1024
+"""Smaller heaps are never rebuilt: their stale entries cost less than the rebuilding."""
+
+
+class Deadlines(Generic[T]):
+    """A set of items, each with a due time in epoch milliseconds; first due, first out."""
+
+    __slots__ = ("_due_of", "_heap", "_serial")
+
+    def __init__(self) -> None:
+        self._due_of: dict[T, int] = {}
+        self._heap: list[tuple[int, int, T]] = []
+        self._serial = 0  # equal due times come out in the order they went in
+
+    def __len__(self) -> int:
+        return len(self._due_of)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._due_of
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._due_of)
+
+    def due_of(self, item: T) -> int:
+        """When the item is due; KeyError if it is not here."""
+        return self._due_of[item]
+
+    def set(self, item: T, due_ms: int) -> None:
+        """Add the item, or move it."""
+        self._serial += 1
+        self._due_of[item] = due_ms
+        heapq.heappush(self._heap, (due_ms, self._serial, item))
+        if len(self._heap) > _COMPACT_FROM and len(self._heap) > 2 * len(self._due_of):
+            self._compact()
+
+    def discard(self, item: T) -> bool:
+        """Take the item out; say whether it was here."""
+        return self._due_of.pop(item, None) is not None
+
+    def clear(self) -> None:
+        self._due_of.clear()
+        self._heap.clear()
+
+    def next_due(self) -> int | None:
+        """The earliest due time, None when empty."""
+        heap = self._heap
+        while heap:
+            due_ms, _, item = heap[0]
+            if self._due_of.get(item) == due_ms:
+                return due_ms
+            heapq.heappop(heap)
+        return None
+
+    def pop_due(self, now_ms: int) -> list[T]:
+        """Take out everything due at `now_ms` or before, in order."""
+        out: list[T] = []
+        while (due_ms := self.next_due()) is not None and due_ms <= now_ms:
+            item = heapq.heappop(self._heap)[2]
+            del self._due_of[item]
+            out.append(item)
+        return out
+
+    def _compact(self) -> None:
+        self._heap = [entry for entry in self._heap if self._due_of.get(entry[2]) == entry[0]]
+        heapq.heapify(self._heap)
+
+    def check(self) -> None:
+        """Assert the invariants of this structure."""
+        assert {item for due, _, item in self._heap if self._due_of.get(item) == due} == set(
+            self._due_of
+        )

@@ -1,0 +1,257 @@
+"""Declaring topics and groups: everything is checked, then a start position is looked for (which
+may take a read), then all of it is applied at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.filters import FILTER_BYTES_MAX
+from zbus.core.group import Group
+from zbus.core.locate import TimeSearch, lookup
+from zbus.core.message import Message
+from zbus.core.names import name_problem
+from zbus.core.outcomes import Declared
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Topic
+
+if TYPE_CHECKING:
+    from zbus.core.broker import Broker
+
+DURABILITIES = ("memory", "os", "disk")
+
+
+@attrs.frozen
+class Start:
+    """Where a group is to read from. Offset goes before time."""
+
+    copy: str = ""  # another group's position; only for a group that does not exist yet
+    offset: int | None = None
+    msgid: bytes = b""  # the id that the message at `offset` must have
+    time_ms: int | None = None
+    partition: int | None = None  # of `offset`; None = every partition
+
+
+@attrs.frozen
+class GroupWish:
+    """A group to create or change."""
+
+    name: str
+    options: GroupOptions
+    start: Start = Start()
+    auto: bool = False  # take `name`, or the first of name0, name1, ... that is free
+
+
+def declare(
+    broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWish | None
+) -> None:
+    """Create or change a topic, and a group in it; settles with Declared.
+
+    The name, partitions and durability of an existing topic stay as they are.
+    """
+    topic = broker.topics.get(options.name.lower())
+    problem = _problem(broker, topic, options, wish)
+    if problem is not None:
+        ticket.settle(problem)
+        return
+
+    def apply(places: list[int] | BrokerError | None) -> None:
+        if isinstance(places, BrokerError):
+            ticket.settle(places)
+            return
+        # The topic may have come or gone while a place was looked for.
+        current = broker.topics.get(options.name.lower())
+        if places is not None and current is not topic:
+            gone = f"Topic({options.name}) was removed"
+            ticket.settle(BrokerError(Refusal.TOPIC_UNKNOWN, gone))
+            return
+        _apply(broker, ticket, current, options, wish, places)
+
+    start = wish.start if wish else Start()
+    if topic is None or (start.offset is None and start.time_ms is None):
+        if start.offset:
+            apply(BrokerError(Refusal.ILLEGAL, f"Message Not Found: offset={start.offset}"))
+        else:
+            apply(None)
+    else:
+        _Places(broker, topic, start, apply)
+
+
+def _problem(
+    broker: Broker, topic: Topic | None, options: TopicOptions, wish: GroupWish | None
+) -> BrokerError | None:
+    limits = broker.limits
+    text = name_problem(options.name)
+    if text is not None:
+        return BrokerError(Refusal.ILLEGAL, f"topic: {text}")
+    if options.durability not in DURABILITIES:
+        return BrokerError(Refusal.ILLEGAL, "durability is one of memory, os, disk")
+    if not 1 <= options.partitions <= limits.partitions_max:
+        return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
+    if topic is None:
+        if len(broker.topics) >= limits.topics_max:
+            return BrokerError(Refusal.TOO_MANY, f"there are {limits.topics_max} topics already")
+    elif options.partitions != topic.options.partitions:
+        return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
+    elif options.durability != topic.options.durability:
+        return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+    if wish is None:
+        return None
+    text = name_problem(wish.name)
+    if text is not None:
+        return BrokerError(Refusal.ILLEGAL, f"group: {text}")
+    if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
+        return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
+    if topic and (wish.auto or topic.group(wish.name) is None):
+        if len(topic.groups) >= limits.groups_per_topic_max:
+            text = f"there are {limits.groups_per_topic_max} groups already"
+            return BrokerError(Refusal.TOO_MANY, text)
+    return None
+
+
+class _Places:
+    """Looks for the start position in each partition; `done` gets a cursor for each."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: Topic,
+        start: Start,
+        done: Callable[[list[int] | BrokerError], None],
+    ) -> None:
+        self._done = done
+        self._topic = topic
+        self._start = start
+        self._places = [-1] * len(topic.partitions)  # -1 = leave the cursor where it is
+        self._left = 0
+        for partition in topic.partitions:
+            if start.offset is None:
+                self._left += 1
+            elif start.partition in (None, partition.index):
+                self._places[partition.index] = start.offset
+                self._left += 1
+        if not self._left:
+            done(BrokerError(Refusal.ILLEGAL, f"there is no partition {start.partition}"))
+            return
+        recorder = broker.recorder
+        for partition in topic.partitions:
+            if start.offset is None:
+                assert start.time_ms is not None
+                TimeSearch(recorder, partition, start.time_ms, self._at(partition.index))
+            elif self._places[partition.index] >= 0:
+                if start.offset in (partition.first, partition.visible) and not start.msgid:
+                    self._found(partition.index, start.offset)
+                elif start.offset == 0 and not start.msgid:
+                    self._found(partition.index, partition.first)
+                else:
+                    lookup(recorder, partition, start.offset, self._check(partition.index))
+
+    def _at(self, index: int) -> Callable[[int | BrokerError], None]:
+        return lambda place: self._found(index, place)
+
+    def _check(self, index: int) -> Callable[[Message | BrokerError], None]:
+        start = self._start
+
+        def check(message: Message | BrokerError) -> None:
+            assert start.offset is not None
+            if isinstance(message, BrokerError):
+                self._found(index, BrokerError(Refusal.ILLEGAL, message.text))
+            elif start.msgid and message.id != start.msgid:
+                text = f"the message at offset {start.offset} has another id"
+                self._found(index, BrokerError(Refusal.ILLEGAL, text))
+            else:
+                self._found(index, start.offset)
+
+        return check
+
+    def _found(self, index: int, place: int | BrokerError) -> None:
+        if self._left <= 0:
+            return  # refused already
+        if isinstance(place, BrokerError):
+            self._left = 0
+            self._done(place)
+            return
+        self._places[index] = place
+        self._left -= 1
+        if not self._left:
+            self._done(self._places)
+
+
+def _apply(
+    broker: Broker,
+    ticket: Ticket,
+    topic: Topic | None,
+    options: TopicOptions,
+    wish: GroupWish | None,
+    places: list[int] | None,
+) -> None:
+    if topic is None:
+        topic = Topic(attrs.evolve(options, created_ms=broker.now_ms))
+        broker.topics[topic.name.lower()] = topic
+        for partition in topic.partitions:
+            broker.tick.touch(partition)
+    else:
+        options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
+        if options != topic.options:
+            topic.options = options
+            topic.updated_ms = broker.now_ms
+            for partition in topic.partitions:
+                partition.topic_changed = True
+                broker.tick.touch(partition)
+            for other in topic.groups.values():
+                broker.dispatch.activate(other)
+    group = None if wish is None else _apply_group(broker, topic, wish, places)
+    broker.tick.confirm_all(topic, ticket, Declared(topic, group))
+
+
+def _apply_group(
+    broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None
+) -> Group:
+    name = _free_name(topic, wish.name) if wish.auto else wish.name
+    group = topic.group(name)
+    changed = group is None or not group.options.same_as(wish.options)
+    if group is None:
+        group = Group(topic, name, attrs.evolve(wish.options, created_ms=broker.now_ms))
+        _start_new(topic, group, wish.start)
+        topic.groups[name.lower()] = group
+    elif changed:
+        group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
+        group.updated_ms = broker.now_ms
+    for partition in topic.partitions:
+        place = places[partition.index] if places else -1
+        if place >= 0:
+            group.backlogs[partition.index].seek(place)
+        if changed:
+            partition.options_changed[group] = None
+        if changed or place >= 0:
+            broker.tick.change(partition, group)
+            broker.dispatch.schedule(group, partition.index)
+    broker.dispatch.activate(group)
+    return group
+
+
+def _free_name(topic: Topic, name: str) -> str:
+    if topic.options.competing or topic.group(name) is None:
+        return name
+    number = 0
+    while topic.group(f"{name}{number}") is not None:
+        number += 1
+    return f"{name}{number}"
+
+
+def _start_new(topic: Topic, group: Group, start: Start) -> None:
+    """A named group's position, else the most advanced group's, else the beginning of the log."""
+    model = topic.group(start.copy) if start.copy else None
+    if model is None and topic.groups:
+        model = max(topic.groups.values(), key=lambda other: sum(other.position()))
+    for index, backlog in enumerate(group.backlogs):
+        if model is None:
+            backlog.cursor = topic.partitions[index].first
+        elif start.copy:
+            backlog.copy_from(model.backlogs[index])
+        else:
+            backlog.cursor = model.backlogs[index].cursor

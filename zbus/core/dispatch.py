@@ -1,0 +1,255 @@
+"""Handing messages to waiting pulls.
+
+A group is *active* when something happened that may give it work: a new pull, new messages, a
+lease that ended, a portion read back from storage. Active groups are served once per tick, after
+the tick was written. A group whose next message is not at hand asks the recorder for it and is
+active again when it came: nobody waits for a disk here.
+"""
+
+from __future__ import annotations
+
+from zbus.core.deadlines import Deadlines
+from zbus.core.errors import BrokerError
+from zbus.core.group import Group, Pull
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
+from zbus.core.recorder import Found, Recorder
+from zbus.core.tick import Tick
+from zbus.core.topic import Cache, Partition
+
+SKIPS_PER_TICK_MAX = 2_000
+"""Messages that one group's filter may reject in one tick, so that others get their turn."""
+
+
+class Dispatch:
+    """See the module."""
+
+    def __init__(self, recorder: Recorder, cache: Cache) -> None:
+        self._recorder = recorder
+        self._cache = cache
+        self.tick = Tick(recorder, cache, self.wake_readers)
+        self.active: list[Group] = []
+        self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
+        self._pulls: Deadlines[Pull] = Deadlines()
+        self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
+        self._skips_left = 0
+
+    # -- what makes groups active ---------------------------------------------------------
+
+    def activate(self, group: Group) -> None:
+        if not group.active:
+            group.active = True
+            self.active.append(group)
+
+    def wake_readers(self, partition: Partition) -> None:
+        """More of the partition may be handed out."""
+        for group in partition.topic.groups.values():
+            if group.waiting and not group.active:
+                group.active = True
+                self.active.append(group)
+
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
+        """Queue up; the pull is served or ended later, in this tick at the earliest."""
+        pull.group = group
+        if pull.key is not pull and (older := group.waiting.get(pull.key)) is not None:
+            self._end(older, EmptyReason.REPLACED)
+        group.waiting[pull.key] = pull
+        if deadline_ms is not None:
+            self._fresh.append((pull, deadline_ms))
+        self.activate(group)
+
+    def schedule(self, group: Group, index: int) -> None:
+        """See to it that the backlog is woken when its next lease or delay ends."""
+        backlog = group.backlogs[index]
+        wake_ms = backlog.next_wake()
+        if wake_ms and (not backlog.wake_ms or wake_ms < backlog.wake_ms):
+            backlog.wake_ms = wake_ms
+            self._wakes.set((group, index), wake_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Everything that became due: leases, delays, pulls that waited long enough."""
+        for group, index in self._wakes.pop_due(now_ms):
+            backlog = group.backlogs[index]
+            partition = group.topic.partitions[index]
+            backlog.wake_ms = 0
+            backlog.wake(now_ms, partition.end)
+            self.tick.change(partition, group)
+            self.schedule(group, index)
+            self.activate(group)
+        for pull in self._pulls.pop_due(now_ms):
+            self._expire_pull(pull, now_ms)
+
+    def next_due(self) -> int | None:
+        """When `expire` has something to do."""
+        pulls, wakes = self._pulls.next_due(), self._wakes.next_due()
+        return min(pulls, wakes) if pulls and wakes else pulls or wakes
+
+    def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
+        """All pulls of a group end with nothing."""
+        for pull in list(group.waiting.values()):
+            self._end(pull, reason)
+
+    def forget(self, group: Group) -> None:
+        """The group is gone."""
+        for index in range(len(group.backlogs)):
+            self._wakes.discard((group, index))
+
+    def drop(self, group: Group, pull: Pull) -> None:
+        """The peer of this pull is gone; it is never answered."""
+        if group.waiting.get(pull.key) is pull:
+            del group.waiting[pull.key]
+        self._pulls.discard(pull)
+
+    # -- serving --------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve every active group."""
+        active, self.active = self.active, []
+        for group in active:
+            group.active = False
+            if group.waiting and not group.paused:
+                self._serve(group)
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            for pull, deadline_ms in fresh:
+                if pull.ticket.open:
+                    if deadline_ms <= self.tick.now_ms:
+                        self._expire_pull(pull, deadline_ms)
+                    else:
+                        self._pulls.set(pull, deadline_ms)
+
+    def _serve(self, group: Group) -> None:
+        waiting = group.waiting
+        set_aside: list[Pull] = []  # want one partition only, and there is nothing in it
+        self._skips_left = SKIPS_PER_TICK_MAX
+        while waiting:
+            pull = next(iter(waiting.values()))
+            records = self._collect(group, pull)
+            if not records:
+                if pull.partition is None:
+                    break
+                set_aside.append(pull)
+                del waiting[pull.key]
+                continue
+            pull.credit -= 1
+            if pull.credit > 0:
+                waiting.move_to_end(pull.key)
+                pull.ticket.answer(Delivered(group, records))
+            else:
+                del waiting[pull.key]
+                if self._pulls:
+                    self._pulls.discard(pull)
+                pull.ticket.settle(Delivered(group, records))
+        for pull in reversed(set_aside):
+            waiting[pull.key] = pull
+            waiting.move_to_end(pull.key, last=False)
+
+    def _collect(self, group: Group, pull: Pull) -> list[Record]:
+        """Up to `count_max` messages, without waiting."""
+        record = self._next(group, pull)
+        if record is None:
+            return []
+        records = [record]
+        size = len(record.message.body)
+        while len(records) < pull.count_max and size < pull.bytes_max:
+            record = self._next(group, pull)
+            if record is None:
+                break
+            records.append(record)
+            size += len(record.message.body)
+        return records
+
+    def _next(self, group: Group, pull: Pull) -> Record | None:
+        """The next message for this pull, taken; partitions have their turns."""
+        count = len(group.backlogs)
+        if count == 1:
+            return self._scan(group, 0, pull)
+        if pull.partition is not None:
+            return self._scan(group, pull.partition, pull)
+        for step in range(count):
+            index = (group.turn + step) % count
+            record = self._scan(group, index, pull)
+            if record is not None:
+                group.turn = index + 1
+                return record
+        return None
+
+    def _scan(self, group: Group, index: int, pull: Pull) -> Record | None:
+        """Take the next message of one partition that is due, not expired and wanted."""
+        backlog = group.backlogs[index]
+        partition = group.topic.partitions[index]
+        now_ms = self.tick.now_ms
+        lease = group.lease
+        if lease and group.window_full():
+            return None
+        while (offset := backlog.next(partition.visible)) is not None:
+            message = partition.cache.get(offset)
+            if message is None:
+                if offset >= partition.first:
+                    self._fetch(partition, offset, group)
+                    return None
+                backlog.finish(offset)  # the log does not reach back that far any more
+                self.tick.change(partition, group)
+                continue
+            if not backlog.dirty:
+                self.tick.change(partition, group)
+            if message.due_ms > now_ms:
+                backlog.delay(offset, message.due_ms)
+                self.schedule(group, index)
+                continue
+            if message.expires_ms and message.expires_ms <= now_ms:
+                backlog.finish(offset)
+                continue
+            if group.match is not None and not group.match(message.tag):
+                backlog.finish(offset)
+                pull.skipped = True
+                self._skips_left -= 1
+                if self._skips_left <= 0:
+                    self.activate(group)
+                    return None
+                continue
+            if not lease:
+                backlog.finish(offset)
+                return Record(index, offset, message, 0)
+            attempts = backlog.lease(offset, now_ms + group.options.lease_ms)
+            self.schedule(group, index)
+            return Record(index, offset, message, attempts)
+        return None
+
+    def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
+        partition.wanted_by[group] = None
+        if partition.fetching:
+            return
+        partition.fetching = True
+
+        def done(found: Found) -> None:
+            partition.fetching = False
+            wanted_by, partition.wanted_by = partition.wanted_by, {}
+            if isinstance(found, BrokerError):
+                for waiter in wanted_by:
+                    self.end_waiting(waiter, found)
+                return
+            if found:
+                self._cache.admit(partition, found[0][0], [message for _, message in found])
+            for waiter in wanted_by:
+                self.activate(waiter)
+
+        self._recorder.fetch(partition, offset, done)
+
+    # -- ends without a message -----------------------------------------------------------
+
+    def _expire_pull(self, pull: Pull, now_ms: int) -> None:
+        group = pull.group
+        assert group is not None
+        if group.active or any(group in p.wanted_by for p in group.topic.partitions):
+            # It may have a message yet: the search goes on in the next tick.
+            self._pulls.set(pull, now_ms + 1)
+            return
+        self._end(pull, group.empty_reason(pull))
+
+    def _end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
+        group = pull.group
+        assert group is not None
+        self.drop(group, pull)
+        if pull.ticket.open:
+            outcome = reason if isinstance(reason, BrokerError) else Empty(group, reason)
+            pull.ticket.settle(outcome)

@@ -1,0 +1,33 @@
+"""What the broker answers when it cannot do as asked. Errors are values: verbs settle tickets with
+them, faces translate them into their dialect. Exceptions are for bugs."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+
+class Refusal(enum.Enum):
+    """Why. A face maps each to a status of its own."""
+
+    ILLEGAL = "illegal"  # a name or value that no retry makes right
+    TOPIC_UNKNOWN = "topic unknown"
+    GROUP_UNKNOWN = "group unknown"
+    OFFSET_UNKNOWN = "offset unknown"
+    SESSION_UNKNOWN = "session unknown"
+    EXCLUSIVE = "exclusive"  # another session holds the group
+    TOO_MANY = "too many"  # a stated limit is reached
+    TOO_LARGE = "too large"
+    FULL = "full"  # no room to store; reading and acknowledging go on
+    UNANSWERED = "unanswered"  # a call whose service did not answer in time
+    STOPPING = "stopping"
+    DAMAGED = "damaged"  # stored bytes cannot be read back
+
+
+@attrs.frozen
+class BrokerError:
+    """An outcome: refused, and why in one sentence."""
+
+    refusal: Refusal
+    text: str

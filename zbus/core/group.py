@@ -1,0 +1,142 @@
+"""An independent reader of a topic: options, a backlog per partition, and the pulls that wait."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from zbus.core.backlog import Backlog
+from zbus.core.filters import compile_filter
+from zbus.core.outcomes import EmptyReason
+from zbus.core.session import Session
+from zbus.core.state import GroupOptions
+from zbus.core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from zbus.core.topic import Topic
+
+
+class Pull:
+    """A request for messages that may have to wait."""
+
+    __slots__ = (
+        "bytes_max",
+        "count_max",
+        "credit",
+        "group",
+        "key",
+        "partition",
+        "session",
+        "skipped",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        session: Session,
+        count_max: int = 1,
+        bytes_max: int = 1 << 22,
+        partition: int | None = None,
+        credit: int = 1,
+        replaces: bool = False,
+    ) -> None:
+        self.ticket = ticket
+        self.session = session
+        self.count_max = count_max  # messages in one answer; waits for the first only
+        self.bytes_max = bytes_max  # of bodies in one answer; the first message always fits
+        self.partition = partition  # None = all in turn
+        self.credit = credit  # answers that may be sent before another pull is needed
+        # A session has at most one waiting pull of this kind in a group: a second replaces it.
+        self.key: Session | Pull = session if replaces else self
+        self.skipped = False  # the filter dropped something while this one waited
+        self.group: Group | None = None  # where it waits
+
+
+class Group:
+    """See the module. `waiting` is first come, first served."""
+
+    __slots__ = (
+        "active",
+        "backlogs",
+        "had_reader",
+        "match",
+        "name",
+        "options",
+        "readers",
+        "topic",
+        "turn",
+        "updated_ms",
+        "waiting",
+    )
+
+    def __init__(self, topic: Topic, name: str, options: GroupOptions) -> None:
+        self.topic = topic
+        self.name = name
+        self.backlogs = [Backlog() for _ in topic.partitions]
+        self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
+        self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
+        self.had_reader = False
+        self.turn = 0  # the partition to look at first
+        self.active = False  # the broker's mark: will be served in this tick
+        self.updated_ms = options.created_ms
+        self.configure(options)
+
+    def configure(self, options: GroupOptions) -> None:
+        self.options = options
+        self.match = compile_filter(options.filter)
+
+    # What the group leaves open, the topic decides.
+
+    @property
+    def lease(self) -> bool:
+        own = self.options.lease
+        return self.topic.options.lease if own is None else own
+
+    @property
+    def exclusive(self) -> bool:
+        own = self.options.exclusive
+        return self.topic.options.exclusive if own is None else own
+
+    @property
+    def delete_on_exit(self) -> bool:
+        own = self.options.delete_on_exit
+        return self.topic.options.delete_on_exit if own is None else own
+
+    @property
+    def paused(self) -> bool:
+        own = self.options.paused
+        return self.topic.options.paused if own is None else own
+
+    # Counted over all partitions.
+
+    def leased_count(self) -> int:
+        return sum(len(backlog.leased) for backlog in self.backlogs)
+
+    def delayed_count(self) -> int:
+        return sum(len(backlog.delayed) for backlog in self.backlogs)
+
+    def ready_count(self) -> int:
+        """Messages still to be handed out, whatever the filter will say."""
+        pairs = zip(self.backlogs, self.topic.partitions, strict=True)
+        return sum(backlog.ready_count(partition.end) for backlog, partition in pairs)
+
+    def window_full(self) -> bool:
+        return self.lease and self.leased_count() >= self.options.window
+
+    def empty_reason(self, pull: Pull) -> EmptyReason:
+        """Why there is nothing for this pull now."""
+        if self.paused:
+            return EmptyReason.PAUSED
+        if self.window_full():
+            return EmptyReason.LEASED
+        if self.delayed_count():
+            return EmptyReason.DELAYED
+        if pull.skipped:
+            return EmptyReason.FILTERED
+        if self.leased_count():
+            return EmptyReason.LEASED
+        return EmptyReason.DRAINED
+
+    def position(self) -> list[int]:
+        return [backlog.cursor for backlog in self.backlogs]

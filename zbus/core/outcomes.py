@@ -1,0 +1,116 @@
+"""How tickets end. With `BrokerError` these are all the answers there are."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import attrs
+
+from zbus.core.errors import BrokerError
+from zbus.core.message import Message
+
+if TYPE_CHECKING:
+    from zbus.core.group import Group
+    from zbus.core.topic import Partition, Topic
+
+
+class Record(NamedTuple):
+    """One message in somebody's hands."""
+
+    partition: int
+    offset: int
+    message: Message
+    attempts: int  # times handed out to this group, this one included; 0 = not counted
+
+
+class Stored:
+    """A put is durable at its partition's level. Shared by all puts of a partition and tick:
+    each ticket knows its own first offset."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+
+
+class Delivered:
+    """A pull got messages: at least one."""
+
+    __slots__ = ("group", "records")
+
+    def __init__(self, group: Group, records: list[Record]) -> None:
+        self.group = group
+        self.records = records
+
+
+class EmptyReason(enum.Enum):
+    """Why a pull ended with nothing."""
+
+    DRAINED = "drained"  # nothing is there
+    FILTERED = "filtered"  # messages came while it waited, none passed the filter
+    LEASED = "leased"  # the group's window of unsettled messages is full
+    DELAYED = "delayed"  # all that is left is not due yet
+    PAUSED = "paused"
+    REPLACED = "replaced"  # a later pull of the same session took its place
+    STOPPING = "stopping"
+
+
+class Empty:
+    """A pull got nothing."""
+
+    __slots__ = ("group", "reason")
+
+    def __init__(self, group: Group, reason: EmptyReason) -> None:
+        self.group = group
+        self.reason = reason
+
+
+class Done:
+    """Done, and durable where that applies."""
+
+    __slots__ = ()
+
+
+DONE = Done()
+
+
+@attrs.frozen
+class Declared:
+    """A topic, and the group if one was asked for, exist as described."""
+
+    topic: Topic
+    group: Group | None
+
+
+@attrs.frozen
+class Routed:
+    """A message sent straight to a session."""
+
+    message: Message
+    id: bytes
+    status: int
+    sender: bytes
+
+
+@attrs.frozen
+class Raw:
+    """Stored batches as they are; `end` is the first offset that cannot be read yet."""
+
+    partition: Partition
+    batches: bytes
+    end: int
+
+
+@attrs.frozen
+class Peeked:
+    """Messages looked at without a group's state changing; a random read names its group."""
+
+    topic: Topic
+    records: list[Record]
+    group: Group | None = None
+
+
+Outcome: TypeAlias = (
+    Stored | Delivered | Empty | Done | Declared | Routed | Raw | Peeked | BrokerError
+)

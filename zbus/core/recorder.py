@@ -1,0 +1,46 @@
+"""What the broker needs of storage. `zbus.journal.recorder` does it over any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from zbus.core.errors import BrokerError
+from zbus.core.message import Message
+from zbus.core.state import StateChange
+
+if TYPE_CHECKING:
+    from zbus.core.topic import Partition
+
+Found: TypeAlias = "list[tuple[int, Message]] | BrokerError"
+
+
+class Recorder(Protocol):
+    """Turns a tick's messages and changes into batches, and batches back into messages."""
+
+    def write(
+        self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
+    ) -> bool:
+        """Append messages, then the change. False if there was no room for the messages: then
+        nothing was written. A change without messages always has room."""
+
+    def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        """Call `done` once everything written so far to these partitions is synced."""
+
+    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
+        """Read stored messages from `offset` on, as many as make a good portion; may be late."""
+
+    def fetch_raw(
+        self,
+        partition: Partition,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | BrokerError], None],
+    ) -> None:
+        """Read stored batches as they are, from the one that holds `offset` on."""
+
+    def discard(self, partition: Partition) -> None:
+        """Drop what is stored before the partition's end, safely against a crash."""
+
+    def remove(self, partition: Partition) -> None:
+        """Drop the partition itself."""

@@ -1,0 +1,25 @@
+"""The identity of a peer: what it reads, and how to push to it what it did not ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.outcomes import Routed
+
+if TYPE_CHECKING:
+    from zbus.core.group import Group
+
+
+class Session:
+    """Lives as long as its connection. An idle one holds next to nothing: there are thousands."""
+
+    __slots__ = ("address", "groups", "id")
+
+    def __init__(self, id: bytes, address: str) -> None:
+        self.id = id
+        self.address = address  # ip:port of the peer, for people
+        self.groups: dict[Group, None] | None = None  # where it is registered as a reader
+
+    def push(self, routed: Routed) -> None:
+        """Send a routed message to the peer."""
+        raise NotImplementedError

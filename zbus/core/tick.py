@@ -1,0 +1,149 @@
+"""One turn of the broker: what it gathers is written, synced and answered together.
+
+Puts are staged and changes noted while requests are applied; `commit` makes them one write per
+touched partition and asks for one sync. What waits for durability is answered when the recorder
+calls back, which for the levels `memory` and `os` is at once and for `disk` in a later tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group
+from zbus.core.message import Message
+from zbus.core.outcomes import DONE, Outcome, Stored
+from zbus.core.recorder import Recorder
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.topic import Cache, Partition, Topic
+
+Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]]]"
+"""A partition, its end, and the puts and confirmations that become true when it is durable."""
+
+
+class Tick:
+    """See the module. `now_ms` is the only time the broker knows."""
+
+    def __init__(
+        self, recorder: Recorder, cache: Cache, visible: Callable[[Partition], None]
+    ) -> None:
+        self.now_ms = 0
+        self._recorder = recorder
+        self._cache = cache
+        self._visible = visible  # called when more of a partition may be handed out
+        self.touched: list[Partition] = []
+        self.open_commits = 0  # syncs asked for and not answered yet
+
+    def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
+        """Stage one message; its ticket settles when the message is durable."""
+        if not partition.touched:
+            partition.touched = True
+            self.touched.append(partition)
+        partition.staged.append(message)
+        partition.puts.append(ticket)
+        ticket.offset = partition.end
+        partition.end += 1
+
+    def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
+        """Stage many, all or none; at least one."""
+        self.put(partition, messages[0], ticket)
+        partition.staged.extend(messages[1:])
+        partition.end += len(messages) - 1
+
+    def change(self, partition: Partition, group: Group) -> None:
+        """Note that the group's backlog in this partition is not what it was."""
+        backlog = group.backlogs[partition.index]
+        if not backlog.dirty:
+            backlog.dirty = True
+            partition.changed.append(group)
+            self.touch(partition)
+
+    def touch(self, partition: Partition) -> None:
+        if not partition.touched:
+            partition.touched = True
+            self.touched.append(partition)
+
+    def confirm(self, partition: Partition, ticket: Ticket, outcome: Outcome = DONE) -> None:
+        """Settle the ticket when what this tick changed in the partition is durable."""
+        self.touch(partition)
+        partition.confirms.append((ticket, outcome))
+
+    def confirm_all(self, topic: Topic, ticket: Ticket, outcome: Outcome = DONE) -> None:
+        """The same for what this tick changed in every partition of a topic."""
+        for partition in topic.partitions[1:]:
+            self.confirm(partition, Silent())
+        self.confirm(topic.partitions[0], ticket, outcome)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone: what was staged for it is refused."""
+        gone = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({topic.name}) was removed")
+        for partition in topic.partitions:
+            if partition.touched:
+                self.touched.remove(partition)
+                partition.touched = False
+            puts, partition.puts = partition.puts, []
+            confirms, partition.confirms = partition.confirms, []
+            for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+                ticket.settle(gone)
+
+    def commit(self) -> None:
+        """Write what the tick gathered; answer it now or when it is synced."""
+        touched, self.touched = self.touched, []
+        at_once: list[Written] = []
+        after_sync: list[Written] = []
+        for partition in touched:
+            partition.touched = False
+            written = self._write(partition)
+            synced = partition.topic.options.durability == "disk"
+            # A moved cursor that nobody waits for rides along with the next sync.
+            if synced and (written[2] or written[3] or partition.visible < partition.end):
+                after_sync.append(written)
+            else:
+                at_once.append(written)
+        if after_sync:
+            self.open_commits += 1
+            self._recorder.commit(
+                [written[0] for written in after_sync], lambda: self._synced(after_sync)
+            )
+        self._durable(at_once)
+
+    def _write(self, partition: Partition) -> Written:
+        messages, partition.staged = partition.staged, []
+        puts, partition.puts = partition.puts, []
+        confirms, partition.confirms = partition.confirms, []
+        change = partition.take_changes()
+        first = partition.end - len(messages)
+        if self._recorder.write(partition, messages, change, self.now_ms):
+            if messages:
+                self._cache.admit(partition, first, messages)
+        else:
+            self._unstage(partition, first)
+            self._recorder.write(partition, (), change.truncated(first), self.now_ms)
+            full = BrokerError(Refusal.FULL, "no space left to store messages")
+            for ticket in puts:
+                ticket.settle(full)
+            puts = []
+        return partition, partition.end, puts, confirms
+
+    def _unstage(self, partition: Partition, first: int) -> None:
+        """Messages that found no room were never there."""
+        partition.end = first
+        for group in partition.topic.groups.values():
+            group.backlogs[partition.index].truncate(first)
+
+    def _synced(self, written: list[Written]) -> None:
+        self.open_commits -= 1
+        self._durable(written)
+
+    def _durable(self, written: list[Written]) -> None:
+        for partition, end, puts, confirms in written:
+            if end > partition.visible:
+                partition.visible = end
+                self._visible(partition)
+            if puts:
+                stored = Stored(partition)
+                for ticket in puts:
+                    ticket.settle(stored)
+            for ticket, outcome in confirms:
+                ticket.settle(outcome)

@@ -1,0 +1,157 @@
+"""A topic and its partitions: where messages wait between being put and being written, and where
+the newest of them stay at hand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from zlib import crc32
+
+import attrs
+
+from zbus.core.group import Group
+from zbus.core.message import Message
+from zbus.core.outcomes import Outcome
+from zbus.core.state import GroupChange, StateChange, TopicOptions
+from zbus.core.ticket import Ticket
+
+_MESSAGE_BYTES = 400
+"""What a message costs in memory beside its body, about."""
+
+
+class Cache:
+    """The messages at hand, of all partitions together; the portions that came first go first."""
+
+    __slots__ = ("_portions", "bytes_max", "bytes_used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+        self._portions: deque[tuple[Partition, int, int, int]] = deque()
+
+    def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
+        """Keep `messages`, whose offsets count up from `first`."""
+        count = len(messages)
+        size = count * _MESSAGE_BYTES + sum([len(message.body) for message in messages])
+        partition.cache.update(zip(range(first, first + count), messages, strict=True))
+        self._portions.append((partition, first, count, size))
+        self.bytes_used += size
+        while self.bytes_used > self.bytes_max and len(self._portions) > 1:
+            old, first, count, size = self._portions.popleft()
+            self.bytes_used -= size
+            pop = old.cache.pop
+            for offset in range(first, first + count):
+                pop(offset, None)
+
+
+class Partition:
+    """One append-only log. first <= visible <= end; offsets below `visible` are durable at the
+    topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
+
+    __slots__ = (
+        "cache",
+        "changed",
+        "confirms",
+        "end",
+        "fetching",
+        "first",
+        "index",
+        "lane",
+        "last_crc",
+        "options_changed",
+        "puts",
+        "removed_groups",
+        "segment_bytes",
+        "staged",
+        "topic",
+        "topic_changed",
+        "touched",
+        "visible",
+        "wanted_by",
+    )
+
+    def __init__(self, topic: Topic, index: int, first: int = 0, end: int = 0) -> None:
+        self.topic = topic
+        self.index = index
+        self.lane = (topic.name, index)
+        self.first = first
+        self.end = end
+        self.visible = end
+        self.cache: dict[int, Message] = {}
+        # This tick.
+        self.touched = False
+        self.staged: list[Message] = []
+        self.puts: list[Ticket] = []  # settled with Stored
+        self.confirms: list[tuple[Ticket, Outcome]] = []  # changes that somebody waits for
+        self.changed: list[Group] = []  # groups whose backlog here changed
+        self.topic_changed = False
+        self.options_changed: dict[Group, None] = {}
+        self.removed_groups: list[str] = []
+        # Reading back.
+        self.fetching = False
+        self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
+        # The recorder's own.
+        self.last_crc = 0
+        self.segment_bytes = 0
+
+    def snapshot(self) -> StateChange:
+        """Everything a checkpoint has to hold."""
+        groups = []
+        for group in self.topic.groups.values():
+            change = group.backlogs[self.index].snapshot(group.name)
+            groups.append(attrs.evolve(change, options=group.options))
+        return StateChange(self.topic.options, tuple(groups))
+
+    def take_changes(self) -> StateChange:
+        """What this tick changed, and nothing left to tell."""
+        index = self.index
+        changes = [GroupChange(name, removed=True) for name in self.removed_groups]
+        for group in self.changed:
+            backlog = group.backlogs[index]
+            backlog.dirty = False
+            change = backlog.changes(group.name)
+            if group in self.options_changed:
+                change = attrs.evolve(change, options=group.options)
+            changes.append(change)
+        self.changed = []
+        if self.removed_groups or self.options_changed:
+            self.removed_groups = []
+            self.options_changed = {}
+        topic = self.topic.options if self.topic_changed else None
+        self.topic_changed = False
+        return StateChange(topic, tuple(changes))
+
+
+class Topic:
+    """A name, options, partitions, groups. Group names are compared without regard to case."""
+
+    __slots__ = ("groups", "name", "options", "partitions", "turn", "updated_ms")
+
+    def __init__(self, options: TopicOptions) -> None:
+        self.name = options.name
+        self.options = options
+        self.partitions = [Partition(self, index) for index in range(options.partitions)]
+        self.groups: dict[str, Group] = {}  # by lower-case name
+        self.turn = 0  # the partition that takes messages without a key in this tick
+        self.updated_ms = options.created_ms
+
+    def group(self, name: str) -> Group | None:
+        """The group of that name; a competing topic has one queue, whatever name is asked for."""
+        if self.options.competing:
+            return next(iter(self.groups.values()), None)
+        return self.groups.get(name.lower())
+
+    def partition_for(self, key: bytes) -> Partition:
+        """Same key, same partition; no key, whichever has its turn."""
+        if len(self.partitions) == 1:
+            return self.partitions[0]
+        if key:
+            return self.partitions[crc32(key) % len(self.partitions)]
+        return self.partitions[self.turn % len(self.partitions)]
+
+    def depth(self) -> int:
+        """Messages ever put."""
+        return sum(partition.end for partition in self.partitions)
+
+    def readers(self) -> int:
+        return sum(len(group.readers) for group in self.groups.values())

@@ -1,0 +1,380 @@
+"""The batch: one tick's records of one partition, in memory, on disk and on the wire alike.
+
+A batch is columnar: first all lengths of a column, then all its bytes, so that a reader with
+numpy or Arrow maps a whole column at once and a reader without them needs one pass per column and
+not one per message. Everything is little-endian and starts at a multiple of 8 bytes.
+
+     0        4    5    6       8       12            20        28         32        36      40
+    +--------+----+----+-------+-------+-------------+---------+----------+---------+-------+
+    | "zbus" | v1 |kind| flags | count | base offset | time ms | previous | payload | crc32 |
+    |        |    |    |       |       |             |         | crc32    | length  |       |
+    +--------+----+----+-------+-------+-------------+---------+----------+---------+-------+
+    | payload ...                                       zero padding to a multiple of 8 bytes |
+    +------------------------------------------------------------------------------------------+
+
+* `payload length` includes the padding, so the next batch is at 40 + payload length.
+* `crc32` covers the first 36 bytes and the payload. `previous crc32` is that of the lane's batch
+  before (0 for the first), which chains them: a lost or foreign batch cannot go unnoticed.
+* `count` records have the offsets `base offset ...`. STATE and CHECKPOINT batches have none;
+  their base offset is the end of the log at that time.
+* `time ms` is the tick's time, and of a DATA batch every message's time of production.
+
+The payload of a DATA batch has a column for each bit in `flags`, in the order of the bits:
+
+    ID TAG KEY HEADERS BODY   u32[count] lengths, padded | the bytes one after another, padded
+    DUE EXPIRES               i64[count] epoch milliseconds
+
+A column in which every value is empty (or zero) is absent. The payload of STATE and CHECKPOINT is
+described in `zbus.journal.checkpoint`.
+
+Lengths from a disk are as hostile as those from a peer: all are checked before they are used.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from zbus.core.message import Message
+from zbus.journal.ports import JournalDamage
+
+MAGIC: Final = b"zbus"
+VERSION: Final = 1
+HEADER_BYTES: Final = 40
+COUNT_MAX: Final = 1 << 20  # records in a batch: a batch of no columns must not be a memory bomb
+SEARCH_BYTES_MAX: Final = 1 << 30  # checked while looking for a whole batch behind a bad one
+
+_HEADER = struct.Struct("<4sBBHIQQIII")
+_UNSEALED = struct.Struct("<4sBBHIQQII")  # the header without its crc
+_CRC = struct.Struct("<I")
+_ONE_LENGTH = struct.Struct("<I4x")
+_PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
+
+
+class BatchKind(enum.IntEnum):
+    """What a batch holds. Stored: never renumber."""
+
+    DATA = 1
+    STATE = 2  # what a tick changed in the groups
+    CHECKPOINT = 3  # everything about the groups; begins a segment
+
+
+class Column(enum.IntFlag):
+    """The bits of a DATA batch's flags. Stored: never renumber."""
+
+    ID = 1
+    TAG = 2
+    KEY = 4
+    HEADERS = 8
+    BODY = 16
+    DUE = 32
+    EXPIRES = 64
+
+
+_KINDS = (None, BatchKind.DATA, BatchKind.STATE, BatchKind.CHECKPOINT)
+_TEXTS = tuple(map(int, (Column.ID, Column.TAG, Column.KEY, Column.HEADERS, Column.BODY)))
+_TIMES = tuple(map(int, (Column.DUE, Column.EXPIRES)))
+_COLUMNS_ALL = sum(_TEXTS) + sum(_TIMES)
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch."""
+
+    kind: BatchKind
+    flags: int
+    count: int
+    base_offset: int
+    time_ms: int
+    previous_crc: int
+    payload_length: int
+    crc: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole batch."""
+        return HEADER_BYTES + self.payload_length
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the batch's last record."""
+        return self.base_offset + self.count
+
+
+def encode_messages(
+    base_offset: int, messages: Sequence[Message], time_ms: int, previous_crc: int
+) -> tuple[bytes, int]:
+    """Make a DATA batch; give it and its crc."""
+    count = len(messages)
+    if not 0 < count <= COUNT_MAX:
+        raise ValueError(f"a DATA batch holds 1 to {COUNT_MAX} messages, not {count}")
+    if count == 1:
+        flags, parts = _one_record(messages[0])
+    else:
+        flags, parts = _columns(messages, count)
+    return _seal(BatchKind.DATA, flags, count, base_offset, time_ms, previous_crc, b"".join(parts))
+
+
+def encode_state(
+    kind: BatchKind, base_offset: int, time_ms: int, payload: bytes, previous_crc: int
+) -> tuple[bytes, int]:
+    """Make a STATE or CHECKPOINT batch; give it and its crc. The payload is padded with zeros."""
+    payload += _PADDING[len(payload) & 7]
+    return _seal(kind, 0, 0, base_offset, time_ms, previous_crc, payload)
+
+
+def _seal(
+    kind: int,
+    flags: int,
+    count: int,
+    base_offset: int,
+    time_ms: int,
+    previous_crc: int,
+    payload: bytes,
+) -> tuple[bytes, int]:
+    head = _UNSEALED.pack(
+        MAGIC, VERSION, kind, flags, count, base_offset, time_ms, previous_crc, len(payload)
+    )
+    crc = crc32(payload, crc32(head))
+    return b"".join((head, _CRC.pack(crc), payload)), crc
+
+
+def _columns(messages: Sequence[Message], count: int) -> tuple[int, list[bytes]]:
+    flags = 0
+    parts: list[bytes] = []
+    lengths = struct.Struct(f"<{count}I4x" if count & 1 else f"<{count}I").pack
+    for bit, values in (
+        (1, [message.id for message in messages]),
+        (2, [message.tag for message in messages]),
+        (4, [message.key for message in messages]),
+        (8, [message.headers for message in messages]),
+        (16, [message.body for message in messages]),
+    ):
+        joined = b"".join(values)
+        if joined:
+            flags |= bit
+            parts += (lengths(*map(len, values)), joined, _PADDING[len(joined) & 7])
+    for bit, times in (
+        (32, [message.due_ms for message in messages]),
+        (64, [message.expires_ms for message in messages]),
+    ):
+        if any(times):
+            flags |= bit
+            parts.append(struct.pack(f"<{count}q", *times))
+    return flags, parts
+
+
+def _one_record(message: Message) -> tuple[int, list[bytes]]:
+    """Do what `_columns` does, for the commonest batch of a broker that is not busy."""
+    flags = 0
+    parts: list[bytes] = []
+    for bit, value in (
+        (1, message.id),
+        (2, message.tag),
+        (4, message.key),
+        (8, message.headers),
+        (16, message.body),
+    ):
+        if value:
+            flags |= bit
+            length = len(value)
+            parts += (_ONE_LENGTH.pack(length), value, _PADDING[length & 7])
+    for bit, time_ms in ((32, message.due_ms), (64, message.expires_ms)):
+        if time_ms:
+            flags |= bit
+            parts.append(struct.pack("<q", time_ms))
+    return flags, parts
+
+
+def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
+    """Give the header at `position`, or in words why there is none."""
+    try:
+        magic, version, number, *fields = _HEADER.unpack_from(buffer, position)
+    except struct.error:
+        return "header is cut short"
+    if magic != MAGIC:
+        return "does not begin with the magic bytes"
+    if version != VERSION:
+        return f"version {version} is unknown"
+    kind = _KINDS[number] if number < len(_KINDS) else None
+    if kind is None:
+        return f"kind {number} is unknown"
+    header = BatchHeader(kind, *fields)
+    if header.payload_length & 7:
+        return "length is not a multiple of 8"
+    if header.count > COUNT_MAX or header.flags & ~_COLUMNS_ALL:
+        return "count or flags are out of range"
+    if kind is not BatchKind.DATA and (header.count or header.flags):
+        return "holds state but counts records"
+    return header
+
+
+def inspect(buffer: bytes, position: int = 0) -> BatchHeader | str:
+    """Give the header of the whole and undamaged batch at `position`, or why there is none."""
+    header = inspect_header(buffer, position)
+    if isinstance(header, str):
+        return header
+    view = memoryview(buffer)
+    start = position + HEADER_BYTES
+    if start + header.payload_length > len(view):
+        return "batch is cut short"
+    crc = crc32(view[start : start + header.payload_length], crc32(view[position : start - 4]))
+    return header if crc == header.crc else "checksum is wrong"
+
+
+def read_header(buffer: bytes, position: int = 0) -> BatchHeader:
+    """Give the header at `position`; nothing is known yet about the payload."""
+    header = inspect_header(buffer, position)
+    if isinstance(header, str):
+        raise JournalDamage(f"batch at byte {position}: {header}")
+    return header
+
+
+def check(buffer: bytes, position: int = 0) -> BatchHeader:
+    """Give the header of the batch at `position` if the batch is whole and undamaged."""
+    header = inspect(buffer, position)
+    if isinstance(header, str):
+        raise JournalDamage(f"batch at byte {position}: {header}")
+    return header
+
+
+def headers(buffer: bytes, previous_crc: int) -> list[tuple[int, BatchHeader]]:
+    """Give position and header of batches just made here: no checksums, but the chain."""
+    found = []
+    position = 0
+    while position < len(buffer):
+        header = read_header(buffer, position)
+        if header.previous_crc != previous_crc:
+            raise JournalDamage(f"batch at byte {position}: does not follow the batch before")
+        found.append((position, header))
+        previous_crc = header.crc
+        position += header.length
+    if position != len(buffer) or not found:
+        raise JournalDamage(f"batch at byte {position}: not a sequence of whole batches")
+    return found
+
+
+def decode_messages(batch: bytes, position: int = 0) -> list[Message]:
+    """Give the messages of the DATA batch at `position`. Trusts its checksum, but no length."""
+    header = read_header(batch, position)
+    if header.kind is not BatchKind.DATA:
+        raise JournalDamage(f"batch at byte {position}: holds no messages")
+    count, flags = header.count, header.flags
+    at = position + HEADER_BYTES
+    end = at + header.payload_length
+    if end > len(batch):
+        raise JournalDamage(f"batch at byte {position}: batch is cut short")
+    texts: list[list[bytes] | repeat[bytes]] = []
+    for bit in _TEXTS:
+        if flags & bit:
+            values, at = _decode_text(batch, at, end, count)
+            texts.append(values)
+        else:
+            texts.append(repeat(b"", count))
+    times: list[tuple[int, ...] | repeat[int]] = []
+    for bit in _TIMES:
+        if flags & bit:
+            if at + 8 * count > end:
+                raise JournalDamage(f"column at byte {at}: longer than its batch")
+            times.append(struct.unpack_from(f"<{count}q", batch, at))
+            at += 8 * count
+        else:
+            times.append(repeat(0, count))
+    if at != end:
+        raise JournalDamage(f"batch at byte {position}: columns do not fill the payload")
+    return list(map(Message, *texts, repeat(header.time_ms, count), *times))
+
+
+def _decode_text(batch: bytes, at: int, end: int, count: int) -> tuple[list[bytes], int]:
+    """Give one column's values and the position after it."""
+    start = at + (4 * count + 7 & ~7)
+    if start > end:
+        raise JournalDamage(f"column at byte {at}: lengths are longer than the batch")
+    lengths = struct.unpack_from(f"<{count}I", batch, at)
+    stops = list(accumulate(lengths, initial=start))
+    stop = stops[-1]
+    after = start + (stop - start + 7 & ~7)
+    if after > end:
+        raise JournalDamage(f"column at byte {at}: longer than its batch")
+    return [batch[a:b] for a, b in zip(stops, stops[1:], strict=False)], after
+
+
+class Ending(enum.Enum):
+    """Why a walk over batches stopped."""
+
+    CLEAN = "clean"  # after a whole batch, at the end of the bytes
+    TORN = "torn"  # at bytes that are no batch, and no batch follows: an unfinished write
+    DAMAGED = "damaged"  # at bytes that are no batch, although whole ones follow
+
+
+class Walk(Iterator[bytes]):
+    """Whole, verified batches in order; `ending` tells how it went once there are no more.
+
+    `position` is always the end of the last good batch, `reason` says what is wrong there.
+    """
+
+    def __init__(self, buffer: bytes, position: int, previous_crc: int | None) -> None:
+        self._buffer = buffer
+        self.position = position
+        self.previous_crc = previous_crc
+        self.ending: Ending | None = None
+        self.reason = ""
+
+    def __next__(self) -> bytes:
+        if self.ending is None and self.position >= len(self._buffer):
+            self.ending = Ending.CLEAN
+        if self.ending is not None:
+            raise StopIteration
+        found = inspect(self._buffer, self.position)
+        if isinstance(found, str):
+            self._stop(found)
+            raise StopIteration
+        if self.previous_crc is not None:
+            if found.previous_crc != self.previous_crc:
+                # A whole batch in a wrong place is no unfinished write.
+                self.ending, self.reason = Ending.DAMAGED, "does not follow the batch before"
+                raise StopIteration
+            self.previous_crc = found.crc
+        start = self.position
+        self.position += found.length
+        return self._buffer[start : self.position]
+
+    def _stop(self, reason: str) -> None:
+        self.reason = reason
+        follows = batch_follows(self._buffer, self.position, self.previous_crc)
+        self.ending = Ending.DAMAGED if follows else Ending.TORN
+
+
+def iterate(buffer: bytes, position: int = 0, previous_crc: int | None = None) -> Walk:
+    """Walk over the batches from `position` on.
+
+    With `previous_crc` (that of the batch before the first) the chain is verified too. Without
+    it the batches need not be neighbours: what `Journal.read` gives leaves out the state.
+    """
+    return Walk(buffer, position, previous_crc)
+
+
+def batch_follows(buffer: bytes, position: int, previous_crc: int | None = None) -> bool:
+    """Tell whether a whole batch comes after the bad bytes at `position`.
+
+    Bodies may hold anything, whole batches too, and then an unfinished write would look like
+    damage. So if the bad batch's own header is believable, what lies inside the extent it claims
+    counts only if it is chained to it: nobody can put the crc of a batch into its own body.
+    """
+    claimed = inspect_header(buffer, position)
+    extent, link = position, -1
+    if not isinstance(claimed, str) and previous_crc in (None, claimed.previous_crc):
+        extent, link = position + claimed.length, claimed.crc
+    budget = SEARCH_BYTES_MAX
+    at = buffer.find(MAGIC, position + 8)
+    while at >= 0:
+        header = inspect_header(buffer, at) if (at - position) & 7 == 0 else ""
+        if not isinstance(header, str) and (at >= extent or header.previous_crc == link):
+            budget -= header.length
+            if budget < 0 or not isinstance(inspect(buffer, at), str):
+                return True
+        at = buffer.find(MAGIC, at + 1)
+    return False

@@ -1,0 +1,143 @@
+"""Between the broker and an engine: messages and changes become batches, and batches messages.
+
+A partition's write in one tick is a DATA batch and then a STATE batch, in one append: a state
+never tells of messages that a torn tail may have lost. When the segment is full a CHECKPOINT
+follows, which begins the next segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.message import Message
+from zbus.core.recorder import Found
+from zbus.core.state import StateChange
+from zbus.core.topic import Partition
+from zbus.journal.batch import Kind, decode_messages, encode_messages, encode_state, iterate
+from zbus.journal.checkpoint import encode_change
+from zbus.journal.ports import Journal, JournalError, JournalFull
+
+FETCH_BYTES = 1 << 20
+"""A portion read back from storage: large enough to amortise the read, small against the cache."""
+
+_TRIM_EVERY_BYTES = 1 << 20
+
+
+class JournalRecorder:
+    """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
+
+    def __init__(self, durable: Journal, memory: Journal, segment_bytes_max: int) -> None:
+        self._durable = durable
+        self._memory = memory
+        self._segment_bytes_max = segment_bytes_max
+
+    def _engine(self, partition: Partition) -> Journal:
+        in_memory = partition.topic.options.durability == "memory"
+        return self._memory if in_memory else self._durable
+
+    def write(
+        self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
+    ) -> bool:
+        engine = self._engine(partition)
+        if not partition.segment_bytes:
+            # The groups follow as a change: they may stand on messages that follow first.
+            self._checkpoint(partition, StateChange(partition.topic.options), now_ms)
+        crc = partition.last_crc
+        batches = b""
+        if messages:
+            batches, crc = encode_messages(
+                partition.end - len(messages), messages, now_ms, crc
+            )
+        if change.groups or change.topic is not None:
+            payload = encode_change(change)
+            state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
+            batches += state
+        if batches:
+            try:
+                size = engine.append(partition.lane, partition.last_crc, batches)
+            except JournalFull:
+                if messages:
+                    return False
+                raise
+            partition.last_crc = crc
+            partition.segment_bytes = size
+            if size >= self._segment_bytes_max:
+                self._roll(partition, now_ms)
+        return True
+
+    def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        self._durable.commit([partition.lane for partition in partitions], done)
+
+    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
+        def got(batches: bytes | JournalError) -> None:
+            if isinstance(batches, JournalError):
+                done(BrokerError(Refusal.DAMAGED, str(batches)))
+                return
+            try:
+                found: list[tuple[int, Message]] = []
+                for batch in iterate(batches):
+                    messages = decode_messages(batch)
+                    found.extend(enumerate(messages, batch.header.base_offset))
+            except JournalError as error:
+                done(BrokerError(Refusal.DAMAGED, str(error)))
+                return
+            done(found)
+
+        self._engine(partition).read(partition.lane, offset, FETCH_BYTES, got)
+
+    def fetch_raw(
+        self,
+        partition: Partition,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | BrokerError], None],
+    ) -> None:
+        visible = partition.visible
+
+        def got(batches: bytes | JournalError) -> None:
+            if isinstance(batches, JournalError):
+                done(BrokerError(Refusal.DAMAGED, str(batches)))
+                return
+            size = 0
+            for batch in iterate(batches):
+                if batch.header.base_offset >= visible:
+                    break
+                size += len(batch.raw)
+            done(batches[:size])
+
+        self._engine(partition).read(partition.lane, offset, bytes_max, got)
+
+    def discard(self, partition: Partition) -> None:
+        engine = self._engine(partition)
+        lane, end = partition.lane, partition.end
+        self._checkpoint(partition, partition.snapshot(), 0)
+        # The old segments go only when the new one is there to stay.
+        engine.commit([lane], lambda: engine.trim(lane, end))
+
+    def remove(self, partition: Partition) -> None:
+        if partition.segment_bytes:
+            self._engine(partition).trim(partition.lane, None)
+
+    def _roll(self, partition: Partition, now_ms: int) -> None:
+        if self._engine(partition) is self._memory:
+            self._trim_memory(partition)
+        self._checkpoint(partition, partition.snapshot(), now_ms)
+
+    def _checkpoint(self, partition: Partition, change: StateChange, now_ms: int) -> None:
+        first = partition.end - len(partition.staged)
+        batch, crc = encode_state(
+            Kind.CHECKPOINT, first, now_ms, encode_change(change), partition.last_crc
+        )
+        partition.segment_bytes = self._engine(partition).append(
+            partition.lane, partition.last_crc, batch
+        )
+        partition.last_crc = crc
+
+    def _trim_memory(self, partition: Partition) -> None:
+        """What all groups of a topic in memory have finished is gone."""
+        groups = partition.topic.groups.values()
+        if groups:
+            floor = min(group.backlogs[partition.index].floor() for group in groups)
+            partition.first = max(partition.first, floor)
+            self._memory.trim(partition.lane, floor)

@@ -1,0 +1,86 @@
+"""What a head says, and the rules that need all of its lines to decide.
+
+`make_head` is the only maker of heads. The quick and the careful way of reading both end here, so
+they cannot differ in what they conclude from the same fields.
+"""
+
+from __future__ import annotations
+
+from zbus.wire.errors import WireError
+
+Start = tuple[bytes, bytes, bool]
+"""Method, target, and whether the version is HTTP/1.1 (otherwise it is HTTP/1.0)."""
+
+Field = tuple[bytes, bytes]
+"""Lower-case name, value without surrounding white space."""
+
+
+class Head:
+    """A request head. Shared between requests that differ only in their id, so never change one.
+
+    The id is not in it: it is what makes two heads of the same client differ.
+    """
+
+    __slots__ = (
+        "chunked",
+        "content_length",
+        "direct",
+        "expects_continue",
+        "fields",
+        "keep_alive",
+        "method",
+        "plan",
+        "target",
+        "version_11",
+    )
+
+    def __init__(
+        self,
+        start: Start,
+        fields: dict[bytes, bytes],
+        content_length: int,
+        chunked: bool,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.method, self.target, self.version_11 = start
+        self.fields = fields  # the last repetition of a name; never b"id"
+        self.content_length = content_length  # 0 if absent or chunked
+        self.chunked = chunked
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue  # wants "100 Continue" before it sends the body
+        self.direct = keep_alive and not chunked  # content_length is all a reader has to know
+        self.plan: object = None  # a dialect keeps here what it worked out from this head
+
+    def __repr__(self) -> str:
+        return f"Head({self.method!r}, {self.target!r}, {self.fields!r})"
+
+
+def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Head:
+    """Apply the rules about the head as a whole. Each field is valid by itself already."""
+    version_11 = start[2]
+    length = fields.get(b"content-length")
+    chunked = b"transfer-encoding" in fields
+    if chunked:
+        if length is not None:
+            raise WireError(400, "content-length and transfer-encoding exclude each other")
+        if not version_11:
+            raise WireError(400, "transfer-encoding needs HTTP/1.1")
+    # Stock zbus clients send no Host, and always a cmd. Browsers always send Host, so a page
+    # cannot use this exception to get around the check of it.
+    if version_11 and needs_host and b"host" not in fields and b"cmd" not in fields:
+        raise WireError(400, "an HTTP/1.1 request needs a Host header, or a cmd header")
+    connection = fields.get(b"connection")
+    return Head(
+        start,
+        fields,
+        0 if length is None else int(length),  # 1 to 19 digits, checked with the line
+        chunked,
+        version_11 if connection is None else _keeps_alive(connection, version_11),
+        version_11 and b"expect" in fields,
+    )
+
+
+def _keeps_alive(connection: bytes, version_11: bool) -> bool:
+    options = [option.strip(b" \t") for option in connection.lower().split(b",")]
+    return b"close" not in options and (version_11 or b"keep-alive" in options)

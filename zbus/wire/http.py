@@ -1,0 +1,177 @@
+"""The bytes of one connection, cut into requests.
+
+Nearly always a receive brings exactly one whole request, or several; then nothing is stored and
+no state changes. Only a request that is not complete yet is kept: half a head as a `bytearray`,
+a head whose body is under way as a `_Pending`. An idle connection holds neither.
+
+Whatever way the bytes are split, the outcome is the same, and the work is linear in their number:
+a half head is searched only where it grew, a body is appended to, a burst of requests is walked
+with an index.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from zbus.wire.bare_lf import check_handshake, find_handshake
+from zbus.wire.chunks import ChunkedBody
+from zbus.wire.errors import WireError
+from zbus.wire.fields import TOKEN
+from zbus.wire.heads import Head, Heads
+from zbus.wire.limits import WireLimits
+
+Request = tuple[Head, bytes, bytes]
+"""Head, id (b"" if none), body."""
+
+_HEAD_END = b"\r\n\r\n"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class _LengthBody:
+    """A body with a known length on its way in; like `ChunkedBody`."""
+
+    __slots__ = ("_missing", "data", "finished")
+
+    def __init__(self, length: int) -> None:
+        self._missing = length
+        self.data = bytearray()
+        self.finished = False
+
+    def feed(self, data: bytes, at: int) -> int:
+        piece = data[at : at + self._missing]
+        self.data += piece
+        self._missing -= len(piece)
+        self.finished = not self._missing
+        return at + len(piece)
+
+
+class _Pending:
+    """A request whose body has not arrived completely."""
+
+    __slots__ = ("body", "head", "id")
+
+    def __init__(self, head: Head, id_: bytes, body: _LengthBody | ChunkedBody) -> None:
+        self.head = head
+        self.id = id_
+        self.body = body
+
+
+class HttpReader:
+    """Feed it what a connection received; it gives back complete requests in order."""
+
+    __slots__ = (
+        "_blank",
+        "_heads",
+        "_idle",
+        "_limits",
+        "_pending",
+        "_rest",
+        "done",
+        "error",
+        "interim",
+    )
+
+    def __init__(self, heads: Heads, limits: WireLimits) -> None:
+        self._heads = heads
+        self._limits = limits
+        self._idle = True  # at a clean boundary between requests
+        self._blank = False  # an empty line came before the next request line
+        self._rest: bytearray | None = None  # the beginning of a head
+        self._pending: _Pending | None = None
+        self.done = False  # a request that ends the connection was returned
+        self.error: WireError | None = None  # the stream broke after the requests returned
+        self.interim = b""  # to be sent now, before any body can come; the caller clears it
+
+    def receive(self, data: bytes) -> list[Request]:
+        """Take received bytes; return the requests they complete."""
+        if self._idle:
+            end = data.find(_HEAD_END)
+            if end > 0:
+                try:
+                    head, id_ = self._heads.read(data[:end])
+                except WireError:
+                    pass  # comes up again below, where it is recorded
+                else:
+                    end += 4
+                    length = head.content_length
+                    if end + length == len(data) and head.direct:
+                        if not length:
+                            return [(head, id_, b"")]
+                        if length <= self._limits.body_bytes_max:
+                            return [(head, id_, data[end:])]
+        requests: list[Request] = []
+        if self.done or self.error is not None:
+            return requests
+        try:
+            self._walk(data, requests)
+        except WireError as error:
+            self.error = error
+            self._rest = self._pending = None
+        self._idle = not (
+            self.done or self._blank or self._rest or self._pending or self.error is not None
+        )
+        return requests
+
+    def waiting_for(self) -> Literal["nothing", "head", "body"]:
+        """What the peer has begun and owes us the rest of, for timeouts."""
+        if self._pending is not None:
+            return "body"
+        return "nothing" if self._rest is None else "head"
+
+    def _walk(self, data: bytes, requests: list[Request]) -> None:
+        if self._rest is not None:
+            data = self._grown(self._rest, data)
+        at = 0
+        while at < len(data) and not self.done:
+            pending = self._pending
+            if pending is None:
+                at = self._begin(data, at, requests)
+            else:
+                at = pending.body.feed(data, at)
+                if pending.body.finished:
+                    self._pending = None
+                    self._finish(pending.head, pending.id, bytes(pending.body.data), requests)
+
+    def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Read the head that begins here, and its body if that is here too; return the end."""
+        if data.startswith(b"\r\n", at):
+            if self._blank:
+                raise WireError(400, "only one empty line may precede a request")
+            self._blank = True  # old clients send one after a body (RFC 9112, section 2.2)
+            return at + 2
+        end = data.find(_HEAD_END, at)
+        if end < 0:
+            rest = bytearray(data[at:])
+            after = self._check_rest(rest, 0, requests)
+            if after:
+                return at + after
+            self._rest = rest
+            return len(data)
+        head, id_ = self._heads.read(data[at:end])
+        self._blank = False
+        end += 4
+        length = head.content_length
+        if length > self._limits.body_bytes_max:
+            raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes")
+        if not head.chunked and end + length <= len(data):
+            self._finish(head, id_, data[end : end + length], requests)
+            return end + length
+        body = ChunkedBody(self._limits) if head.chunked else _LengthBody(length)
+        self._pending = _Pending(head, id_, body)
+        if head.expects_continue and end == len(data):
+            self.interim = _CONTINUE
+        return end
+
+    def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
+        requests.append((head, id_, body))
+        self.done = not head.keep_alive
+
+    def _grown(self, rest: bytearray, data: bytes) -> bytes:
+        """Put half a head and what came now together: b"" while the head is not complete."""
+        if len(rest) < 4:  # may be half of an empty line; as good as new
+            self._rest = None
+            return bytes(rest) + data
+        searched = len(rest) - 3
+        rest += data
+        ...
+        return b""
