@@ -36,15 +36,15 @@ class _Commands(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            error.exit_code = EXIT_USAGE
-            raise
+            error.show()
+            raise click.exceptions.Exit(EXIT_USAGE) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.exit_code = EXIT_USAGE
-            raise
+            error.show()
+            raise click.exceptions.Exit(EXIT_USAGE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import click
 import msgspec
@@ -72,8 +72,7 @@ def produce(
     BODY is the text to send; "-" reads it from standard input; none is an empty message.
     """
     content = sys.stdin.buffer.read() if body == STDIN else (body or "").encode()
-    fields: dict[str, str | int | None] = {
-        **headers,
+    options: dict[str, str | int | None] = {
         "cmd": "produce",
         "topic": topic,
         "id": message_id,
@@ -84,7 +83,7 @@ def produce(
         "ttl": ttl_ms,
     }
     # An option that was not given must not hide a --header of its name.
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     with Remote(url) as remote:
         _print(remote.request({**headers, **given}, content))
 
@@ -108,9 +107,12 @@ def consume(
 ) -> None:
     """Take messages from TOPIC, as GROUP, and print each body as a line."""
     taken = 0
-    with Remote(url) as remote, contextlib.closing(
-        _deliveries(remote, topic, group, count, timeout_ms, batch)
-    ) as deliveries:
+    with (
+        Remote(url) as remote,
+        contextlib.closing(
+            _deliveries(remote, topic, group, count, timeout_ms, batch)
+        ) as deliveries,
+    ):
         for message in deliveries:
             taken += 1
             _print(message, verbose)
@@ -126,7 +128,7 @@ def _deliveries(
     count: int,
     timeout_ms: int | None,
     batch: int | None,
-) -> Iterator[Reply]:
+) -> Generator[Reply, None, None]:
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:

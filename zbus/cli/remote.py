@@ -184,7 +184,8 @@ def split_messages(body: bytes) -> list[Reply]:
         end = body.find(b"\r\n\r\n", position)
         lines = body[position:end].decode("utf-8", "replace").split("\r\n")[1:]
         fields = {
-            name.strip().lower(): value.strip() for name, _, value in (s.partition(":") for s in lines)
+            name.strip().lower(): value.strip()
+            for name, _, value in (s.partition(":") for s in lines)
         }
         length = fields.get("content-length", "0")
         start = end + 4

@@ -312,9 +312,10 @@ class Backlog:
         """Assert the invariants of this structure."""
         assert {self._ready[key]: key for key in self._ready} == self._place
         kinds = (set(self._place), set(self.leased), set(self.delayed))
-        assert sum(map(len, kinds)) == len(set().union(*kinds)), "an offset is in two exceptions"
-        assert all(offset < self.cursor or offset in self.ahead for kind in kinds for offset in kind)
+        exceptions: set[int] = set().union(*kinds)
+        assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"
+        assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
         assert all(offset >= self.cursor for offset in self.ahead)
-        assert set(self.attempts) <= set().union(*kinds), "attempts of something finished"
+        assert set(self.attempts) <= exceptions, "attempts of something finished"
         self.leased.check()
         self.delayed.check()

@@ -18,11 +18,11 @@ from zbus.core.calls import Calls, CallTicket
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.group import Group, Pull
-from zbus.core.limits import Limits
+from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
-from zbus.core.recorder import Recorder
+from zbus.core.recorder import Found, Recorder
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
@@ -33,7 +33,7 @@ class Broker:
     """See the module."""
 
     def __init__(
-        self, recorder: Recorder, ids: Iterator[bytes], limits: Limits = Limits()
+        self, recorder: Recorder, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self.recorder = recorder
         self.limits = limits
@@ -100,12 +100,12 @@ class Broker:
             self.leave_group(session, group)
 
     def leave_group(self, session: Session, group: Group) -> None:
-        """The session reads this group no more; its pulls there are never answered."""
+        """The session reads this group no more; its pulls there end."""
         if session.groups is not None:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
         for pull in [pull for pull in group.waiting.values() if pull.session is session]:
-            self.dispatch.drop(group, pull)
+            self.dispatch.end(pull, EmptyReason.REPLACED)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 
@@ -303,13 +303,40 @@ class Broker:
 
         lookup(self.recorder, partition, offset, done)
 
+    def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
+        """Look at stored messages from an offset on; nothing changes. Settles with Peeked."""
+        if not self._readable(ticket, partition, offset):
+            return
+
+        def done(found: Found) -> None:
+            if isinstance(found, BrokerError):
+                ticket.settle(found)
+                return
+            records = [
+                Record(partition.index, at, message, 0)
+                for at, message in found
+                if offset <= at < partition.visible
+            ]
+            ticket.settle(Peeked(partition.topic, records[:count_max]))
+
+        if offset == partition.visible:
+            done([])
+        else:
+            self.recorder.fetch(partition, offset, done)
+
+    def _readable(self, ticket: Ticket, partition: Partition, offset: int) -> bool:
+        first, end = partition.first, partition.visible
+        if first <= offset <= end:
+            return True
+        text = f"partition {partition.index} has offsets {first} to {end}"
+        ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        return False
+
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
         """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        end = partition.visible
-        if not partition.first <= offset <= end:
-            text = f"partition {partition.index} has offsets {partition.first} to {end}"
-            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        if not self._readable(ticket, partition, offset):
             return
+        end = partition.visible
 
         def done(batches: bytes | BrokerError) -> None:
             if isinstance(batches, BrokerError):

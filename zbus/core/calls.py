@@ -83,5 +83,3 @@ class CallTicket(Ticket):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
             self._calls.settle(self._session_id, self._id, outcome)
-
-

@@ -46,9 +46,7 @@ class GroupWish:
     auto: bool = False  # take `name`, or the first of name0, name1, ... that is free
 
 
-def declare(
-    broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWish | None
-) -> None:
+def declare(broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWish | None) -> None:
     """Create or change a topic, and a group in it; settles with Declared.
 
     The name, partitions and durability of an existing topic stay as they are.
@@ -106,10 +104,10 @@ def _problem(
         return BrokerError(Refusal.ILLEGAL, f"group: {text}")
     if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
         return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-    if topic and (wish.auto or topic.group(wish.name) is None):
-        if len(topic.groups) >= limits.groups_per_topic_max:
-            text = f"there are {limits.groups_per_topic_max} groups already"
-            return BrokerError(Refusal.TOO_MANY, text)
+    is_new = topic is not None and (wish.auto or topic.group(wish.name) is None)
+    if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
+        text = f"there are {limits.groups_per_topic_max} groups already"
+        return BrokerError(Refusal.TOO_MANY, text)
     return None
 
 
@@ -208,9 +206,7 @@ def _apply(
     broker.tick.confirm_all(topic, ticket, Declared(topic, group))
 
 
-def _apply_group(
-    broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None
-) -> Group:
+def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
     name = _free_name(topic, wish.name) if wish.auto else wish.name
     group = topic.group(name)
     changed = group is None or not group.options.same_as(wish.options)

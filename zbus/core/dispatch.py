@@ -51,7 +51,7 @@ class Dispatch:
         """Queue up; the pull is served or ended later, in this tick at the earliest."""
         pull.group = group
         if pull.key is not pull and (older := group.waiting.get(pull.key)) is not None:
-            self._end(older, EmptyReason.REPLACED)
+            self.end(older, EmptyReason.REPLACED)
         group.waiting[pull.key] = pull
         if deadline_ms is not None:
             self._fresh.append((pull, deadline_ms))
@@ -86,18 +86,12 @@ class Dispatch:
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""
         for pull in list(group.waiting.values()):
-            self._end(pull, reason)
+            self.end(pull, reason)
 
     def forget(self, group: Group) -> None:
         """The group is gone."""
         for index in range(len(group.backlogs)):
             self._wakes.discard((group, index))
-
-    def drop(self, group: Group, pull: Pull) -> None:
-        """The peer of this pull is gone; it is never answered."""
-        if group.waiting.get(pull.key) is pull:
-            del group.waiting[pull.key]
-        self._pulls.discard(pull)
 
     # -- serving --------------------------------------------------------------------------
 
@@ -244,12 +238,15 @@ class Dispatch:
             # It may have a message yet: the search goes on in the next tick.
             self._pulls.set(pull, now_ms + 1)
             return
-        self._end(pull, group.empty_reason(pull))
+        self.end(pull, group.empty_reason(pull))
 
-    def _end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
+    def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
+        """The pull ends with nothing."""
         group = pull.group
         assert group is not None
-        self.drop(group, pull)
+        if group.waiting.get(pull.key) is pull:
+            del group.waiting[pull.key]
+        self._pulls.discard(pull)
         if pull.ticket.open:
             outcome = reason if isinstance(reason, BrokerError) else Empty(group, reason)
             pull.ticket.settle(outcome)

@@ -18,5 +18,7 @@ class Limits:
     cache_bytes_max: int = 128 << 20
 
 
+DEFAULT_LIMITS = Limits()
+
 DELAY_MS_MAX = 10 * 365 * 86_400_000
 """Ten years: more is a mistake in the unit."""

@@ -51,6 +51,7 @@ class Partition:
     __slots__ = (
         "cache",
         "changed",
+        "checkpoint_bytes",
         "confirms",
         "end",
         "fetching",
@@ -92,7 +93,8 @@ class Partition:
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
         # The recorder's own.
         self.last_crc = 0
-        self.segment_bytes = 0
+        self.segment_bytes = 0  # 0 = nothing is stored yet
+        self.checkpoint_bytes = 0
 
     def snapshot(self) -> StateChange:
         """Everything a checkpoint has to hold."""

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise, repeat
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -50,12 +50,12 @@ SEARCH_BYTES_MAX: Final = 1 << 30  # checked while looking for a whole batch beh
 
 _HEADER = struct.Struct("<4sBBHIQQIII")
 _UNSEALED = struct.Struct("<4sBBHIQQII")  # the header without its crc
-_CRC = struct.Struct("<I")
+_U32 = struct.Struct("<I")
 _ONE_LENGTH = struct.Struct("<I4x")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 
 
-class BatchKind(enum.IntEnum):
+class Kind(enum.IntEnum):
     """What a batch holds. Stored: never renumber."""
 
     DATA = 1
@@ -75,7 +75,7 @@ class Column(enum.IntFlag):
     EXPIRES = 64
 
 
-_KINDS = (None, BatchKind.DATA, BatchKind.STATE, BatchKind.CHECKPOINT)
+_KINDS = (None, Kind.DATA, Kind.STATE, Kind.CHECKPOINT)
 _TEXTS = tuple(map(int, (Column.ID, Column.TAG, Column.KEY, Column.HEADERS, Column.BODY)))
 _TIMES = tuple(map(int, (Column.DUE, Column.EXPIRES)))
 _COLUMNS_ALL = sum(_TEXTS) + sum(_TIMES)
@@ -84,9 +84,9 @@ _COLUMNS_ALL = sum(_TEXTS) + sum(_TIMES)
 class BatchHeader(NamedTuple):
     """The fixed part of a batch."""
 
-    kind: BatchKind
+    kind: Kind
     flags: int
-    count: int
+    records: int
     base_offset: int
     time_ms: int
     previous_crc: int
@@ -101,7 +101,14 @@ class BatchHeader(NamedTuple):
     @property
     def end_offset(self) -> int:
         """The offset after the batch's last record."""
-        return self.base_offset + self.count
+        return self.base_offset + self.records
+
+
+class Batch(NamedTuple):
+    """A whole batch and what its header says."""
+
+    header: BatchHeader
+    raw: bytes
 
 
 def encode_messages(
@@ -115,11 +122,11 @@ def encode_messages(
         flags, parts = _one_record(messages[0])
     else:
         flags, parts = _columns(messages, count)
-    return _seal(BatchKind.DATA, flags, count, base_offset, time_ms, previous_crc, b"".join(parts))
+    return _seal(Kind.DATA, flags, count, base_offset, time_ms, previous_crc, b"".join(parts))
 
 
 def encode_state(
-    kind: BatchKind, base_offset: int, time_ms: int, payload: bytes, previous_crc: int
+    kind: Kind, base_offset: int, time_ms: int, payload: bytes, previous_crc: int
 ) -> tuple[bytes, int]:
     """Make a STATE or CHECKPOINT batch; give it and its crc. The payload is padded with zeros."""
     payload += _PADDING[len(payload) & 7]
@@ -139,7 +146,7 @@ def _seal(
         MAGIC, VERSION, kind, flags, count, base_offset, time_ms, previous_crc, len(payload)
     )
     crc = crc32(payload, crc32(head))
-    return b"".join((head, _CRC.pack(crc), payload)), crc
+    return b"".join((head, _U32.pack(crc), payload)), crc
 
 
 def _columns(messages: Sequence[Message], count: int) -> tuple[int, list[bytes]]:
@@ -205,9 +212,9 @@ def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
     header = BatchHeader(kind, *fields)
     if header.payload_length & 7:
         return "length is not a multiple of 8"
-    if header.count > COUNT_MAX or header.flags & ~_COLUMNS_ALL:
+    if header.records > COUNT_MAX or header.flags & ~_COLUMNS_ALL:
         return "count or flags are out of range"
-    if kind is not BatchKind.DATA and (header.count or header.flags):
+    if kind is not Kind.DATA and (header.records or header.flags):
         return "holds state but counts records"
     return header
 
@@ -257,49 +264,50 @@ def headers(buffer: bytes, previous_crc: int) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def decode_messages(batch: bytes, position: int = 0) -> list[Message]:
-    """Give the messages of the DATA batch at `position`. Trusts its checksum, but no length."""
-    header = read_header(batch, position)
-    if header.kind is not BatchKind.DATA:
-        raise JournalDamage(f"batch at byte {position}: holds no messages")
-    count, flags = header.count, header.flags
-    at = position + HEADER_BYTES
-    end = at + header.payload_length
-    if end > len(batch):
-        raise JournalDamage(f"batch at byte {position}: batch is cut short")
-    texts: list[list[bytes] | repeat[bytes]] = []
+def decode_messages(batch: Batch | bytes) -> list[Message]:
+    """Give the messages of a DATA batch. Trusts its checksum, but no length."""
+    header, raw = (read_header(batch), batch) if isinstance(batch, bytes) else batch
+    if header.kind is not Kind.DATA or len(raw) != header.length:
+        raise JournalDamage("this is not a batch of messages")
+    count, flags = header.records, header.flags
+    at = HEADER_BYTES
+    columns: list[Iterable[bytes] | Iterable[int]] = []
     for bit in _TEXTS:
         if flags & bit:
-            values, at = _decode_text(batch, at, end, count)
-            texts.append(values)
+            values, at = _decode_text(raw, at, count)
+            columns.append(values)
         else:
-            texts.append(repeat(b"", count))
-    times: list[tuple[int, ...] | repeat[int]] = []
+            columns.append(repeat(b"", count))
+    columns.append(repeat(header.time_ms, count))
     for bit in _TIMES:
         if flags & bit:
-            if at + 8 * count > end:
-                raise JournalDamage(f"column at byte {at}: longer than its batch")
-            times.append(struct.unpack_from(f"<{count}q", batch, at))
+            if at + 8 * count > len(raw):
+                raise JournalDamage(f"column at byte {at} is longer than its batch")
+            columns.append(struct.unpack_from(f"<{count}q", raw, at))
             at += 8 * count
         else:
-            times.append(repeat(0, count))
-    if at != end:
-        raise JournalDamage(f"batch at byte {position}: columns do not fill the payload")
-    return list(map(Message, *texts, repeat(header.time_ms, count), *times))
+            columns.append(repeat(0, count))
+    if at != len(raw):
+        raise JournalDamage("columns do not fill their batch")
+    return list(map(Message, *columns))
 
 
-def _decode_text(batch: bytes, at: int, end: int, count: int) -> tuple[list[bytes], int]:
+def _decode_text(raw: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     """Give one column's values and the position after it."""
     start = at + (4 * count + 7 & ~7)
-    if start > end:
+    if start > len(raw):
         raise JournalDamage(f"column at byte {at}: lengths are longer than the batch")
-    lengths = struct.unpack_from(f"<{count}I", batch, at)
-    stops = list(accumulate(lengths, initial=start))
-    stop = stops[-1]
-    after = start + (stop - start + 7 & ~7)
-    if after > end:
-        raise JournalDamage(f"column at byte {at}: longer than its batch")
-    return [batch[a:b] for a, b in zip(stops, stops[1:], strict=False)], after
+    if count == 1:
+        stop: int = start + _U32.unpack_from(raw, at)[0]
+        values = [raw[start:stop]]
+    else:
+        stops = list(accumulate(struct.unpack_from(f"<{count}I", raw, at), initial=start))
+        stop = stops[-1]
+        values = [raw[a:b] for a, b in pairwise(stops)]
+    after = stop + 7 & ~7  # the batch begins at 0, so this is a multiple of 8 in it
+    if after > len(raw):
+        raise JournalDamage(f"column at byte {at} is longer than its batch")
+    return values, after
 
 
 class Ending(enum.Enum):
@@ -310,7 +318,7 @@ class Ending(enum.Enum):
     DAMAGED = "damaged"  # at bytes that are no batch, although whole ones follow
 
 
-class Walk(Iterator[bytes]):
+class Walk(Iterator[Batch]):
     """Whole, verified batches in order; `ending` tells how it went once there are no more.
 
     `position` is always the end of the last good batch, `reason` says what is wrong there.
@@ -323,7 +331,7 @@ class Walk(Iterator[bytes]):
         self.ending: Ending | None = None
         self.reason = ""
 
-    def __next__(self) -> bytes:
+    def __next__(self) -> Batch:
         if self.ending is None and self.position >= len(self._buffer):
             self.ending = Ending.CLEAN
         if self.ending is not None:
@@ -340,7 +348,7 @@ class Walk(Iterator[bytes]):
             self.previous_crc = found.crc
         start = self.position
         self.position += found.length
-        return self._buffer[start : self.position]
+        return Batch(found, self._buffer[start : self.position])
 
     def _stop(self, reason: str) -> None:
         self.reason = reason

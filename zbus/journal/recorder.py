@@ -14,14 +14,15 @@ from zbus.core.message import Message
 from zbus.core.recorder import Found
 from zbus.core.state import StateChange
 from zbus.core.topic import Partition
-from zbus.journal.batch import Kind, decode_messages, encode_messages, encode_state, iterate
+from zbus.journal.batch import Ending, Kind, decode_messages, encode_messages, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import Journal, JournalError, JournalFull
 
 FETCH_BYTES = 1 << 20
 """A portion read back from storage: large enough to amortise the read, small against the cache."""
 
-_TRIM_EVERY_BYTES = 1 << 20
+_MEMORY_SEGMENT_BYTES = 1 << 20
+"""Topics in memory drop what all groups have finished each time this much has come."""
 
 
 class JournalRecorder:
@@ -41,14 +42,11 @@ class JournalRecorder:
     ) -> bool:
         engine = self._engine(partition)
         if not partition.segment_bytes:
-            # The groups follow as a change: they may stand on messages that follow first.
-            self._checkpoint(partition, StateChange(partition.topic.options), now_ms)
+            self._checkpoint(partition, partition.end - len(messages), now_ms)
         crc = partition.last_crc
         batches = b""
         if messages:
-            batches, crc = encode_messages(
-                partition.end - len(messages), messages, now_ms, crc
-            )
+            batches, crc = encode_messages(partition.end - len(messages), messages, now_ms, crc)
         if change.groups or change.topic is not None:
             payload = encode_change(change)
             state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
@@ -62,8 +60,10 @@ class JournalRecorder:
                 raise
             partition.last_crc = crc
             partition.segment_bytes = size
-            if size >= self._segment_bytes_max:
-                self._roll(partition, now_ms)
+            if size >= self._roll_at(partition):
+                self._checkpoint(partition, partition.end, now_ms)
+                if engine is self._memory:
+                    self._trim_memory(partition)
         return True
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
@@ -74,15 +74,14 @@ class JournalRecorder:
             if isinstance(batches, JournalError):
                 done(BrokerError(Refusal.DAMAGED, str(batches)))
                 return
-            try:
-                found: list[tuple[int, Message]] = []
-                for batch in iterate(batches):
-                    messages = decode_messages(batch)
-                    found.extend(enumerate(messages, batch.header.base_offset))
-            except JournalError as error:
-                done(BrokerError(Refusal.DAMAGED, str(error)))
-                return
-            done(found)
+            found: list[tuple[int, Message]] = []
+            walk = iterate(batches)
+            for batch in walk:
+                found.extend(enumerate(decode_messages(batch), batch.header.base_offset))
+            if walk.ending is Ending.CLEAN:
+                done(found)
+            else:
+                done(BrokerError(Refusal.DAMAGED, f"{partition.lane}: {walk.reason}"))
 
         self._engine(partition).read(partition.lane, offset, FETCH_BYTES, got)
 
@@ -111,7 +110,7 @@ class JournalRecorder:
     def discard(self, partition: Partition) -> None:
         engine = self._engine(partition)
         lane, end = partition.lane, partition.end
-        self._checkpoint(partition, partition.snapshot(), 0)
+        self._checkpoint(partition, end, 0)
         # The old segments go only when the new one is there to stay.
         engine.commit([lane], lambda: engine.trim(lane, end))
 
@@ -119,19 +118,19 @@ class JournalRecorder:
         if partition.segment_bytes:
             self._engine(partition).trim(partition.lane, None)
 
-    def _roll(self, partition: Partition, now_ms: int) -> None:
-        if self._engine(partition) is self._memory:
-            self._trim_memory(partition)
-        self._checkpoint(partition, partition.snapshot(), now_ms)
+    def _roll_at(self, partition: Partition) -> int:
+        """The size at which a segment ends: a checkpoint must stay a small part of it."""
+        in_memory = partition.topic.options.durability == "memory"
+        wanted = _MEMORY_SEGMENT_BYTES if in_memory else self._segment_bytes_max
+        return partition.checkpoint_bytes + max(wanted, 4 * partition.checkpoint_bytes)
 
-    def _checkpoint(self, partition: Partition, change: StateChange, now_ms: int) -> None:
-        first = partition.end - len(partition.staged)
-        batch, crc = encode_state(
-            Kind.CHECKPOINT, first, now_ms, encode_change(change), partition.last_crc
-        )
-        partition.segment_bytes = self._engine(partition).append(
-            partition.lane, partition.last_crc, batch
-        )
+    def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
+        """Begin a segment whose messages count from `first`."""
+        payload = encode_change(partition.snapshot().truncated(first))
+        batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
+        engine = self._engine(partition)
+        partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
+        partition.checkpoint_bytes = len(batch)
         partition.last_crc = crc
 
     def _trim_memory(self, partition: Partition) -> None:

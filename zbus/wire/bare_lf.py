@@ -11,23 +11,26 @@ from __future__ import annotations
 from zbus.wire.errors import WireError
 from zbus.wire.head import Head
 
+_BEGINNING = b"GET /queue/"
 _TARGETS = (b"/queue/json", b"/queue/bin")
+_BYTES_MAX = 2048
 
 
-def find_handshake(data: bytes | bytearray) -> int:
-    """Length of a handshake without its blank line; -1 if there is more to come.
+def may_be_handshake(data: bytes | bytearray) -> bool:
+    """Whether these bytes are the beginning of such a handshake, at least its first line."""
+    if not data.startswith(_BEGINNING) or b"\r" in data or len(data) > _BYTES_MAX:
+        return False
+    target, _, version = bytes(data[4 : data.find(b"\n")]).partition(b" ")
+    return version == b"HTTP/1.1" and target.partition(b"?")[0] in _TARGETS
 
-    `data` is known to hold a bare LF. Raises WireError if it is not such a handshake.
-    """
-    first = bytes(data[: data.index(b"\n")])
-    method, _, rest = first.partition(b" ")
-    target, _, version = rest.partition(b" ")
-    size = data.find(b"\n\n")
-    tolerated = method == b"GET" and version == b"HTTP/1.1"
-    tolerated = tolerated and target.partition(b"?")[0] in _TARGETS
-    if not tolerated or b"\r" in (data if size < 0 else data[:size]):
-        raise WireError(400, "a line of the head must end with CR LF")
-    return size
+
+def find_handshake(data: bytes, at: int) -> bytes:
+    """The whole handshake at `data[at:]`, without its last line end; b"" if there is none."""
+    if not data.startswith(_BEGINNING, at):
+        return b""
+    end = data.find(b"\n\n", at, at + _BYTES_MAX)
+    handshake = data[at : max(end, at)]
+    return handshake if may_be_handshake(handshake) else b""
 
 
 def check_handshake(head: Head) -> None:

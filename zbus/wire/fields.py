@@ -88,8 +88,8 @@ def _expect(value: bytes) -> bytes:
 def _host(value: bytes) -> bytes:
     """A registered name, an IPv4 address or an [IPv6] address, then perhaps a port."""
     if value.startswith(b"["):
-        address, _, after = value[1:].partition(b"]")
-        valid = _is_ipv6(address) and (not after or after.startswith(b":"))
+        address, bracket, after = value[1:].partition(b"]")
+        valid = bool(bracket) and _is_ipv6(address) and after[:1] in (b"", b":")
         port = after[1:]
     else:
         name, _, port = value.partition(b":")

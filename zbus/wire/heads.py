@@ -99,23 +99,30 @@ class Heads:
         lines = template.split(b"\r\n", limits.fields_max + 1)
         if len(raw) > limits.head_bytes_max or len(lines) > limits.fields_max:
             return self._judge(raw, template)
-        start = self._starts.get(lines[0]) or self._new_start(lines[0])
+        start = self._starts.get(lines[0])
+        seen = start is not None
         if start is None:
-            return self._judge(raw, template)
+            start = self._new_start(lines[0])
+            if start is None:
+                return self._judge(raw, template)
         del lines[0]
         get = self._lines.get
         fields: dict[bytes, bytes] = {}
         for line in lines:
-            field = get(line) or self._new_line(line)
+            field = get(line)
             if field is None:
-                return self._judge(raw, template)
+                seen = False
+                field = self._new_line(line)
+                if field is None:
+                    return self._judge(raw, template)
             name, value = field
             fields[name] = value
         if len(fields) != len(lines):
             return self._judge(raw, template)
         if b"id" not in fields:
             head = make_head(start, fields, not self._contained)
-            self._keep_template(template, head)
+            if seen:  # a head with something unique in it will hardly come again
+                self._keep_template(template, head)
             return head, id_
         if template is not raw:  # two ids, of which one was cut out: which is the last?
             return self._judge(raw, template)
@@ -154,11 +161,7 @@ class Heads:
 
     def _judge(self, raw: bytes, template: bytes) -> tuple[Head, bytes]:
         head, id_, start, lines, fields = judge(raw, self._limits, contained=self._contained)
-        method = start[0]
-        if lines[0].startswith(method) and len(method) <= _NAME_BYTES_MAX:
-            if len(self._methods) >= _METHODS_MAX:
-                self._methods.clear()
-            self._methods.add(method)
+        self._keep_method(start[0])
         self._keep_start(lines[0], start)
         ids = 0
         for line, field in zip(lines[1:], fields, strict=True):
@@ -177,6 +180,12 @@ class Heads:
         if len(self._templates) >= _TEMPLATES_MAX:
             self._templates.clear()
         self._templates[template] = head
+
+    def _keep_method(self, method: bytes) -> None:
+        if len(method) <= _NAME_BYTES_MAX:
+            if len(self._methods) >= _METHODS_MAX:
+                self._methods.clear()
+            self._methods.add(method)
 
     def _keep_start(self, line: bytes, start: Start) -> None:
         if len(line) <= _LINE_BYTES_MAX:

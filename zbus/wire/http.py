@@ -11,9 +11,10 @@ with an index.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from zbus.wire.bare_lf import check_handshake, find_handshake
+from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
 from zbus.wire.chunks import ChunkedBody
 from zbus.wire.errors import WireError
 from zbus.wire.fields import TOKEN
@@ -24,6 +25,7 @@ Request = tuple[Head, bytes, bytes]
 """Head, id (b"" if none), body."""
 
 _HEAD_END = b"\r\n\r\n"
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -139,13 +141,14 @@ class HttpReader:
                 raise WireError(400, "only one empty line may precede a request")
             self._blank = True  # old clients send one after a body (RFC 9112, section 2.2)
             return at + 2
+        handshake = find_handshake(data, at)
+        if handshake:
+            return self._begin_handshake(handshake, requests) + at
         end = data.find(_HEAD_END, at)
         if end < 0:
-            rest = bytearray(data[at:])
-            after = self._check_rest(rest, 0, requests)
-            if after:
-                return at + after
-            self._rest = rest
+            self._rest = bytearray(data[at:])
+            if self._check_rest(self._rest, 0):
+                raise WireError(400, "a line of the head must end with CR LF, and hold no other")
             return len(data)
         head, id_ = self._heads.read(data[at:end])
         self._blank = False
@@ -166,12 +169,43 @@ class HttpReader:
         requests.append((head, id_, body))
         self.done = not head.keep_alive
 
+    def _begin_handshake(self, handshake: bytes, requests: list[Request]) -> int:
+        head, id_ = self._heads.read(handshake.replace(b"\n", b"\r\n"))
+        check_handshake(head)
+        self._blank = False
+        self._finish(head, id_, b"", requests)
+        return len(handshake) + 2
+
     def _grown(self, rest: bytearray, data: bytes) -> bytes:
-        """Put half a head and what came now together: b"" while the head is not complete."""
-        if len(rest) < 4:  # may be half of an empty line; as good as new
+        """Put half a head and what came now together; b"" while the head is not complete."""
+        if len(rest) < 4:  # may be half of an empty line, and is as good as new
             self._rest = None
             return bytes(rest) + data
         searched = len(rest) - 3
         rest += data
-        ...
-        return b""
+        if rest.find(_HEAD_END, searched) < 0 and not self._check_rest(rest, searched):
+            return b""
+        self._rest = None
+        return bytes(rest)
+
+    def _check_rest(self, rest: bytearray, searched: int) -> bool:
+        """Refuse what can no longer become a head; tell whether it may be a bare-LF handshake.
+
+        The limits are those of the judge, so that a split cannot change the verdict: an end of
+        line or of head that is not here yet may still begin within the last bytes.
+        """
+        limits = self._limits
+        if rest[0] not in TOKEN and rest != b"\r":
+            raise WireError(400, "a request must begin with a method")
+        line_max = limits.line_bytes_max
+        crosses = searched + 2 <= line_max < len(rest) - 1  # only now it can have become too long
+        if crosses and rest.find(b"\r\n", 0, line_max + 2) < 0:
+            raise WireError(414, f"the request line is over {line_max} bytes")
+        if len(rest) - 3 > limits.head_bytes_max:
+            raise WireError(431, f"the request head is over {limits.head_bytes_max} bytes")
+        if _BARE_LF.search(rest, searched):
+            if rest.find(b"\n\n", searched) >= 0:
+                return True
+            if not may_be_handshake(rest):
+                raise WireError(400, "a line of the head must end with CR LF, and hold no other")
+        return False

@@ -47,10 +47,8 @@ def judge(raw: bytes, limits: WireLimits, *, contained: bool = False) -> Verdict
     consumer received can be sent back. It then counts as `POST / HTTP/1.1`.
     """
     lines = _split(raw, limits)
-    if contained and _is_status_line(lines[0]):
-        request_line = b"POST / HTTP/1.1"
-    else:
-        request_line = lines[0]
+    is_status_line = contained and _is_status_line(lines[0])
+    request_line = b"POST / HTTP/1.1" if is_status_line else lines[0]
     start = _read_request_line(request_line)
     fields = [read_field(line) for line in lines[1:]]
     merged = _merge(fields)

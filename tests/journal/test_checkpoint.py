@@ -1,0 +1,128 @@
+"""The codec of state: round trips, the short way, and what an older or hostile writer sends."""
+
+from __future__ import annotations
+
+import struct
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zbus.core.state import (
+    Entry,
+    EntryState,
+    GroupChange,
+    GroupOptions,
+    StateChange,
+    TopicOptions,
+)
+from zbus.journal import checkpoint as codec
+from zbus.journal.checkpoint import decode_change, encode_change, topic_name
+from zbus.journal.ports import JournalDamage
+
+NAMES = st.text(max_size=10)
+NATURAL = st.integers(0, 2**63 - 1)
+ENTRIES = st.builds(
+    Entry,
+    offset=NATURAL,
+    state=st.sampled_from(EntryState),
+    time_ms=NATURAL,
+    attempts=st.integers(0, 2**32 - 1),
+    rank=st.integers(-(2**63), 2**63 - 1),
+)
+GROUPS = st.builds(
+    GroupChange,
+    name=NAMES,
+    cursor=NATURAL,
+    options=st.none() | st.builds(GroupOptions, filter=NAMES, lease_ms=NATURAL),
+    removed=st.booleans(),
+    reset=st.booleans(),
+    entries=st.lists(ENTRIES, max_size=5).map(tuple),
+)
+CHANGES = st.builds(
+    StateChange,
+    topic=st.none() | st.builds(TopicOptions, name=NAMES, rpc=st.booleans(), mask=NATURAL),
+    groups=st.lists(GROUPS, max_size=4).map(tuple),
+)
+
+
+@given(CHANGES)
+def test_round_trip(change: StateChange) -> None:
+    payload = encode_change(change)
+    assert len(payload) % 8 == 0
+    assert decode_change(payload) == change
+    assert topic_name(payload) == (None if change.topic is None else change.topic.name)
+
+
+@given(CHANGES)
+def test_the_short_way_makes_the_same_bytes(change: StateChange) -> None:
+    assert encode_change(change) == codec._encode_any(change)
+
+
+@pytest.mark.parametrize("kind", [TopicOptions, GroupOptions, GroupChange])
+def test_no_field_is_forgotten(kind: type) -> None:
+    """Each field of the state, as soon as there is one, is stored."""
+    others = {"str": "x", "int": 3, "bool": True, "bool | None": True}
+    special = {
+        "durability": "os",
+        "options": GroupOptions(mask=1),
+        "entries": (Entry(1, EntryState.READY, 2, 3, 4),),
+    }
+    values = {
+        field.name: special.get(field.name, others.get(str(field.type)))
+        for field in attrs.fields(kind)
+    }
+    made = kind(**values)
+    if kind is TopicOptions:
+        change = StateChange(topic=made)
+    elif kind is GroupOptions:
+        change = StateChange(groups=(GroupChange("g", options=made),))
+    else:
+        change = StateChange(groups=(made,))
+    assert decode_change(encode_change(change)) == change
+    if kind is not GroupOptions:
+        return
+    for name in values:  # what differs from the default in one field only
+        one = GroupOptions(**{name: values[name]})
+        change = StateChange(groups=(GroupChange("g", options=one),))
+        assert decode_change(encode_change(change)) == change
+
+
+def payload(text: bytes, rest: bytes = b"") -> bytes:
+    return struct.pack("<I", len(text)) + text + bytes(-(len(text) + 4) & 7) + rest
+
+
+def test_unknown_keys_are_ignored() -> None:
+    text = b'{"topic":{"name":"t","new":1},"more":{},"groups":[{"name":"g","new":[],"cursor":4}]}'
+    change = decode_change(payload(text))
+    assert change == StateChange(TopicOptions("t"), (GroupChange("g", 4),))
+
+
+HOSTILE = {
+    "nothing": b"",
+    "JSON past the end": struct.pack("<II", 9, 0),
+    "no JSON": payload(b"{"),
+    "bad UTF-8": payload(b'{"topic":{"name":"\xff"}}'),
+    "no name": payload(b'{"groups":[{"cursor":1}]}'),
+    "negative cursor": payload(b'{"groups":[{"name":"g","cursor":-1}]}'),
+    "negative count": payload(b'{"groups":[{"name":"g","entries":-1}]}'),
+    "count past the end": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32)),
+    "enormous count": payload(b'{"groups":[{"name":"g","entries":99999999999999}]}', bytes(40)),
+    "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
+    "bytes left over": payload(b"{}", bytes(8)),
+}
+
+
+@pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_payloads_are_refused(raw: bytes) -> None:
+    with pytest.raises(JournalDamage):
+        decode_change(raw)
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
+    try:
+        decode_change(raw)
+    except JournalDamage:
+        pass

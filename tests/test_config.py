@@ -1,0 +1,131 @@
+"""Options: where they come from, which source wins, what is refused and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from zbus.config import OPTIONS, Config, ConfigError, documentation, load
+
+PAGE = Path(__file__).parent.parent / "docs/reference/configuration.md"
+
+
+def test_reference_page_is_printed_from_the_options() -> None:
+    assert PAGE.read_text(encoding="utf-8") == documentation(), (
+        "run: python -m zbus.config > docs/reference/configuration.md"
+    )
+
+
+def test_every_option_is_documented_and_its_default_allowed() -> None:
+    assert attrs.asdict(Config()) == {name: option.default for name, option in OPTIONS.items()}
+    for name, option in OPTIONS.items():
+        assert option.metadata["meaning"].endswith("."), name
+        assert f"| `{name}` |" in documentation()
+
+
+def test_each_source_overrides_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "zbus.toml"
+    file.write_text(
+        'port = 1\nhost = "a"\nfields_max = 11\nlog_level = "debug"\n', encoding="utf-8"
+    )
+    environ = {"ZBUS_PORT": "2", "ZBUS_HOST": "b", "ZBUS_FIELDS_MAX": "12", "PATH": "x"}
+    settings = {"port": "3", "host": "c"}
+    assert load(file).port == 1
+    assert load(file, environ).port == 2
+    assert load(file, environ, settings=settings).port == 3
+    config = load(file, environ, {"port": "4"}, settings)
+    found = (config.port, config.host, config.fields_max, config.log_level, config.topics_max)
+    assert found == (4, "c", 12, "debug", 10_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("65536", 65536), ("64 KiB", 65536), ("1MiB", 1 << 20), (" 1 GiB ", 1 << 30)],
+)
+def test_sizes_may_have_a_unit(text: str, value: int) -> None:
+    assert load(environ={"ZBUS_SEGMENT_BYTES": text}).segment_bytes == value
+
+
+def test_variables_of_the_command_line_are_left_alone() -> None:
+    assert load(environ={"ZBUS_URL": "x", "ZBUS_CONFIG": "y"}) == Config()
+
+
+BAD_TEXTS = [
+    ("port", "many", "expected a whole number, not 'many'"),
+    ("port", "", "expected a whole number, not ''"),
+    ("port", "1.5", "expected a whole number, not '1.5'"),
+    ("port", "65536", "65536 is not between 0 and 65535"),
+    ("port", "-1", "-1 is not between 0 and 65535"),
+    ("host", "", "'' cannot be used"),
+    ("host", "a\0b", "'a\\x00b' cannot be used"),
+    ("data_dir", "", "must name a folder"),
+    ("durability", "tape", "'tape' is not one of memory, os, disk"),
+    ("durability", "DISK", "'DISK' is not one of memory, os, disk"),
+    ("rpc_url", "x", "'x' is not one of seed, module-path"),
+    ("log_format", "xml", "'xml' is not one of text, json"),
+    ("server_name", "broker", "'broker' is not of the form host:port"),
+    ("server_name", "http://broker:1", "'http://broker:1' is not of the form host:port"),
+    ("body_bytes_max", "3 MB", "expected bytes such as 65536 or 64 KiB, not '3 MB'"),
+    ("message_bytes_max", "65 MiB", "68157440 is not between 1 and 67108864"),
+    ("idle_timeout_ms", "1 KiB", "expected a whole number, not '1 KiB'"),
+    ("no_such", "1", "there is no such option"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "problem"), BAD_TEXTS)
+def test_bad_text_is_refused_with_its_source(name: str, text: str, problem: str) -> None:
+    variable = f"ZBUS_{name.upper()}"
+    sources: list[tuple[str, dict[str, Any]]] = [
+        (f"environment variable {variable}", {"environ": {variable: text}}),
+        (f"--set {name}", {"settings": {name: text}}),
+    ]
+    if name in OPTIONS:
+        sources.append((f"option --{name.replace('_', '-')}", {"options": {name: text}}))
+    for source, given in sources:
+        with pytest.raises(ConfigError) as caught:
+            load(**given)
+        assert str(caught.value) == f"{source}: {problem}"
+
+
+BAD_FILES = [
+    ("port = 65536", "{file}, key port: 65536 is not between 0 and 65535"),
+    ("port = true", "{file}, key port: expected a whole number, not True"),
+    ("port = 1.0", "{file}, key port: expected a whole number, not 1.0"),
+    ("host = 1", "{file}, key host: expected text, not 1"),
+    ("data_dir = []", "{file}, key data_dir: expected text, not []"),
+    ("[server]\nport = 1", "{file}: there is no option 'server'"),
+    ("Port = 1", "{file}: there is no option 'Port'"),
+    ("port = ", "{file} is not TOML: Invalid value (at end of document)"),
+    ("fields_max = '9 KiB'", "{file}, key fields_max: expected a whole number, not '9 KiB'"),
+    (
+        "line_bytes_max = 32768",
+        "head_bytes_max (16384) must not be less than line_bytes_max (32768)",
+    ),
+    (
+        "message_bytes_max = '64 MiB'",
+        "body_bytes_max (16777216) must not be less than message_bytes_max (67108864)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "problem"), BAD_FILES)
+def test_bad_file_is_refused_with_its_key(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "zbus.toml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert str(caught.value) == problem.format(file=file)
+
+
+def test_absent_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*absent\.toml: No such file"):
+        load(tmp_path / "absent.toml")
+
+
+def test_values_given_in_code_are_checked_as_well() -> None:
+    with pytest.raises(ConfigError, match="port: 70000 is not between"):
+        Config(port=70_000)
+    assert Config(data_dir=Path("x")).data_dir == Config(data_dir="x").data_dir

@@ -1,0 +1,305 @@
+"""The rules of the house, kept by a machine: who may import whom, how long things may be, words.
+
+Everything is read with `ast`; nothing of the package is imported. A rule that has to change is
+changed here, in the tables below, together with `docs/explanation/architecture.md`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "zbus"
+TESTS = ROOT / "tests"
+ARCHITECTURE = ROOT / "docs/explanation/architecture.md"
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+
+# Who may import whom: arrows point down, and `core` and `wire` never meet. "version" is the
+# package itself (`from zbus import __version__`), which everybody above the core may ask for.
+ARROWS: dict[str, set[str]] = {
+    "version": set(),
+    "config": set(),
+    "core": set(),
+    "wire": set(),
+    "journal": {"core"},
+    "faces": {"wire", "core", "version"},
+    "server": {"faces", "journal", "core", "wire", "config", "version"},
+    "client": {"wire", "version"},
+    "semq": {"client", "wire", "version"},
+    "spark": {"client", "journal.batch", "version"},
+    "cli": {
+        *("server", "faces", "journal", "core", "wire", "config"),
+        *("client", "semq", "spark", "version"),
+    },
+    "__main__": {"cli"},
+    "testing": {"*"},
+}
+
+PURE = ("core/", "wire/", "faces/", "journal/batch.py", "journal/checkpoint.py")
+BANNED_IN_PURE = {"time", "random", "os", "socket", "select", "threading", "trio"}
+
+DIALECT_WORDS = (
+    *("consume", "produce", "lpush", "rpush", "lcancel", "rcancel", "camellia"),
+    *("adf", "mqcloud", "semq", "recver", "topic_mask"),
+)
+# `_` separates words, so that `consume_group` is found; letters and digits do not.
+DIALECT = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(DIALECT_WORDS)})(?![A-Za-z0-9])", re.IGNORECASE)
+
+REMINDER = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME)\b")
+REFERENCE = re.compile(r"ADR-\d{4}|#\d+")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".js", ".css", ".html", ".lua", ".sh"}
+
+MOCK_MODULES = {"mock", "unittest.mock", "pytest_mock"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+TEST_FILES = sorted(path for path in TESTS.rglob("*.py") if "process" not in path.parts)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path) for path in MODULES}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+modules = pytest.mark.parametrize("path", MODULES, ids=name_of)
+files_of_tests = pytest.mark.parametrize("path", TEST_FILES, ids=name_of)
+pure_modules = pytest.mark.parametrize(
+    "path", [path for path in MODULES if relative(path).startswith(PURE)], ids=name_of
+)
+
+
+def only_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def nodes(root: ast.AST, with_types: bool) -> Iterator[ast.AST]:
+    """All nodes, or all but those under `if TYPE_CHECKING:`."""
+    yield root
+    if isinstance(root, ast.If) and only_for_types(root) and not with_types:
+        for other in root.orelse:
+            yield from nodes(other, with_types)
+        return
+    for child in ast.iter_child_nodes(root):
+        yield from nodes(child, with_types)
+
+
+def imports(path: Path, with_types: bool = True) -> Iterator[tuple[str, int]]:
+    """Full names of the imported modules (`from a import b` is `a.b` if that is a module)."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in nodes(tree(path), with_types):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package[: len(package) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield (full if full in NAMES else base), node.lineno
+
+
+def part_of(module: str) -> str:
+    """The part of the house that a module of the package belongs to."""
+    _, _, inner = module.partition(".")
+    return inner.split(".")[0] or "version"
+
+
+def may_import(importer: str, imported: str) -> bool:
+    part, target = part_of(importer), part_of(imported)
+    allowed = ARROWS[part]
+    inner = imported.partition(".")[2]
+    return part == target or "*" in allowed or target in allowed or inner in allowed
+
+
+@modules
+def test_imports_follow_the_arrows(path: Path) -> None:
+    module = module_name(path)
+    assert part_of(module) in ARROWS, f"{module}: a new part needs its line in ARROWS"
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for name, line in imports(path)
+        if name.split(".")[0] == "zbus" and not may_import(module, name)
+    ]
+    assert not wrong
+
+
+def test_no_import_cycle() -> None:
+    graph = {
+        module_name(path): {name for name, _ in imports(path, with_types=False) if name in NAMES}
+        for path in MODULES
+    }
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module in done:
+            return
+        for other in sorted(graph[module] - {module}):
+            visit(other, (*trail, module))
+        done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+@pure_modules
+def test_pure_modules_do_no_io(path: Path) -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for name, line in imports(path)
+        if name.split(".")[0] in BANNED_IN_PURE
+    ]
+    wrong += [
+        f"{name_of(path)}:{node.lineno} calls open"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"open", "io.open"}
+    ]
+    assert not wrong
+
+
+@modules
+def test_sizes_and_docstrings(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    lines = len(source.splitlines())
+    wrong = [f"{name_of(path)} has {lines} lines"] if lines > FILE_LINES_MAX else []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                wrong.append(f"{name_of(path)}:{node.lineno} {node.name} has {length} lines")
+    if tree(path).body and not ast.get_docstring(tree(path)):
+        wrong.append(f"{name_of(path)} has no module docstring")
+    assert not wrong
+
+
+def test_architecture_page_names_every_module() -> None:
+    """As a path below zbus (`core/state.py`) or as a full name (`zbus.core.state`)."""
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    missing = []
+    for path in MODULES:
+        if not tree(path).body:
+            continue
+        inner, full = re.escape(relative(path)), re.escape(module_name(path))
+        if not re.search(rf"(?<![\w/])(zbus/)?{inner}\b|(?<![\w.]){full}(?!\.?\w)", page):
+            missing.append(relative(path))
+    assert not missing
+
+
+def test_no_reminder_without_a_reference() -> None:
+    wrong = []
+    for path in ROOT.rglob("*"):
+        top = path.relative_to(ROOT).parts[0]
+        if top not in {"zbus", "tests", "examples", "docs"} or path.suffix not in TEXT_SUFFIXES:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if REMINDER.search(line) and not REFERENCE.search(line):
+                wrong.append(f"{name_of(path)}:{number} {line.strip()}")
+    assert not wrong
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    """Identifiers and strings of one node."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, bytes):
+            yield value.decode("latin-1")
+        elif isinstance(value, str):
+            yield value
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").rglob("*.py")), ids=name_of)
+def test_core_speaks_no_dialect(path: Path) -> None:
+    wrong = [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)} {found[0]}"
+        for node in ast.walk(tree(path))
+        for text in texts(node)
+        if (found := DIALECT.search(text))
+    ]
+    assert not wrong
+
+
+@files_of_tests
+def test_tests_neither_wait_nor_mock(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if "sleep" in (getattr(called, "id", ""), getattr(called, "attr", "")):
+                wrong.append(f"{name_of(path)}:{node.lineno} sleeps")
+        elif isinstance(node, ast.arg) and node.arg == "mocker":
+            wrong.append(f"{name_of(path)}:{node.lineno} mocks")
+    wrong += [
+        f"{name_of(path)}:{line} imports {name}"
+        for name, line in imports(path)
+        if name in MOCK_MODULES or name.startswith("unittest.mock.")
+    ]
+    wrong += [
+        f"{name_of(path)}:{node.lineno} mocks"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "unittest"
+        and any(alias.name == "mock" for alias in node.names)
+    ]
+    assert not wrong
+
+
+# The rules are worth as much as their own tests: what each must let pass and must catch.
+ARROW_CASES = [
+    ("zbus.core.broker", "zbus.core.topic", True),
+    ("zbus.core.broker", "zbus.wire.http", False),
+    ("zbus.wire.http", "zbus.core.message", False),
+    ("zbus.faces.zbus.produce", "zbus.wire.http", True),
+    ("zbus.faces.zbus.produce", "zbus.config", False),
+    ("zbus.journal.local", "zbus.core.state", True),
+    ("zbus.spark.reader", "zbus.journal.batch", True),
+    ("zbus.spark.reader", "zbus.journal.local", False),
+    ("zbus.server.serve", "zbus.testing.files", False),
+    ("zbus.server.serve", "zbus.config", True),
+    ("zbus.core.broker", "zbus", False),
+]
+
+
+@pytest.mark.parametrize(("importer", "imported", "allowed"), ARROW_CASES)
+def test_arrows(importer: str, imported: str, allowed: bool) -> None:
+    assert may_import(importer, imported) is allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("consume_group", True),
+        ("CONSUME", True),
+        ("topic_mask", True),
+        ("the adf queue", True),
+        ("consumer", False),
+        ("produced_ms", False),
+        ("mask of a topic", False),
+    ],
+)
+def test_dialect_words(text: str, found: bool) -> None:
+    assert bool(DIALECT.search(text)) is found

@@ -1,0 +1,150 @@
+"""A connection as the faces see it: bytes in, tickets out, replies back in their order.
+
+A peer does no IO. `receive` takes what came in; what is to go out gathers in `out`, and the peer
+puts itself on the loop's list of peers that have something to send.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from zbus.core.outcomes import Outcome, Routed
+from zbus.core.session import Session
+from zbus.core.ticket import Ticket
+from zbus.wire.errors import WireError
+from zbus.wire.heads import Head
+from zbus.wire.http import HttpReader
+from zbus.wire.replies import encode_reply
+
+
+class Plan(Protocol):
+    """What a head asks for, worked out once and kept on the head."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        """Do it. `id` is the request's, or empty."""
+
+
+class Planner(Protocol):
+    """Finds the dialect of a head and what it asks for."""
+
+    def plan(self, head: Head) -> Plan: ...
+
+    def push(self, peer: Peer, routed: Routed) -> None:
+        """Tell a message that nobody on this connection has asked for."""
+
+
+class Peer(Session):
+    """See the module."""
+
+    __slots__ = (
+        "_planner",
+        "_ready",
+        "closing",
+        "lines",
+        "open_puts",
+        "open_waits",
+        "out",
+        "reader",
+        "turns",
+    )
+
+    def __init__(
+        self,
+        id: bytes,
+        address: str,
+        lines: bytes,
+        reader: HttpReader,
+        planner: Planner,
+        ready: Callable[[Any], None],
+    ) -> None:
+        super().__init__(id, address)
+        self.lines = lines  # header lines that say who sent a message
+        self.reader = reader
+        self._planner = planner
+        self._ready = ready  # called when the first bytes to send are there
+        self.out: list[bytes] = []
+        self.turns: deque[Reply] | None = None  # requests that are answered in order
+        self.open_puts = 0  # settle by themselves, soon
+        self.open_waits = 0  # pulls and calls: may take for ever
+        self.closing = False  # send what is there, wait for open tickets, then close
+
+    def receive(self, data: bytes) -> None:
+        """Bytes came in."""
+        reader = self.reader
+        for head, id, body in reader.receive(data):
+            plan = head.plan
+            if plan is None:
+                plan = head.plan = self._planner.plan(head)
+            plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
+        if reader.interim:
+            self.write(reader.interim)
+            reader.interim = b""
+        if reader.done:
+            self.closing = True
+        if reader.error is not None and not self.closing:
+            self.refuse(reader.error)
+
+    def refuse(self, error: WireError) -> None:
+        """The stream broke: say so after the answers that are still to come, and close."""
+        self.closing = True
+        text = f"{error.status}: {error.text}".encode()
+        lines = b"content-type: text/plain\r\n"
+        reply = Reply(self, b"", ordered=True)
+        reply.send(encode_reply(error.status, lines, text, close=True))
+
+    def push(self, routed: Routed) -> None:
+        self._planner.push(self, routed)
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes at the end of the turn."""
+        if not self.out:
+            self._ready(self)
+        self.out.append(data)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be sent."""
+        return self.closing and not (self.open_puts or self.open_waits or self.out or self.turns)
+
+
+class Reply(Ticket):
+    """A ticket that ends in bytes to its peer: at once, or (ordered) after the replies to the
+    requests before it on the connection."""
+
+    __slots__ = ("data", "id", "ordered", "peer")
+
+    def __init__(self, peer: Peer, id: bytes, ordered: bool) -> None:
+        self.open = True
+        self.offset = -1
+        self.peer = peer
+        self.id = id
+        self.ordered = ordered
+        self.data: bytes | None = None
+        if ordered:
+            if peer.turns is None:
+                peer.turns = deque()
+            peer.turns.append(self)
+
+    def send(self, data: bytes) -> None:
+        """The final answer; empty = none is sent."""
+        peer = self.peer
+        if not self.ordered:
+            if data:
+                peer.write(data)
+            return
+        turns = peer.turns
+        assert turns is not None
+        if turns[0] is not self:
+            self.data = data
+            return
+        turns.popleft()
+        if data:
+            peer.write(data)
+        while turns and turns[0].data is not None:
+            if earlier := turns.popleft().data:
+                peer.write(earlier)
+
+    def answer(self, outcome: Outcome) -> None:
+        raise NotImplementedError

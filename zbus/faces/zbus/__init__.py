@@ -1,0 +1,1 @@
+"""The zbus dialect: HTTP headers or URLs, answers matched by id."""

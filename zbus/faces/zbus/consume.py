@@ -1,0 +1,149 @@
+"""`consume`, `unconsume` and `ack`: messages out (specification, sections 5.2-5.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group, Pull
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.topic import Topic
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.containers import wanted_container
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import PullReply, ZbusReply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+WINDOW_MAX = 10_000
+
+
+class GroupPlan:
+    """What all commands on a group have in common: finding it."""
+
+    __slots__ = ("face", "group_key", "params", "topic_key")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self.face = face
+        self.params = params
+        self.topic_key = params.topic.lower()
+        self.group_key = (params.group or params.topic).lower()
+
+    def find(self) -> tuple[Topic, Group] | BrokerError:
+        topic = self.face.broker.topics.get(self.topic_key)
+        if topic is None:
+            text = f"Topic({self.params.topic}) Not Found"
+            return BrokerError(Refusal.TOPIC_UNKNOWN, text)
+        group = topic.group(self.group_key)
+        if group is None:
+            text = f"ConsumeGroup({self.params.group or self.params.topic}) Not Found"
+            return BrokerError(Refusal.GROUP_UNKNOWN, text)
+        return topic, group
+
+
+class Consume(GroupPlan):
+    """Plan of a pull."""
+
+    __slots__ = ("container", "count_max", "credit", "offset", "partition", "quiet", "timeout_ms")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.quiet = not params.flag(b"ack", True)
+        self.offset = params.number(b"offset")
+        self.partition = params.number(b"partition")
+        self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        navigation = params.fields.get(b"sec-fetch-mode") == b"navigate"
+        if self.timeout_ms is None and navigation:
+            self.timeout_ms = face.settings.navigation_timeout_ms
+        batch = params.number(b"batch", face.settings.batch_messages_max)
+        if batch == 0:
+            raise BadRequest(400, "400: Bad Format, batch is at least 1")
+        self.count_max = batch or 1
+        accept = params.fields.get(b"accept", b"")
+        self.container = b"" if batch is None else wanted_container(accept)
+        window = params.number(b"consume_window", WINDOW_MAX) or 1
+        # Replies out of turn need a client that knows them by id.
+        self.credit = window if params.headed else 1
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, params = self.face, self.params
+        broker = face.broker
+        found = self.find()
+        if isinstance(found, BrokerError):
+            quiet = self.quiet and found.refusal is Refusal.TOPIC_UNKNOWN
+            ZbusReply(face, params, peer, id, quiet).settle(found)
+            return
+        topic, group = found
+        problem = self._problem(peer, topic)
+        if problem is not None:
+            reply = ZbusReply(face, params, peer, id)
+            reply.tell(problem.status, body=problem.text.encode())
+            return
+        waits = self.timeout_ms is None
+        ticket = PullReply(face, params, peer, id, self.container, waits)
+        if self.offset is not None:
+            broker.register(peer, group)
+            broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
+            return
+        pull = Pull(
+            ticket,
+            peer,
+            self.count_max,
+            partition=self.partition,
+            credit=self.credit,
+            replaces=params.headed,
+        )
+        deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
+        broker.pull(group, pull, deadline_ms)
+
+    def _problem(self, peer: Peer, topic: Topic) -> BadRequest | None:
+        if peer.open_waits >= self.face.settings.waits_per_connection_max:
+            return BadRequest(429, "429: too many open calls and pulls on this connection")
+        if self.partition is not None and self.partition >= len(topic.partitions):
+            return BadRequest(404, f"404: Partition({self.partition}) Not Found")
+        return None
+
+
+class Unconsume(GroupPlan):
+    """Leaves a group; no reply when that worked."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ZbusReply(self.face, self.params, peer, id).settle(found)
+            return
+        self.face.broker.leave_group(peer, found[1])
+        if not (id or self.params.headed):
+            # Plain HTTP waits for an answer to everything.
+            ZbusReply(self.face, self.params, peer, id).tell(204)
+
+
+class Ack(GroupPlan):
+    """Settles a delivery, by whichever connection; an unknown one is settled already."""
+
+    __slots__ = ("offset", "partition", "quiet")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.quiet = not params.flag(b"ack", True)
+        offset = params.number(b"offset")
+        if offset is None:
+            raise BadRequest(400, "400: Bad Format, Missing offset")
+        self.offset = offset
+        self.partition = params.number(b"partition") or 0
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = ZbusReply(self.face, self.params, peer, id, self.quiet)
+        found = self.find()
+        if isinstance(found, BrokerError) and found.refusal is Refusal.TOPIC_UNKNOWN:
+            ticket.settle(found)
+        elif isinstance(found, BrokerError) or self.partition >= len(found[0].partitions):
+            ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
+        else:
+            topic, group = found
+            self.face.broker.ack(ticket, group, topic.partitions[self.partition], self.offset)

@@ -1,0 +1,216 @@
+"""Declaring, looking at and removing topics and groups, and the small commands (specification,
+sections 5.5-5.8 and 5.10-5.13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.declare import DURABILITIES, GroupWish, Start
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Topic
+from zbus.faces.peer import Peer
+from zbus.faces.zbus import masks
+from zbus.faces.zbus.info import encode_document, group_info, server_info, topic_info
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+MASK_MAX = (1 << 31) - 1
+ACK_WINDOW_MAX = 999
+
+
+class Declare:
+    """Creates a topic or group, or changes it. Fields that are absent change nothing."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self.face = face
+        self.params = params
+        self.topic_mask = params.number(b"topic_mask", MASK_MAX)
+        self.partitions = params.number(b"partitions", 1 << 16)
+        self.durability = params.text(b"durability")
+        if self.durability is not None and self.durability not in DURABILITIES:
+            raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
+        if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
+            raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        self.group_mask = params.number(b"group_mask", MASK_MAX)
+        self.filter = params.text(b"group_filter")
+        self.window = params.number(b"group_ack_window", ACK_WINDOW_MAX)
+        self.lease_ms = params.number(b"group_ack_timeout", MASK_MAX)
+        self.start = Start(
+            copy=params.text(b"group_start_copy") or "",
+            offset=params.number(b"group_start_offset"),
+            msgid=params.fields.get(b"group_start_msgid", b""),
+            time_ms=params.number(b"group_start_time"),
+            partition=params.number(b"partition"),
+        )
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        params, broker = self.params, self.face.broker
+        topic = broker.topic(params.topic)
+        ticket = ZbusReply(self.face, params, peer, id)
+        broker.declare(ticket, self._topic_options(topic), self._wish(topic))
+
+    def _topic_options(self, topic: Topic | None) -> TopicOptions:
+        mask = self.topic_mask
+        if topic is not None:
+            options = topic.options
+            if mask is not None:
+                # What a topic is kept in is fixed at creation.
+                kept = options.mask & masks.MEMORY
+                options = masks.with_topic_mask(options, mask & ~masks.MEMORY | kept)
+        else:
+            durability = self.durability or self.face.settings.durability
+            in_memory = bool((mask or 0) & masks.MEMORY)
+            options = TopicOptions(
+                self.params.topic, durability="memory" if in_memory else durability
+            )
+            if self.durability == "memory":
+                mask = (mask or 0) | masks.MEMORY
+            options = masks.with_topic_mask(options, mask or 0)
+        if self.partitions is not None:
+            options = attrs.evolve(options, partitions=self.partitions)
+        if self.durability is not None:
+            options = attrs.evolve(options, durability=self.durability)
+        return options
+
+    def _wish(self, topic: Topic | None) -> GroupWish | None:
+        params = self.params
+        name = params.group
+        auto = params.flag(b"group_name_auto")
+        if auto:
+            name = topic.name if topic else params.topic
+        elif not name:
+            # Whoever declares just a topic can consume from it: it gets a group of its name.
+            if topic is not None and topic.group(topic.name) is not None:
+                return None
+            name = topic.name if topic else params.topic
+        group = topic.group(name) if topic and not auto else None
+        options = group.options if group else GroupOptions()
+        if self.group_mask is not None:
+            options = masks.with_group_mask(options, self.group_mask)
+        if self.filter is not None:
+            options = attrs.evolve(options, filter=self.filter)
+        if self.window is not None:
+            options = attrs.evolve(options, window=self.window)
+        if self.lease_ms is not None:
+            options = attrs.evolve(options, lease_ms=self.lease_ms)
+        return GroupWish(name, options, self.start, auto)
+
+
+def find(broker: Broker, params: Params) -> tuple[Topic, Group | None] | BrokerError:
+    """The topic and, if the request names one, the group."""
+    topic = broker.topic(params.topic)
+    if topic is None:
+        return BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({params.topic}) Not Found")
+    if not params.group:
+        return topic, None
+    group = topic.group(params.group)
+    if group is None:
+        return BrokerError(Refusal.GROUP_UNKNOWN, f"ConsumeGroup({params.group}) Not Found")
+    return topic, group
+
+
+class Query:
+    """What the server, a topic or a group is like now."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._server = not params.topic or params.cmd == b"server"
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, params = self._face, self._params
+        reply = ZbusReply(face, params, peer, id)
+        if self._server:
+            reply.tell(200, JSON, encode_document(server_info(face.broker, face.settings)))
+            return
+        found = find(face.broker, params)
+        if isinstance(found, BrokerError):
+            reply.settle(found)
+            return
+        topic, group = found
+        document = topic_info(topic, face.settings) if group is None else group_info(group)
+        reply.tell(200, JSON, encode_document(document))
+
+
+class Discard:
+    """What `remove` and `empty` have in common: a topic, or one group of it."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = ZbusReply(self._face, self._params, peer, id)
+        found = find(self._face.broker, self._params)
+        if isinstance(found, BrokerError):
+            reply.settle(found)
+        else:
+            self.discard(self._face.broker, reply, *found)
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        raise NotImplementedError
+
+
+class Remove(Discard):
+    """Deletes it."""
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        if group is None:
+            broker.remove_topic(ticket, topic)
+        else:
+            broker.remove_group(ticket, group)
+
+
+class Purge(Discard):
+    """Empties it; offsets go on from where they are."""
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        if group is None:
+            broker.purge_topic(ticket, topic)
+        else:
+            broker.purge_group(ticket, group)
+
+
+class Heartbeat:
+    """Keeps a connection alive; never answered on the zbus protocol."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        if not self._params.headed:
+            ZbusReply(self._face, self._params, peer, id).tell(204)
+
+
+class Ping:
+    """Answers with the time."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        body = b"%d" % self._face.broker.now_ms
+        ZbusReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+
+
+class Version(Ping):
+    """Answers with the broker's version."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        body = self._face.settings.version.encode()
+        ZbusReply(self._face, self._params, peer, id).tell(200, TEXT, body)

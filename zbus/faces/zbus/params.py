@@ -1,0 +1,144 @@
+"""One request out of header and URL: header fields win over the query, key by key.
+
+With `cmd` and `topic` both in the header the URL is left alone: it may be a proxied one. The
+specification's sections 3.3, 3.4 and 16.7.
+"""
+
+from __future__ import annotations
+
+from zbus.faces.numbers import parse_number
+from zbus.wire.heads import Head
+from zbus.wire.replies import encode_reply
+from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
+
+GROUP_IN_PATH = frozenset((b"consume", b"declare", b"query", b"remove", b"empty"))
+"""Commands whose second path segment is a group."""
+
+_ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
+"""Headers that stock clients send percent-encoded."""
+
+_GROUP_ALIAS_FOR = GROUP_IN_PATH | {b"unconsume", b"ack"}
+
+
+class BadRequest(Exception):
+    """The request cannot be done as it stands; status and text say why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Params:
+    """What a request says, wherever it says it."""
+
+    __slots__ = (
+        "cmd",
+        "fields",
+        "group",
+        "head",
+        "headed",
+        "id",
+        "query_names",
+        "segments",
+        "topic",
+        "topic_line",
+    )
+
+    def __init__(self, head: Head, cmd: bytes = b"", skip: int = 0) -> None:
+        """A path below which the dialect is mounted gives its `cmd` and how many segments of the
+        path to skip."""
+        self.head = head
+        self.fields = dict(head.fields)
+        self.segments: list[bytes] = []
+        self.query_names: list[bytes] = []
+        self.headed = b"cmd" in self.fields  # the zbus protocol proper: replies come by id
+        self.cmd = self.fields.pop(b"cmd", b"") or cmd
+        for name in _ENCODED:
+            if name in self.fields:
+                self.fields[name] = decode_valid_percent(self.fields[name])
+        if not (self.headed and self.fields.get(b"topic")):
+            self._merge_target(skip)
+        if b"group" in self.fields and self.cmd in _GROUP_ALIAS_FOR:
+            alias = self.fields.pop(b"group")
+            self.fields.setdefault(b"consume_group", alias)
+        self.id = self.fields.pop(b"id", b"")  # a query's; a header's comes with each request
+        self.topic = _text(self.fields.pop(b"topic", b"")).strip()
+        self.group = _text(self.fields.pop(b"consume_group", b"")).strip()
+        self.topic_line = b""
+        if self.topic:
+            self.topic_line = b"topic: " + encode_header_value(self.topic.encode()) + b"\r\n"
+
+    def _merge_target(self, skip: int) -> None:
+        segments, query = split_target(self.head.target)
+        segments = segments[skip:]
+        for name, value in query:
+            name = name.lower()
+            if name == b"cmd":
+                if not self.headed:
+                    self.cmd = value.lower() or b"\0"  # present and empty is no command at all
+            elif name and name not in self.head.fields:
+                self.fields[name] = value
+                self.query_names.append(name)
+        if not self.cmd:
+            self.cmd = b"produce" if segments or self.fields.get(b"topic") else b"home"
+        self.segments = segments
+        if segments and not self.fields.get(b"topic"):
+            self.fields[b"topic"] = segments[0]
+        if len(segments) > 1 and self.cmd in GROUP_IN_PATH and not self._names_group():
+            self.fields[b"consume_group"] = segments[1]
+
+    def _names_group(self) -> bool:
+        return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
+
+    # -- values ---------------------------------------------------------------------------
+
+    def text(self, name: bytes) -> str | None:
+        """A field as text, None if absent."""
+        value = self.fields.get(name)
+        return None if value is None else _text(value)
+
+    def number(self, name: bytes, maximum: int = (1 << 63) - 1) -> int | None:
+        """A field as a non-negative integer, None if absent or empty."""
+        value = self.fields.get(name)
+        if not value:
+            return None
+        number = parse_number(value, maximum)
+        if number is None:
+            shown = value[:40].decode("utf-8", "replace")
+            label = name.decode()
+            raise BadRequest(
+                400, f"400: Bad Format, {label} is a number from 0 to {maximum}, not {shown!r}"
+            )
+        return number
+
+    def flag(self, name: bytes, default: bool = False) -> bool:
+        """`1` and `true` mean yes, anything else no."""
+        value = self.fields.get(name)
+        return default if value is None else value.strip().lower() in (b"1", b"true")
+
+    @property
+    def group_wished(self) -> bool:
+        """A declare that is about a group, so that its answer is the group's."""
+        return bool(self.group) or self.flag(b"group_name_auto")
+
+    # -- replies --------------------------------------------------------------------------
+
+    def reply(self, status: int, id: bytes, lines: bytes = b"", body: bytes = b"") -> bytes:
+        """A whole reply to this request."""
+        head = self.head
+        return encode_reply(
+            status,
+            b"%bid: %b\r\n%b" % (self.topic_line, id, lines),
+            body,
+            close=not head.keep_alive,
+            head_only=head.method == b"HEAD",
+        )
+
+
+def _text(value: bytes) -> str:
+    """Header bytes are UTF-8; what is not, is taken for Latin-1."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -1,0 +1,286 @@
+"""`produce` and `route`: messages in (specification, sections 3.1-3.3, 5.1, 5.9 and 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.message import Message
+from zbus.core.outcomes import Routed
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.topic import Partition, Topic
+from zbus.faces.peer import Peer
+from zbus.faces.zbus import rpc
+from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import CallReply, PutReply, ZbusReply
+from zbus.wire.errors import WireError
+from zbus.wire.target import encode_header_value
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+ID_BYTES_MAX = 39
+TAG_BYTES_MAX = 127
+KEY_BYTES_MAX = 1_024
+
+_NOT_STORED = frozenset(
+    (
+        b"ack body connection consume_group content-length cookie deliver_at delay expect group"
+        b" host id keep-alive key offset origin_id origin_method origin_status origin_url partition"
+        b" remote-addr retry sender tag te timestamp timeout token topic trailer transfer-encoding"
+        b" ttl upgrade"
+    ).split()
+)
+"""Fields that are the broker's business or the connection's; all others travel with the message."""
+
+_NOT_ROUTED = _NOT_STORED - {b"topic", b"tag", b"key", b"timestamp"} | {b"recver"}
+
+
+def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_STORED) -> bytes:
+    """The application's fields as canonical header lines."""
+    lines = [
+        b"%b: %b\r\n" % (name, encode_header_value(value))
+        for name, value in fields.items()
+        if name not in dropped
+    ]
+    if b"cookie" in fields:
+        parts = [part.strip() for part in fields[b"cookie"].split(b";")]
+        kept = [part for part in parts if part and not part.startswith(b"token=")]
+        if kept:
+            lines.append(b"cookie: %b\r\n" % b"; ".join(kept))
+    return b"".join(lines)
+
+
+def check_id(id: bytes) -> None:
+    if len(id) > ID_BYTES_MAX:
+        raise BadRequest(400, f"400: Bad Format, Message.Id length should be <= {ID_BYTES_MAX}")
+
+
+def check_labels(tag: bytes, key: bytes) -> None:
+    if len(tag) > TAG_BYTES_MAX:
+        raise BadRequest(400, f"400: Bad Format, Message.Tag length should be <= {TAG_BYTES_MAX}")
+    if len(key) > KEY_BYTES_MAX:
+        raise BadRequest(400, f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}")
+
+
+class Produce:
+    """Plan of a produce: everything about the message that the head alone tells."""
+
+    __slots__ = (
+        "body",
+        "container",
+        "delay_ms",
+        "deliver_at_ms",
+        "face",
+        "key",
+        "lines",
+        "params",
+        "partition",
+        "plain",
+        "quiet",
+        "tag",
+        "timeout_ms",
+        "topic_key",
+        "ttl_ms",
+    )
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self.face = face
+        self.params = params
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self.topic_key = params.topic.lower()
+        self.quiet = not params.flag(b"ack", True)
+        self.tag = params.fields.get(b"tag", b"")
+        self.key = params.fields.get(b"key", b"")
+        check_labels(self.tag, self.key)
+        check_id(params.id)
+        self.partition = params.number(b"partition")
+        self.delay_ms = params.number(b"delay", DELAY_MS_MAX)
+        self.deliver_at_ms = params.number(b"deliver_at")
+        self.ttl_ms = params.number(b"ttl", DELAY_MS_MAX)
+        self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
+        media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
+        lines = stored_lines(params.fields) + b"origin_method: %b\r\n" % params.head.method
+        if params.head.target != b"/":
+            lines += b"origin_url: %b\r\n" % params.head.target
+        self.lines = lines
+        # Nothing but id and body differs from one message of this head to the next.
+        times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
+        self.plain = (
+            not self.container
+            and self.partition is None
+            and not any(time is not None for time in times)
+        )
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, params = self.face, self.params
+        broker = face.broker
+        topic = broker.topics.get(self.topic_key)
+        if topic is None or topic.options.rpc or not self.plain or len(id) > ID_BYTES_MAX:
+            self._run_with_care(peer, id, body, topic)
+            return
+        ticket = PutReply(face, params, peer, id, self.quiet)
+        message = Message(
+            ticket.id,
+            self.tag,
+            self.key,
+            self.lines + peer.lines,
+            body or self.body,
+            broker.now_ms,
+        )
+        broker.put(topic.partition_for(self.key), message, ticket)
+
+    def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
+        """The whole of it, the fast path's cases included."""
+        face, params = self.face, self.params
+        try:
+            check_id(id)
+            if topic is None:
+                self._refuse_topic(peer, id)
+            elif topic.options.rpc:
+                self._call(topic, peer, id, body)
+            elif self.container:
+                self._run_batch(topic, peer, id, body)
+            else:
+                partition = self._partition(topic, self.key)
+                due_ms, expires_ms = self._times()
+                ticket = PutReply(face, params, peer, id, self.quiet)
+                message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
+                face.broker.put(partition, message, ticket)
+        except BadRequest as error:
+            reply = ZbusReply(face, params, peer, id)
+            reply.tell(error.status, body=error.text.encode())
+
+    def _refuse_topic(self, peer: Peer, id: bytes) -> None:
+        unknown = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({self.params.topic}) Not Found")
+        ZbusReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
+
+    def _partition(self, topic: Topic, key: bytes) -> Partition:
+        if self.partition is None:
+            return topic.partition_for(key)
+        if self.partition >= len(topic.partitions):
+            count = len(topic.partitions)
+            raise BadRequest(404, f"404: Partition({self.partition}) Not Found, there are {count}")
+        return topic.partitions[self.partition]
+
+    def _times(self) -> tuple[int, int]:
+        """When the message is due and when it expires; 0 = at once, never."""
+        now_ms = self.face.broker.now_ms
+        due_ms = self.deliver_at_ms or 0
+        if due_ms > now_ms + DELAY_MS_MAX:
+            raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
+        if self.delay_ms is not None:
+            due_ms = now_ms + self.delay_ms
+        if due_ms <= now_ms:
+            due_ms = 0
+        return due_ms, 0 if self.ttl_ms is None else now_ms + self.ttl_ms
+
+    def _message(self, id: bytes, peer: Peer, body: bytes, due_ms: int, expires_ms: int) -> Message:
+        now_ms = self.face.broker.now_ms
+        lines = self.lines + peer.lines
+        return Message(id, self.tag, self.key, lines, body, now_ms, due_ms, expires_ms)
+
+    def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+        try:
+            items = decode_items(self.container, body, self.face.heads)
+        except WireError as error:
+            raise BadRequest(400, f"400: Bad Format, {error.text}") from None
+        if not items:
+            raise BadRequest(400, "400: Bad Format, the batch is empty")
+        partition = self._batch_partition(topic, items)
+        due_ms, expires_ms = self._times()
+        shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
+        now_ms = self.face.broker.now_ms
+        messages = []
+        lines_of: dict[int, bytes] = {}  # the messages of a batch mostly share their fields
+        for item in items:
+            fields = item.fields
+            lines = lines_of.get(object_id := id_of(fields))
+            if lines is None:
+                lines = lines_of[object_id] = stored_lines(fields) + shared
+            tag, key = fields.get(b"tag", self.tag), fields.get(b"key", self.key)
+            check_labels(tag, key)
+            check_id(item.id)
+            item_id = item.id or self.face.broker.new_id()
+            messages.append(
+                Message(item_id, tag, key, lines, item.body, now_ms, due_ms, expires_ms)
+            )
+        ticket = PutReply(self.face, self.params, peer, id, self.quiet, len(messages))
+        self.face.broker.put_all(partition, messages, ticket)
+
+    def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:
+        """A batch is all or none, so it goes to one partition."""
+        if self.partition is not None or len(topic.partitions) == 1:
+            return self._partition(topic, b"")
+        keys = {item.fields.get(b"key", self.key) for item in items}
+        partitions = {topic.partition_for(key).index for key in keys}
+        if len(partitions) > 1:
+            text = "the keys of this batch belong to different partitions; send a batch for each"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        return topic.partitions[partitions.pop()]
+
+    def _call(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+        """A produce to a topic of services: the reply is what a service routes back."""
+        face, params = self.face, self.params
+        broker = face.broker
+        lines = self.lines + peer.lines
+        body = body or self.body
+        if not body and not params.headed:
+            body = rpc.request_from_url(params, face.settings.rpc_url)
+            lines = b"content-type: application/json\r\n" + lines
+        timeout_ms = self.timeout_ms
+        silent = self.quiet and params.headed  # stock callers: they know the answer by its id
+        if timeout_ms is None and not silent:
+            timeout_ms = face.settings.call_timeout_ms
+        deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
+        ticket: Ticket
+        if silent:
+            ticket = Silent()
+            message_id = id or params.id or broker.new_id()
+        elif peer.open_waits >= face.settings.waits_per_connection_max:
+            raise BadRequest(429, "429: too many open calls and pulls on this connection")
+        else:
+            ticket = reply = CallReply(face, params, peer, id)
+            message_id = reply.id
+        # Nobody waits for the answer after the deadline, so no service need work on it.
+        message = Message(
+            message_id, self.tag, self.key, lines, body, broker.now_ms, 0, deadline_ms
+        )
+        partition = topic.partition_for(self.key)
+        if silent:
+            broker.put(partition, message, ticket)
+        else:
+            broker.call(partition, message, ticket, peer, deadline_ms)
+
+
+def id_of(fields: dict[bytes, bytes]) -> int:
+    """Identity of a field table: the messages of a body that have equal heads share one."""
+    return id(fields)
+
+
+class Route:
+    """Plan of a route: never answered, unless the router asks with an explicit `ack`."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._quiet = not params.flag(b"ack", False)
+        self._recver = params.fields.get(b"recver", b"")
+        self._lines = params.topic_line + stored_lines(params.fields, _NOT_ROUTED)
+        status = params.fields.get(b"origin_status", b"200")
+        # 1xx and 204 have no body and would break the framing of the caller's connection.
+        valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
+        self._status = int(status) if valid else 500
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face = self._face
+        host = b"host: %b\r\n" % face.settings.address.encode()
+        ticket = ZbusReply(face, self._params, peer, id, self._quiet)
+        message = Message(ticket.id, headers=self._lines + host, body=body)
+        routed = Routed(message, ticket.id, self._status, peer.id)
+        face.broker.route(ticket, self._recver, routed)

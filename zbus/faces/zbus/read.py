@@ -1,0 +1,75 @@
+"""`read`: the log itself, without a group, for tools. Nothing changes by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Outcome, Peeked
+from zbus.faces.peer import Peer
+from zbus.faces.zbus import containers
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import ZbusReply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+BYTES_DEFAULT = 1 << 20
+BYTES_MAX = 16 << 20
+COUNT_DEFAULT = 100
+
+
+class Read:
+    """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB) for stored batches; with an Accept
+    for JSON, or with `count`, the messages in them."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self._face = face
+        self._params = params
+        self._partition = params.number(b"partition") or 0
+        self._offset = params.number(b"offset")
+        self._bytes_max = params.number(b"bytes", BYTES_MAX) or BYTES_DEFAULT
+        count = params.number(b"count", face.settings.batch_messages_max)
+        accept = params.fields.get(b"accept", b"")
+        self._json = count is not None or b"json" in accept or b"text/html" in accept
+        self._count = count or COUNT_DEFAULT
+        self._container = containers.wanted_container(accept)
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = ReadReply(self._face, self._params, peer, id, self._container)
+        topic = self._face.broker.topic(self._params.topic)
+        if topic is None:
+            text = f"Topic({self._params.topic}) Not Found"
+            reply.settle(BrokerError(Refusal.TOPIC_UNKNOWN, text))
+        elif self._partition >= len(topic.partitions):
+            text = f"Partition({self._partition}) Not Found"
+            reply.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        else:
+            partition = topic.partitions[self._partition]
+            offset = partition.first if self._offset is None else self._offset
+            if self._json:
+                self._face.broker.browse(reply, partition, offset, self._count)
+            else:
+                self._face.broker.read(reply, partition, offset, self._bytes_max)
+
+
+class ReadReply(ZbusReply):
+    """Of a read."""
+
+    __slots__ = ("container",)
+
+    def __init__(
+        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, container: bytes
+    ) -> None:
+        super().__init__(face, params, peer, id)
+        self.container = container
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Peeked):
+            body = containers.encode_records(self.container, outcome.topic, None, outcome.records)
+            lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(outcome.records))
+            self.tell(200, lines, body)
+        else:
+            super().answer(outcome)

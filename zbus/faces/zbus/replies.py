@@ -1,0 +1,209 @@
+"""Tickets of the zbus dialect: how each outcome reads on the wire (specification, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group
+from zbus.core.outcomes import (
+    Declared,
+    Delivered,
+    Done,
+    Empty,
+    EmptyReason,
+    Outcome,
+    Peeked,
+    Raw,
+    Record,
+    Routed,
+    Stored,
+)
+from zbus.core.topic import Topic
+from zbus.faces.peer import Peer, Reply
+from zbus.faces.zbus import containers
+from zbus.faces.zbus.info import encode_document, group_info, topic_info
+from zbus.faces.zbus.params import Params
+from zbus.wire.replies import encode_reply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+STATUS: dict[Refusal, int] = {
+    Refusal.ILLEGAL: 400,
+    Refusal.TOPIC_UNKNOWN: 404,
+    Refusal.GROUP_UNKNOWN: 404,
+    Refusal.OFFSET_UNKNOWN: 404,
+    Refusal.SESSION_UNKNOWN: 404,
+    Refusal.EXCLUSIVE: 401,
+    Refusal.TOO_MANY: 429,
+    Refusal.TOO_LARGE: 413,
+    Refusal.FULL: 507,
+    Refusal.UNANSWERED: 504,
+    Refusal.STOPPING: 503,
+    Refusal.DAMAGED: 500,
+}
+
+JSON = b"content-type: application/json\r\n"
+TEXT = b"content-type: text/plain\r\n"
+
+
+def error_text(error: BrokerError) -> bytes:
+    """`404: Topic(x) Not Found`; the exclusive one stands alone, as in the original."""
+    if error.refusal is Refusal.EXCLUSIVE:
+        return error.text.encode()
+    prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
+    return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
+
+
+class ZbusReply(Reply):
+    """A ticket of this dialect. `quiet` requests (ack off) get no reply at all."""
+
+    __slots__ = ("face", "params", "quiet")
+
+    def __init__(
+        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
+    ) -> None:
+        given = id or params.id
+        # Only a request that can be recognised by id may be answered out of turn.
+        super().__init__(peer, given or face.broker.new_id(), ordered=not (given or params.headed))
+        self.face = face
+        self.params = params
+        # Plain HTTP waits for an answer to everything.
+        self.quiet = quiet and not self.ordered
+
+    def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
+        """The final answer."""
+        self.send(b"" if self.quiet else self.params.reply(status, self.id, lines, body))
+
+    def tell_error(self, error: BrokerError) -> None:
+        lines = b"retry-after: 1\r\n" if error.refusal in (Refusal.FULL, Refusal.STOPPING) else b""
+        self.tell(STATUS[error.refusal], lines, error_text(error))
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self.tell_error(outcome)
+        elif isinstance(outcome, Done):
+            self.tell(200, body=b"%d" % self.face.broker.now_ms)
+        elif isinstance(outcome, Declared):
+            settings = self.face.settings
+            document = (
+                topic_info(outcome.topic, settings)
+                if outcome.group is None or not self.params.group_wished
+                else group_info(outcome.group)
+            )
+            self.tell(200, JSON, encode_document(document))
+        elif isinstance(outcome, Raw):
+            containers.tell_raw(self, outcome)
+        else:
+            raise AssertionError(f"unexpected outcome {outcome!r}")
+
+
+class PutReply(ZbusReply):
+    """Of a produce."""
+
+    __slots__ = ("count",)
+
+    def __init__(
+        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool, count: int = 1
+    ) -> None:
+        super().__init__(face, params, peer, id, quiet)
+        self.count = count
+        peer.open_puts += 1
+
+    def answer(self, outcome: Outcome) -> None:
+        self.peer.open_puts -= 1
+        if type(outcome) is not Stored:
+            super().answer(outcome)
+            return
+        if self.quiet:
+            return
+        topic = outcome.partition.topic
+        lines = b"offset: %d\r\ndurability: %b\r\n" % (
+            self.offset,
+            topic.options.durability.encode(),
+        )
+        if len(topic.partitions) > 1:
+            lines += b"partition: %d\r\n" % outcome.partition.index
+        if self.count > 1:
+            lines += b"count: %d\r\n" % self.count
+        self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+
+
+class CallReply(ZbusReply):
+    """Of a call: what the service routed back."""
+
+    __slots__ = ()
+
+    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
+        super().__init__(face, params, peer, id)
+        peer.open_waits += 1
+
+    def answer(self, outcome: Outcome) -> None:
+        self.peer.open_waits -= 1
+        if isinstance(outcome, Routed):
+            head = self.params.head
+            self.send(
+                encode_reply(
+                    outcome.status,
+                    b"id: %b\r\nsender: %b\r\n%b"
+                    % (outcome.id, outcome.sender, outcome.message.headers),
+                    outcome.message.body,
+                    close=not head.keep_alive,
+                    head_only=head.method == b"HEAD",
+                )
+            )
+        else:
+            super().answer(outcome)
+
+
+class PullReply(ZbusReply):
+    """Of a consume: one message, a container of many, or why there is none."""
+
+    __slots__ = ("container", "waits")
+
+    def __init__(
+        self,
+        face: ZbusFace,
+        params: Params,
+        peer: Peer,
+        id: bytes,
+        container: bytes,
+        waits: bool,
+    ) -> None:
+        super().__init__(face, params, peer, id)
+        self.container = container  # media type; empty = the message itself
+        self.waits = waits  # has no timeout of its own
+        peer.open_waits += 1
+
+    def answer(self, outcome: Outcome) -> None:
+        if not self.open:
+            self.peer.open_waits -= 1
+        if type(outcome) is Delivered:
+            self._deliver(outcome.group.topic, outcome.group, outcome.records)
+        elif isinstance(outcome, Peeked):
+            self._deliver(outcome.topic, outcome.group, outcome.records)
+        elif isinstance(outcome, Empty):
+            if outcome.reason is EmptyReason.REPLACED and self.waits:
+                self.send(b"")  # the original forgets a pull that another one replaces
+            else:
+                self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
+        else:
+            super().answer(outcome)
+
+    def _deliver(self, topic: Topic, group: Group | None, records: list[Record]) -> None:
+        if self.container:
+            body = containers.encode_records(self.container, topic, group, records)
+            lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(records))
+            self._give(lines, body)
+        else:
+            record = records[0]
+            lines = containers.record_lines(topic, group, record)
+            self._give(lines, record.message.body)
+
+    def _give(self, lines: bytes, body: bytes) -> None:
+        data = self.params.reply(200, self.id, lines, body)
+        if self.open:
+            self.peer.write(data)  # one of several for this pull's credit
+        else:
+            self.send(data)

@@ -1,0 +1,20 @@
+"""What the zbus face is told by the configuration."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class ZbusSettings:
+    """See `zbus.config` for meaning and limits of the options of the same names."""
+
+    address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
+    version: str = "0"
+    durability: str = "disk"  # of topics that do not choose their own
+    navigation_timeout_ms: int = 30_000
+    call_timeout_ms: int = 30_000
+    waits_per_connection_max: int = 1_024
+    batch_messages_max: int = 10_000
+    rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
+    started_ms: int = 0

@@ -1,0 +1,193 @@
+"""The payload of STATE and CHECKPOINT batches: a `StateChange` as bytes.
+
+What people may want to read in an emergency is JSON; what there may be millions of is vectors.
+
+    +-----+---------------------------+------+---------------------------------------------+
+    | u32 | JSON                      | zero | for each group with entries, in JSON order:  |
+    | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
+    |     |  "groups": [{...}, ...]}  |      |   ranks i64[n]   | attempts u32[n], padded   |
+    |     |                           |      |   states u8[n], padded                       |
+    +-----+---------------------------+------+---------------------------------------------+
+
+Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
+its default is left out, `entries` is the number of a group's entries, and unknown keys are
+ignored, so that an older program can read what a newer one has added.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any
+
+import attrs
+import msgspec
+
+from zbus.core.state import (
+    Entry,
+    EntryState,
+    GroupChange,
+    GroupOptions,
+    StateChange,
+    TopicOptions,
+)
+from zbus.journal.ports import JournalDamage
+
+_LENGTH = struct.Struct("<I")
+_PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
+_STATES = tuple(EntryState)  # by number
+_ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_to_json = msgspec.json.Encoder().encode
+
+
+class _StoredGroup(msgspec.Struct):
+    name: str
+    cursor: _Natural = 0
+    options: GroupOptions | None = None
+    removed: bool = False
+    reset: bool = False
+    entries: _Natural = 0
+
+
+class _StoredChange(msgspec.Struct):
+    topic: TopicOptions | None = None
+    groups: tuple[_StoredGroup, ...] = ()
+
+
+_from_json = msgspec.json.Decoder(_StoredChange).decode
+
+
+def encode_change(change: StateChange) -> bytes:
+    """Make the payload of a STATE or CHECKPOINT batch."""
+    if change.topic is None and len(change.groups) == 1:
+        group = change.groups[0]
+        if group.options is None and not (group.removed or group.reset or group.entries):
+            return _encode_cursor(group.name, group.cursor)
+    return _encode_any(change)
+
+
+def _encode_cursor(name: str, cursor: int) -> bytes:
+    """Do what `_encode_any` does, for what nearly every tick has: one group went on."""
+    if cursor:
+        text = b'{"groups":[{"name":%b,"cursor":%d}]}' % (_to_json(name), cursor)
+    else:
+        text = b'{"groups":[{"name":%b}]}' % _to_json(name)
+    length = len(text)
+    return b"%b%b%b" % (_LENGTH.pack(length), text, _PADDING[length + 4 & 7])
+
+
+def _encode_any(change: StateChange) -> bytes:
+    stored: dict[str, Any] = {}
+    if change.topic is not None:
+        stored["topic"] = _unlike_default(change.topic)
+    if change.groups:
+        stored["groups"] = [_group_fields(group) for group in change.groups]
+    text = _to_json(stored)
+    parts = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
+    for group in change.groups:
+        if group.entries:
+            parts += _encode_entries(group.entries)
+    return b"".join(parts)
+
+
+def _unlike_default(options: TopicOptions | GroupOptions) -> dict[str, Any]:
+    return {
+        field.name: value
+        for field in attrs.fields(type(options))
+        if (value := getattr(options, field.name)) != field.default
+    }
+
+
+def _group_fields(group: GroupChange) -> dict[str, Any]:
+    stored: dict[str, Any] = {"name": group.name}
+    if group.cursor:
+        stored["cursor"] = group.cursor
+    if group.options is not None:
+        stored["options"] = _unlike_default(group.options)
+    if group.removed:
+        stored["removed"] = True
+    if group.reset:
+        stored["reset"] = True
+    if group.entries:
+        stored["entries"] = len(group.entries)
+    return stored
+
+
+def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
+    count = len(entries)
+    return [
+        struct.pack(f"<{count}Q", *[entry.offset for entry in entries]),
+        struct.pack(f"<{count}Q", *[entry.time_ms for entry in entries]),
+        struct.pack(f"<{count}q", *[entry.rank for entry in entries]),
+        struct.pack(f"<{count}I", *[entry.attempts for entry in entries]),
+        _PADDING[4 * count & 7],
+        bytes([entry.state for entry in entries]),
+        _PADDING[count & 7],
+    ]
+
+
+def decode_change(payload: bytes) -> StateChange:
+    """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
+    stored, at = _read_json(payload)
+    groups = []
+    for group in stored.groups:
+        entries: tuple[Entry, ...] = ()
+        if group.entries:
+            entries, at = _decode_entries(payload, at, group.entries)
+        groups.append(
+            GroupChange(
+                name=group.name,
+                cursor=group.cursor,
+                options=group.options,
+                removed=group.removed,
+                reset=group.reset,
+                entries=entries,
+            )
+        )
+    if at != len(payload):
+        raise JournalDamage(f"state: {len(payload) - at} bytes more than its groups have")
+    return StateChange(stored.topic, tuple(groups))
+
+
+def topic_name(payload: bytes) -> str | None:
+    """Give only the name of the topic, for the sake of huge checkpoints."""
+    topic = _read_json(payload)[0].topic
+    return None if topic is None else topic.name
+
+
+def _read_json(payload: bytes) -> tuple[_StoredChange, int]:
+    """Give the JSON part and the position after it."""
+    if len(payload) < 4:
+        raise JournalDamage("state: payload is cut short")
+    stop = 4 + _LENGTH.unpack_from(payload)[0]
+    after = stop + 7 & ~7
+    if after > len(payload):
+        raise JournalDamage("state: JSON is longer than the payload")
+    try:
+        return _from_json(memoryview(payload)[4:stop]), after
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise JournalDamage(f"state: {error}") from error
+
+
+def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+    """Give one group's entries and the position after them."""
+    if count * _ENTRY_BYTES > len(payload) - at:  # before any arithmetic that makes vectors of it
+        raise JournalDamage(f"state: {count} entries are more than the payload holds")
+    attempts_at = at + 24 * count
+    states_at = attempts_at + (4 * count + 7 & ~7)
+    after = states_at + (count + 7 & ~7)
+    if after > len(payload):
+        raise JournalDamage(f"state: {count} entries are more than the payload holds")
+    numbers = payload[states_at : states_at + count]
+    if max(numbers) >= len(_STATES):
+        raise JournalDamage(f"state: {max(numbers)} is not the state of an entry")
+    entries = map(
+        Entry,
+        struct.unpack_from(f"<{count}Q", payload, at),
+        [_STATES[number] for number in numbers],
+        struct.unpack_from(f"<{count}Q", payload, at + 8 * count),
+        struct.unpack_from(f"<{count}I", payload, attempts_at),
+        struct.unpack_from(f"<{count}q", payload, at + 16 * count),
+    )
+    return tuple(entries), after

@@ -1,0 +1,269 @@
+"""The default engine: segment files in a directory of the local file system.
+
+    data/lock                                 held by the one broker that may write here
+    data/reserve                              space kept free for acknowledgements
+    data/<topic>/<partition>/<base>.log       a segment: a CHECKPOINT batch, then DATA and STATE
+
+An append is one write; a commit waits for a sync that many share (`syncer`); a read is served on
+another thread (`reader`). The data directory must be one file system, for the sake of syncfs.
+
+What goes wrong falls into three kinds. A full disk refuses messages (`JournalFull`) and goes on.
+Damage is refused with file and offset (`JournalDamage`). Any other failure of the disk is fatal:
+`fail` is called once, and from then on nothing is written and nothing acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from zbus.journal import naming
+from zbus.journal.batch import HEADER_BYTES, Kind, headers
+from zbus.journal.checkpoint import topic_name
+from zbus.journal.files import Files, OsFiles
+from zbus.journal.lane import Headers, LocalLane
+from zbus.journal.opening import find_lanes, remove_lane
+from zbus.journal.ports import (
+    JournalConflict,
+    JournalError,
+    JournalFull,
+    Lane,
+    Post,
+    StoredLane,
+)
+from zbus.journal.reader import Reader
+from zbus.journal.reserve import RESERVE_BYTES, Reserve
+from zbus.journal.segment import Segment, walk
+from zbus.journal.syncer import Syncer
+from zbus.journal.worker import ThreadWorker, Worker
+
+
+class LocalJournal:
+    """See above. Everything but its workers runs on the broker's thread."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        post: Post,
+        fail: Callable[[str], None],
+        files: Files | None = None,
+        *,
+        reserve_bytes: int = RESERVE_BYTES,
+        worker: Callable[[str], Worker] = ThreadWorker,
+    ) -> None:
+        self._data_dir = data_dir
+        self._fail = fail
+        self._files = files = OsFiles() if files is None else files
+        self._failed = False
+        self._closed = False
+        self._removed = 0  # lanes so far, for unique names
+        self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
+        self._lock = _take_directory(files, data_dir)
+        self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
+        self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal)
+        self._reader = Reader(files, worker("zbus-read"), post)
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        if self._failed or self._closed:
+            raise JournalError("the journal has failed or is closed, and takes nothing more")
+        known = self._known().get(lane)
+        last = 0 if known is None else known.last_crc
+        if last != expected_last:
+            raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
+        found = headers(batches, expected_last)
+        holds_data = any(header.kind is Kind.DATA for _, header in found)
+        if holds_data:
+            self._reserve.require()
+        try:
+            try:
+                return self._write(lane, known, found, batches)
+            except JournalFull:
+                if holds_data or not self._reserve.free():
+                    raise
+                return self._write(lane, known, found, batches)
+        except OSError as error:
+            self._fatal(f"writing {lane} failed: {error}")
+            raise JournalError(f"writing {lane} failed: {error}") from error
+
+    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        if not lanes:
+            done()
+            return
+        known = self._known()
+        self._when_durable([known[lane] for lane in lanes if lane in known], done)
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        known = self._known().get(lane)
+        if known is None or self._closed:
+            done(JournalError(f"there is no {lane} to read"))
+            return
+        self._reader.read(known.from_offset(offset), known.newest.size, offset, bytes_max, done)
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        known = self._known().get(lane)
+        if known is None or self._failed:
+            return
+        if before is None:
+            self._forget_lane(lane, known)
+        elif segments := known.forget_before(before):
+            # What they held is in the newest checkpoint; not before that is durable may they go.
+            self._when_durable([known], partial(self._remove_segments, known, segments))
+
+    def lanes(self) -> Iterator[StoredLane]:
+        for lane, known in list(self._known().items()):
+            newest = known.newest
+            batches = self._batches(newest.path, newest.size)
+            yield StoredLane(lane, known.segments[0].base, batches)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._reader.close()
+        lanes = list((self._lanes or {}).values())
+        files = {file for lane in lanes for file in lane.dirty_files}
+        directories = {path for lane in lanes for path in lane.dirty_directories}
+        self._syncer.close(files, directories)
+        for lane in lanes:
+            lane.release()
+        self._files.close(self._lock)
+
+    def _known(self) -> dict[Lane, LocalLane]:
+        if self._lanes is None:
+            try:
+                found = find_lanes(self._files, self._data_dir)
+            except OSError as error:
+                raise JournalError(f"cannot open {self._data_dir}: {error}") from error
+            self._lanes = {
+                lane.lane: LocalLane.found(self._files, self._syncer, lane) for lane in found
+            }
+        return self._lanes
+
+    def _batches(self, path: Path, size: int) -> Iterator[bytes]:
+        """Read again what was verified when the lane was opened."""
+        file = self._files.open(path, "read")
+        try:
+            for _, _, batch in walk(self._files, file, path, 0, size):
+                yield batch
+        finally:
+            self._files.close(file)
+
+    def _write(self, lane: Lane, known: LocalLane | None, found: Headers, batches: bytes) -> int:
+        first = found[0][1]
+        if first.kind is Kind.CHECKPOINT:
+            # A lane is found again by the name in its checkpoint.
+            name = topic_name(batches[HEADER_BYTES : first.length])
+            if name != lane[0]:
+                raise JournalError(f"the checkpoint for {lane} names the topic {name!r}")
+        elif known is None:
+            raise JournalError(f"{lane} is new and must begin with a checkpoint")
+        if known is None:
+            topic, partition = lane
+            directory = self._data_dir / naming.topic_directory(topic) / str(partition)
+            known = LocalLane.make(self._files, self._syncer, directory, found, batches)
+            self._known()[lane] = known
+        else:
+            known.append(found, batches)
+        return known.newest.size
+
+    def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:
+        files: set[int] = set()
+        directories: set[Path] = set()
+        for lane in lanes:
+            files |= lane.dirty_files
+            directories |= lane.dirty_directories
+        if files or directories:
+            number = self._syncer.add(files, directories)
+            for lane in lanes:
+                if lane.dirty_files or lane.dirty_directories:
+                    lane.dirty_files.clear()
+                    lane.dirty_directories.clear()
+                    lane.round = number
+        self._syncer.wait(max((lane.round for lane in lanes), default=0), done)
+
+    def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
+        try:
+            for segment in segments:
+                segment.removed = True
+                self._files.remove(segment.path)
+        except FileNotFoundError:  # the whole lane went meanwhile
+            return
+        except OSError as error:
+            self._fatal(f"removing segments of {lane.directory} failed: {error}")
+            return
+        lane.dirty_directories.add(lane.directory)
+        self._reader.forget(segments)
+
+    def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
+        topic = known.directory.parent
+        self._removed += 1
+        name = f"{naming.REMOVED_PREFIX}{lane[1]}-{self._removed}"
+        for segment in known.segments:
+            segment.removed = True
+        del self._known()[lane]
+        known.release()
+        try:
+            self._files.rename(known.directory, topic / name)
+            self._files.sync_directory(topic)
+            remove_lane(self._files, topic / name)
+            if not self._files.list(topic):
+                self._files.remove(topic)
+        except OSError as error:
+            self._fatal(f"removing {lane} failed: {error}")
+            return
+        self._reader.forget(known.segments)
+
+    def _fatal(self, text: str) -> None:
+        if not self._failed:
+            self._failed = True
+            self._fail(text)
+
+
+def _take_directory(files: Files, data_dir: Path) -> int:
+    """Make the directory if it is missing, and lock it; give the lock."""
+    lock = data_dir / naming.LOCK
+    try:
+        _make_directories(files, data_dir)
+        file = files.open(lock, "lock")
+        files.truncate(file, 0)
+    except BlockingIOError as error:
+        owner = _owner(files, lock)
+        raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
+    except NotADirectoryError as error:
+        raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
+    except (OSError, JournalFull) as error:
+        raise JournalError(f"{data_dir} cannot hold data: {error}") from error
+    with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
+        files.write(file, b"pid %d\n" % os.getpid(), 0)
+    return file
+
+
+def _make_directories(files: Files, path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    try:
+        made = files.make_directory(path)
+    except FileNotFoundError:
+        _make_directories(files, path.parent)
+        made = files.make_directory(path)
+    if made:
+        files.sync_directory(path.parent)
+    files.list(path)  # raises NotADirectoryError
+
+
+def _owner(files: Files, lock: Path) -> str:
+    file = files.open(lock, "read")
+    try:
+        return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
+    finally:
+        files.close(file)

@@ -1,0 +1,106 @@
+"""The engine for tests, and for topics that need not outlive the process: everything is in memory.
+
+It keeps the contract to the letter, only that each batch is a segment of its own when it comes to
+trimming. Nothing is ever late: `done` callbacks run inside the call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator
+
+from zbus.journal.batch import Kind, headers, read_header
+from zbus.journal.ports import JournalConflict, JournalError, Lane, StoredLane
+
+
+class _MemoryLane:
+    """One lane. `serial` numbers put DATA and state batches back into one order."""
+
+    __slots__ = ("bases", "bytes_since", "data", "ends", "last_crc", "serial", "state")
+
+    def __init__(self) -> None:
+        self.last_crc = 0
+        self.serial = 0
+        self.bytes_since = 0  # written since the last checkpoint, with it
+        self.state: list[tuple[int, bytes]] = []  # the last checkpoint and what followed it
+        self.data: list[tuple[int, bytes]] = []
+        self.bases: list[int] = []  # of `data`: first offsets
+        self.ends: list[int] = []  # of `data`: offsets after the last
+
+
+class MemoryJournal:
+    """See above."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, _MemoryLane] = {}
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        known = self._lanes.get(lane)
+        last = 0 if known is None else known.last_crc
+        if last != expected_last:
+            raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
+        found = headers(batches, expected_last)
+        if known is None:
+            if found[0][1].kind is not Kind.CHECKPOINT:
+                raise JournalError(f"{lane} is new and must begin with a checkpoint")
+            known = self._lanes[lane] = _MemoryLane()
+        for position, header in found:
+            batch = batches[position : position + header.length]
+            known.serial += 1
+            if header.kind is Kind.DATA:
+                known.data.append((known.serial, batch))
+                known.bases.append(header.base_offset)
+                known.ends.append(header.end_offset)
+            elif header.kind is Kind.STATE:
+                known.state.append((known.serial, batch))
+            else:
+                known.state = [(known.serial, batch)]
+                known.bytes_since = 0
+            known.bytes_since += header.length
+        known.last_crc = found[-1][1].crc
+        return known.bytes_since
+
+    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        done()
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        known = self._lanes.get(lane)
+        if known is None:
+            done(JournalError(f"there is no {lane} to read"))
+            return
+        first = index = bisect_right(known.ends, offset)
+        total = 0
+        while index < len(known.data):
+            total += len(known.data[index][1])
+            if total > bytes_max and index > first:
+                break
+            index += 1
+        done(b"".join([batch for _, batch in known.data[first:index]]))
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        if before is None:
+            self._lanes.pop(lane, None)
+            return
+        known = self._lanes.get(lane)
+        if known is not None:
+            # The newest stays: the end of the log must be known, whatever was read.
+            count = min(bisect_right(known.ends, before), len(known.data) - 1)
+            if count > 0:
+                del known.data[:count], known.bases[:count], known.ends[:count]
+
+    def lanes(self) -> Iterator[StoredLane]:
+        for lane, known in list(self._lanes.items()):
+            checkpoint = known.state[0][0]
+            since = [part for part in known.data if part[0] > checkpoint]
+            batches = [batch for _, batch in sorted(known.state + since)]
+            first_offset = (known.bases or [read_header(known.state[0][1]).base_offset])[0]
+            yield StoredLane(lane, first_offset, batches)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

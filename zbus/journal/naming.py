@@ -1,0 +1,59 @@
+"""Names on disk: any topic, and any number, as a file name that is safe, unique and sortable.
+
+A topic's name may be any text; a directory's may not. Letters, digits, `-`, `_` and `.` stand for
+themselves, every other byte of the UTF-8 is `%XX`. A dot in front is written `%2E` (no hidden
+names, no `..`), and so is the first letter of a name the journal needs for itself. What would be
+too long is cut and gets a digest behind a `~`, a character that occurs nowhere else. So different
+topics have different directories; which topic it is, the checkpoint inside says.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+NAME_BYTES_MAX: Final = 255  # what common file systems allow
+LOCK: Final = "lock"
+RESERVE: Final = "reserve"
+SEGMENT_SUFFIX: Final = ".log"
+UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
+TORN_SUFFIX: Final = ".torn"  # a segment set aside because its first write was never finished
+REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
+
+_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
+_SEGMENT = re.compile(r"[0-9]{20}\.log")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+def topic_directory(topic: str) -> str:
+    """Give the name of a topic's directory."""
+    name = topic.encode("utf-8", "surrogatepass")
+    whole = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in name)
+    if whole.startswith(".") or whole in (LOCK, RESERVE):
+        whole = f"%{ord(whole[0]):02X}{whole[1:]}"
+    if 0 < len(whole) <= NAME_BYTES_MAX:
+        return whole
+    digest = sha256(name).hexdigest()
+    return f"{whole[: NAME_BYTES_MAX - 1 - len(digest)]}~{digest}"
+
+
+def is_topic_directory(name: str) -> bool:
+    """Tell whether the journal may have made a directory of that name for a topic."""
+    return name not in (LOCK, RESERVE) and _TOPIC_DIRECTORY.fullmatch(name) is not None
+
+
+def partition_number(name: str) -> int | None:
+    """Give the partition whose directory has that name."""
+    return int(name) if _PARTITION.fullmatch(name) else None
+
+
+def segment_name(base_offset: int) -> str:
+    """Give the file name of the segment that begins at `base_offset`."""
+    return f"{base_offset:020}{SEGMENT_SUFFIX}"
+
+
+def segment_base(name: str) -> int | None:
+    """Give the offset at which the segment of that file name begins."""
+    return int(name[:20]) if _SEGMENT.fullmatch(name) else None

@@ -1,0 +1,124 @@
+"""Reads from segment files, on a worker, because a cold read may take as long as the disk likes.
+
+A read sees the lane as it was when it was asked for: the segments of then, and of the newest one
+only the bytes that had been written. What is removed meanwhile is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from zbus.journal.batch import BatchHeader, Kind
+from zbus.journal.files import Files
+from zbus.journal.ports import JournalDamage, JournalError, Post
+from zbus.journal.segment import BadBatch, Segment, walk
+from zbus.journal.worker import Worker
+
+OPEN_FILES_MAX: Final = 64
+
+Answer = Callable[[bytes | JournalError], None]
+
+
+class Reader:
+    """See above. Its own open files are used by the worker only."""
+
+    def __init__(self, files: Files, worker: Worker, post: Post) -> None:
+        self._files = files
+        self._worker = worker
+        self._post = post
+        self._open: dict[Segment, int] = {}  # the longest unused first
+
+    def read(
+        self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int, done: Answer
+    ) -> None:
+        """Find `offset` in `segments`, of which the last has `limit` bytes that count."""
+        self._worker.submit(partial(self._serve, segments, limit, offset, bytes_max, done))
+
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Close files that were removed: only then their space is free."""
+        self._worker.submit(partial(self._close, segments))
+
+    def close(self) -> None:
+        """Answer what was asked, then stop."""
+        self._worker.stop()
+        self._close(list(self._open))
+
+    def _close(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            file = self._open.pop(segment, None)
+            if file is not None:
+                self._files.close(file)
+
+    def _serve(
+        self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int, done: Answer
+    ) -> None:
+        answer: bytes | JournalError
+        try:
+            answer = self._collect(segments, limit, offset, bytes_max)
+        except JournalError as error:
+            answer = error
+        except Exception as error:  # whatever it was, the asker must get an answer
+            answer = JournalError(f"reading {segments[0].path.parent} failed: {error}")
+        self._post(partial(done, answer))
+
+    def _collect(
+        self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int
+    ) -> bytes:
+        wanted = max(offset, segments[0].base)
+        parts: list[bytes] = []
+        total = 0
+        skipped = False  # segments that were removed after the call
+        for segment in segments:
+            if segment.noted and not segment.has_data:
+                continue
+            file = self._file(segment)
+            if file is None:
+                skipped = True
+                continue
+            if skipped:
+                skipped, wanted = False, max(wanted, segment.base)
+            size = limit if segment is segments[-1] else self._files.size(file)
+            for position, header, batch in walk(
+                self._files, file, segment.path, segment.locate(wanted), size
+            ):
+                if header.kind is not Kind.DATA:
+                    continue
+                if not segment.noted:
+                    segment.note(header.base_offset, position)
+                if header.end_offset <= wanted:
+                    continue
+                _check_place(segment, position, header, wanted, not parts)
+                if parts and total + len(batch) > bytes_max:
+                    return b"".join(parts)
+                parts.append(batch)
+                total += len(batch)
+                wanted = header.end_offset
+                if total >= bytes_max:
+                    return b"".join(parts)
+        return b"".join(parts)
+
+    def _file(self, segment: Segment) -> int | None:
+        """Give the segment's open file; None if the segment was removed."""
+        file = self._open.pop(segment, None)
+        if file is None:
+            try:
+                file = self._files.open(segment.path, "read")
+            except FileNotFoundError as error:
+                if segment.removed:
+                    return None
+                raise JournalDamage(f"{segment.path} is missing") from error
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._close([next(iter(self._open))])
+        self._open[segment] = file
+        return file
+
+
+def _check_place(
+    segment: Segment, position: int, header: BatchHeader, wanted: int, first: bool
+) -> None:
+    """No offset may be missing between what was read and this batch, or be there twice."""
+    base = header.base_offset
+    if base > wanted or (base < wanted and not first):
+        raise BadBatch(segment.path, position, f"holds offsets from {base}, not from {wanted}")

@@ -1,0 +1,109 @@
+"""From stored lanes back to topics, groups and backlogs, exactly as they were.
+
+A lane's newest segment begins with a checkpoint; every STATE batch after it is applied in order,
+every DATA batch moves the end of the log. Messages themselves are not read: they come when a group
+wants them.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from zbus.core.backlog import Backlog
+from zbus.core.group import Group
+from zbus.core.state import GroupOptions, StateChange, TopicOptions
+from zbus.core.topic import Partition, Topic
+from zbus.journal.batch import HEADER_BYTES, Kind, read_header
+from zbus.journal.checkpoint import decode_change
+from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
+
+
+class _Lane:
+    """One lane while it is replayed."""
+
+    def __init__(self, stored: StoredLane) -> None:
+        self.lane: Lane = stored.lane
+        self.first = stored.first_offset
+        self.end = 0
+        self.last_crc = 0
+        self.size = 0
+        self.checkpoint_size = 0
+        self.time_ms = 0
+        self.topic: TopicOptions | None = None
+        self.backlogs: dict[str, Backlog] = {}  # by lower-case name
+        self.options: dict[str, GroupOptions] = {}
+        self.names: dict[str, str] = {}
+        for batch in stored.batches:
+            self._apply(batch)
+
+    def _apply(self, batch: bytes) -> None:
+        header = read_header(batch)
+        self.last_crc = header.crc
+        self.time_ms = max(self.time_ms, header.time_ms)
+        self.size += len(batch)
+        if header.kind is Kind.DATA:
+            self.end = header.end_offset
+            return
+        change = decode_change(batch[HEADER_BYTES:])
+        if header.kind is Kind.CHECKPOINT:
+            self.end = header.base_offset
+            self.size = self.checkpoint_size = len(batch)
+            self.backlogs.clear()
+        self._change(change)
+
+    def _change(self, change: StateChange) -> None:
+        if change.topic is not None:
+            self.topic = change.topic
+        for group in change.groups:
+            key = group.name.lower()
+            if group.removed:
+                self.backlogs.pop(key, None)
+                continue
+            if group.options is not None:
+                self.options[key] = group.options
+                self.names[key] = group.name
+            self.backlogs.setdefault(key, Backlog()).apply(group)
+
+    def fill(self, partition: Partition) -> None:
+        partition.first = self.first
+        partition.end = partition.visible = self.end
+        partition.last_crc = self.last_crc
+        partition.segment_bytes = self.size
+        partition.checkpoint_bytes = self.checkpoint_size
+
+
+def recover(journal: Journal) -> tuple[list[Topic], int]:
+    """All topics that the journal holds, and the latest time it knows of (epoch milliseconds).
+
+    Raises JournalDamage for bytes that are not what was written.
+    """
+    lanes: dict[str, dict[int, _Lane]] = {}
+    time_ms = 0
+    for stored in journal.lanes():
+        lane = _Lane(stored)
+        name, index = lane.lane
+        lanes.setdefault(name, {})[index] = lane
+        time_ms = max(time_ms, lane.time_ms)
+    return [_topic(name, found) for name, found in sorted(lanes.items())], time_ms
+
+
+def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
+    # A crash while several lanes were declared or changed leaves the last of them behind: nobody
+    # was told that it was done, so any of the states is right.
+    options = next((lane.topic for lane in lanes.values() if lane.topic is not None), None)
+    if options is None:
+        raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")
+    topic = Topic(attrs.evolve(options, name=name, partitions=options.partitions))
+    for index, lane in lanes.items():
+        if index < len(topic.partitions):
+            lane.fill(topic.partitions[index])
+    for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
+        owner = next(lane for lane in lanes.values() if key in lane.options)
+        group = Group(topic, owner.names[key], owner.options[key])
+        for index, partition in enumerate(topic.partitions):
+            here = lanes.get(index)
+            backlog = here.backlogs.get(key) if here else None
+            group.backlogs[index] = backlog or Backlog(partition.first)
+        group.had_reader = group.delete_on_exit  # its readers did not outlive the broker
+        topic.groups[key] = group
+    return topic

@@ -1,0 +1,90 @@
+"""One file of batches: where it begins, where in it an offset is, and how to walk it.
+
+The index is sparse and made on the way: whoever passes a DATA batch notes it, and at most one in
+64 KiB is kept. In the newest segment that is the writer; in older ones it is the reader's thread,
+so a log of any size costs nothing at start and a sequential reader never searches.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect, inspect_header
+from zbus.journal.files import Files
+from zbus.journal.ports import JournalDamage
+
+INDEX_BYTES: Final = 64 << 10  # at most one entry per so many bytes of file
+WINDOW_BYTES: Final = 1 << 20  # read at once when walking
+
+
+class BadBatch(JournalDamage):
+    """There is no whole batch where one should be."""
+
+    def __init__(self, path: Path, position: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class Segment:
+    """See above. Only `note` changes the index, and only one thread at a time calls it."""
+
+    __slots__ = ("_offsets", "_positions", "base", "noted", "path", "removed", "size")
+
+    def __init__(self, base: int, path: Path, noted: bool) -> None:
+        self.base = base  # the offset it begins at
+        self.path = path
+        self.noted = noted  # by the writer, from its first batch on: no reader needs to
+        self.removed = False
+        self.size = 0  # bytes; known for segments that were written or verified here
+        self._offsets = array("Q")
+        self._positions = array("Q")
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it holds a DATA batch; only as far as it was noted."""
+        return len(self._offsets) > 0
+
+    def note(self, offset: int, position: int) -> None:
+        """Remember that the DATA batch beginning with `offset` is at byte `position`."""
+        if not self._positions or position - self._positions[-1] >= INDEX_BYTES:
+            # In this order, so that a reader in another thread finds a position for each offset.
+            self._positions.append(position)
+            self._offsets.append(offset)
+
+    def locate(self, offset: int) -> int:
+        """Give a position of a batch from which on `offset` will be found."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._positions[index] if index >= 0 else 0
+
+
+def walk(
+    files: Files, file: int, path: Path, position: int, limit: int
+) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """Give position, header and bytes of each batch up to `limit`, all verified but the chain.
+
+    Raises BadBatch where there is none.
+    """
+    start, window = position, b""
+    while position < limit:
+        at = position - start
+        if len(window) - at < HEADER_BYTES:
+            start, at = position, 0
+            window = files.read(file, min(WINDOW_BYTES, limit - position), position)
+        header = inspect_header(window, at)
+        if not isinstance(header, str):
+            if position + header.length > limit:
+                raise BadBatch(path, position, "batch is cut short")
+            if at + header.length > len(window):
+                start, at = position, 0
+                count = max(header.length, min(WINDOW_BYTES, limit - position))
+                window = files.read(file, count, position)
+            header = inspect(window, at)
+        if isinstance(header, str):
+            raise BadBatch(path, position, header)
+        yield position, header, window[at : at + header.length]
+        position += header.length

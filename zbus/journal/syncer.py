@@ -1,0 +1,148 @@
+"""Group commit: one sync in flight, and everything that comes meanwhile shares the next one.
+
+Syncs come in numbered rounds. A round is a set of dirty files and directories; while one runs,
+the next one collects. Whoever wrote something adds it (`add`) and gets the number of the round
+that will cover it; whoever wants to know waits for a number (`wait`). Adding and waiting are
+apart because a lane may have nothing new and still have to wait for a round that is under way.
+
+    add -> collecting -- the worker is free --> running -- posted --> done: the waiters are called
+
+Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
+
+A sync that fails is final. The kernel may have dropped the pages it could not write and report
+success the next time, so there must be no next time: no waiter is called any more, no sync is
+tried, and `fail` is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from zbus.journal.files import Files
+from zbus.journal.ports import Post
+from zbus.journal.worker import Worker
+
+FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheaper for more
+
+
+class _Round:
+    """What one sync covers and who waits for it."""
+
+    __slots__ = ("directories", "error", "files", "number", "waiters")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.files: set[int] = set()
+        self.directories: set[Path] = set()
+        self.waiters: list[Callable[[], None]] = []
+        self.error: str | None = None  # set by the worker before it posts
+
+
+class Syncer:
+    """See above. `post` is used by the worker only; the methods belong to the broker's thread."""
+
+    def __init__(
+        self, files: Files, worker: Worker, post: Post, fail: Callable[[str], None]
+    ) -> None:
+        self._files = files
+        self._worker = worker
+        self._post = post
+        self._fail = fail
+        self._running: _Round | None = None
+        self._collecting = _Round(1)
+        self._retired: set[int] = set()  # files to be closed when no round needs them
+        self.failed = False
+
+    def add(self, files: Collection[int], directories: Collection[Path]) -> int:
+        """Make these durable soon; give the number of the round that does it."""
+        collecting = self._collecting
+        collecting.files.update(files)
+        collecting.directories.update(directories)
+        self._start()
+        return collecting.number
+
+    def wait(self, number: int, done: Callable[[], None]) -> None:
+        """Call `done` when the round of that number is done: at once if it was."""
+        if self.failed:
+            return
+        if self._running is not None and number == self._running.number:
+            self._running.waiters.append(done)
+        elif number >= self._collecting.number:
+            self._collecting.waiters.append(done)
+        else:
+            done()
+
+    def retire(self, file: int) -> None:
+        """Close a file, but not under the feet of a sync."""
+        if self._needed(file):
+            self._retired.add(file)
+        else:
+            self._files.close(file)
+
+    def close(self, files: Collection[int], directories: Collection[Path]) -> None:
+        """Stop the worker; sync all that is left, and these, here and now."""
+        self._worker.stop()
+        running, self._running = self._running, None
+        last, self._collecting = self._collecting, _Round(self._collecting.number + 1)
+        if running is not None:
+            self._finish(running)
+        if not self.failed:
+            last.files.update(files)
+            last.directories.update(directories)
+            self._sync(last)
+            self._finish(last)
+        for file in self._retired:
+            self._files.close(file)
+        self._retired.clear()
+
+    def _needed(self, file: int) -> bool:
+        running = self._running
+        return file in self._collecting.files or (running is not None and file in running.files)
+
+    def _start(self) -> None:
+        round_ = self._collecting
+        if self._running is not None or self.failed or not (round_.files or round_.directories):
+            return
+        self._running = round_
+        self._collecting = _Round(round_.number + 1)
+        self._worker.submit(partial(self._work, round_))
+
+    def _work(self, round_: _Round) -> None:  # on the worker's thread
+        self._sync(round_)
+        self._post(partial(self._finished, round_))
+
+    def _sync(self, round_: _Round) -> None:
+        try:
+            many = len(round_.files) + len(round_.directories) > FILES_MAX
+            if many and round_.files and self._files.sync_all(min(round_.files)):
+                return
+            for file in sorted(round_.files):
+                self._files.sync(file)
+            for directory in sorted(round_.directories):
+                try:
+                    self._files.sync_directory(directory)
+                except FileNotFoundError:  # removed meanwhile, so there are no names to keep
+                    continue
+        except Exception as error:  # whatever it was: this round did not make anything durable
+            round_.error = f"sync failed: {error}"
+
+    def _finished(self, round_: _Round) -> None:
+        if round_ is not self._running:  # closed meanwhile, and finished there
+            return
+        self._running = None
+        self._finish(round_)
+        self._start()
+
+    def _finish(self, round_: _Round) -> None:
+        if round_.error is not None:
+            self.failed = True
+            self._fail(round_.error)
+            return
+        for file in [file for file in self._retired if not self._needed(file)]:
+            self._retired.remove(file)
+            self._files.close(file)
+        for done in round_.waiters:
+            done()

@@ -1,0 +1,46 @@
+"""One accepted socket and its peer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from zbus.faces.peer import Peer, Planner
+from zbus.wire.http import HttpReader
+
+
+class Link(Peer):
+    """A peer with a socket. The loop does the IO; this only holds what it has to know."""
+
+    __slots__ = (
+        "closed",
+        "half_head_since_ms",
+        "heard_ms",
+        "interest",
+        "linger_until_ms",
+        "sent_ms",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        id: bytes,
+        address: str,
+        lines: bytes,
+        reader: HttpReader,
+        planner: Planner,
+        ready: Callable[[Link], None],
+        now_ms: int,
+    ) -> None:
+        super().__init__(id, address, lines, reader, planner, ready)
+        self.sock = sock
+        self.unsent = b""  # what the socket did not take yet
+        self.interest = 0  # the selector's events that it is registered for
+        # Monotonic milliseconds.
+        self.heard_ms = now_ms
+        self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
+        self.half_head_since_ms = 0  # as noticed by a sweep; 0 = no half head
+        self.linger_until_ms = 0  # 0 = not lingering
+        self.closed = False

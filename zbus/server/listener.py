@@ -1,0 +1,115 @@
+"""Accepting connections."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import uuid
+from collections.abc import Callable
+
+from zbus.faces.peer import Planner
+from zbus.server.link import Link
+from zbus.server.loop import Loop
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader
+from zbus.wire.limits import WireLimits
+
+_ACCEPTS_PER_TURN = 64
+_BACKLOG = 1_024
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+log = logging.getLogger("zbus")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; OSError if the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+class Listener:
+    """One listening socket. Full, or out of descriptors, it lets connections wait outside."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: Loop,
+        planner: Planner,
+        heads: Heads,
+        limits: WireLimits,
+        connections_max: int,
+        address: str,
+    ) -> None:
+        self._sock = sock
+        self._loop = loop
+        self._planner = planner
+        self._heads = heads
+        self._limits = limits
+        self._connections_max = connections_max
+        self._host_line = f"host: {address}\r\n"
+        self._watching = True
+        self._open = True
+        self._ready: Callable[[Link], None] = loop.ready.append
+
+    def accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            if len(self._loop.links) >= self._connections_max:
+                self._pause("connections_max is reached")
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(str(error))
+                return
+            self._welcome(sock, address)
+
+    def _welcome(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        id = str(uuid.uuid4())
+        peer_address = f"{address[0]}:{address[1]}"
+        lines = f"sender: {id}\r\n{self._host_line}remote-addr: /{peer_address}\r\n"
+        reader = HttpReader(self._heads, self._limits)
+        self._loop.add(
+            Link(
+                sock,
+                id.encode(),
+                peer_address,
+                lines.encode(),
+                reader,
+                self._planner,
+                self._ready,
+                self._loop.now_ms,
+            )
+        )
+
+    def _pause(self, why: str) -> None:
+        log.warning("accepting paused", extra={"why": why, "connections": len(self._loop.links)})
+        self._loop.watch_door(self, self._sock, False)
+        self._watching = False
+
+    def resume(self) -> None:
+        """Try again, if it was paused and there is room."""
+        if self._open and not self._watching and len(self._loop.links) < self._connections_max:
+            self._watching = True
+            self._loop.watch_door(self, self._sock, True)
+
+    def close(self) -> None:
+        if self._open and self._watching:
+            self._loop.watch_door(self, self._sock, False)
+        self._open = False
+        self._sock.close()

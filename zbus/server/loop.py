@@ -1,0 +1,345 @@
+"""The data path: one trio task over a selector of its own.
+
+Sockets are registered in a nested selector whose own descriptor is awaited through trio, so that
+trio sees one descriptor however many connections there are. Everything that is ready is gathered
+and makes one turn of the broker:
+
+    gather -> apply -> commit -> dispatch -> send
+
+A connection that fails, in whatever way, costs that connection. What only a timer can notice (half
+a request, a peer that takes nothing, silence) is noticed by a sweep once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector, SelectorKey
+from typing import Protocol
+
+import attrs
+import trio
+
+from zbus.core.broker import Broker
+from zbus.journal.ports import JournalError
+from zbus.server.link import Link
+from zbus.server.sweep import Sweep
+
+_RECEIVE_BYTES = 64 << 10
+_YIELD_AFTER_S = 0.005
+"""The task gives way to trio's others (signals) at least this often."""
+
+log = logging.getLogger("zbus")
+
+Events = list[tuple[SelectorKey, int]]
+
+
+class Door(Protocol):
+    """Something that accepts connections (`zbus.server.listener`)."""
+
+    def accept(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@attrs.frozen
+class LoopLimits:
+    """See `zbus.config` for the options of the same names."""
+
+    tick_events_max: int = 1_024
+    puts_per_connection_max: int = 1_024
+    output_bytes_max: int = 256 << 10
+    drain_timeout_ms: int = 5_000
+
+
+class Mailbox:
+    """Callables from other threads, run at the beginning of the next turn."""
+
+    def __init__(self) -> None:
+        self._posted: deque[Callable[[], None]] = deque()
+        self.receiver, self._sender = socket.socketpair()
+        self.receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self._signalled = False
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Thread-safe."""
+        self._posted.append(call)
+        if not self._signalled:
+            self._signalled = True
+            try:
+                self._sender.send(b"\0")
+            except OSError:
+                pass  # full: the loop is awake anyway; closed: there is no loop any more
+
+    def run(self) -> None:
+        """Run what was posted."""
+        if self._signalled:
+            # First the flag, then the byte, then the calls: a post in between signals again.
+            self._signalled = False
+            try:
+                self.receiver.recv(4096)
+            except BlockingIOError:
+                pass
+        while self._posted:
+            self._posted.popleft()()
+
+
+class Loop:
+    """See the module."""
+
+    def __init__(self, broker: Broker, mailbox: Mailbox, limits: LoopLimits) -> None:
+        self._broker = broker
+        self._mailbox = mailbox
+        self._limits = limits
+        self._selector = DefaultSelector()
+        self._selector.register(mailbox.receiver, EVENT_READ, None)
+        self.links: dict[Link, None] = {}
+        self.ready: list[Link] = []  # have something to send in this turn
+        self._held: dict[Link, None] = {}  # not read from until they get rid of something
+        self._doors: list[Door] = []
+        self.sweep: Sweep | None = None
+        self.stopping = False
+        self.failure = ""  # why nothing may be acknowledged any more
+        self.now_ms = 0  # monotonic; for connections, not for messages
+
+    # -- doors and links ------------------------------------------------------------------
+
+    def open_door(self, door: Door, sock: socket.socket) -> None:
+        self._doors.append(door)
+        self._selector.register(sock, EVENT_READ, door)
+
+    def watch_door(self, door: Door, sock: socket.socket, watch: bool) -> None:
+        """Pause or resume accepting."""
+        if watch:
+            self._selector.register(sock, EVENT_READ, door)
+        else:
+            self._selector.unregister(sock)
+
+    def add(self, link: Link) -> None:
+        self.links[link] = None
+        self._broker.join(link)
+        self._watch(link, EVENT_READ)
+
+    def drop(self, link: Link) -> None:
+        """The connection is over."""
+        if link.closed:
+            return
+        link.closed = True
+        self._watch(link, 0)
+        self.links.pop(link, None)
+        self._held.pop(link, None)
+        link.sock.close()
+        self._broker.leave(link)
+
+    def _watch(self, link: Link, events: int) -> None:
+        if events == link.interest:
+            return
+        if not link.interest:
+            self._selector.register(link.sock, events, link)
+        elif events:
+            self._selector.modify(link.sock, events, link)
+        else:
+            self._selector.unregister(link.sock)
+        link.interest = events
+
+    # -- the turn -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn until stopped and drained, or until the journal failed."""
+        selector = self._selector
+        yielded = time.monotonic()
+        drain_until_ms = 0
+        while not self.failure:
+            events: Events = selector.select(0)
+            now = time.monotonic()
+            if not events and not self._is_due():
+                await self._wait()
+                yielded = now = time.monotonic()
+                events = selector.select(0)
+            elif now - yielded > _YIELD_AFTER_S:
+                await trio.lowlevel.checkpoint()
+                yielded = now = time.monotonic()
+            self.now_ms = int(now * 1000)
+            self.turn(events[: self._limits.tick_events_max])
+            if self.stopping:
+                drain_until_ms = drain_until_ms or self.now_ms + self._limits.drain_timeout_ms
+                if self._drained() or self.now_ms >= drain_until_ms:
+                    return
+
+    def _is_due(self) -> bool:
+        due_ms = self._broker.next_due()
+        return due_ms is not None and due_ms <= _wall_ms()
+
+    async def _wait(self) -> None:
+        """Until something is ready, a timer of the broker ends, or it is time to sweep."""
+        seconds = 0.05 if self.stopping else 1.0
+        due_ms = self._broker.next_due()
+        if due_ms is not None:
+            seconds = min(seconds, max(0.0, (due_ms - _wall_ms()) / 1000))
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(self._selector.fileno())
+
+    def turn(self, events: Events) -> None:
+        """One turn over what is ready."""
+        broker = self._broker
+        broker.begin(_wall_ms())
+        self._mailbox.run()
+        for key, mask in events:
+            target = key.data
+            if type(target) is Link:
+                self._serve(target, mask)
+            elif target is not None:
+                target.accept()
+        if self.sweep is not None:
+            self.sweep.run(self.now_ms)
+        try:
+            broker.finish()
+        except JournalError as error:
+            self.fail(str(error))
+            return
+        self._send()
+
+    def _serve(self, link: Link, mask: int) -> None:
+        """A link is ready. Whatever goes wrong here ends this link and nothing else."""
+        if link.closed:
+            return
+        try:
+            if mask & EVENT_READ:
+                self._receive(link)
+            if mask & EVENT_WRITE and not link.closed:
+                self._flush(link)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.drop(link)
+        except Exception:
+            log.exception("a connection failed", extra={"peer": link.address})
+            self.drop(link)
+
+    def _receive(self, link: Link) -> None:
+        data = link.sock.recv(_RECEIVE_BYTES)
+        if link.linger_until_ms:
+            if not data:
+                self.drop(link)
+        elif data:
+            link.heard_ms = self.now_ms
+            link.receive(data)
+            if link.open_puts > self._limits.puts_per_connection_max or link.closing:
+                self._held[link] = None
+        else:
+            self._hung_up(link)
+
+    def _hung_up(self, link: Link) -> None:
+        """The peer sends no more. It may still read: replies that are on their way go out, but no
+        new message is handed to it."""
+        self._broker.leave(link)
+        if link.open_puts or link.out or link.unsent:
+            link.closing = True
+            link.turns = link.turns if link.open_puts else None
+            self._held[link] = None
+        else:
+            self.drop(link)
+
+    def _send(self) -> None:
+        """Send what this turn's links have to say; look after those that are held."""
+        ready, self.ready[:] = self.ready[:], []
+        for link in ready:
+            if not link.closed:
+                try:
+                    self._gather(link)
+                except OSError:
+                    self.drop(link)
+        if self._held:
+            for link in list(self._held):
+                self._settle(link)
+
+    def _gather(self, link: Link) -> None:
+        out = link.out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        link.out = []
+        if link.unsent:
+            link.unsent += data
+            return
+        try:
+            sent = link.sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        link.sent_ms = self.now_ms
+        if sent < len(data):
+            link.unsent = data[sent:]
+            self._held[link] = None
+
+    def _flush(self, link: Link) -> None:
+        """The socket takes bytes again."""
+        sent = link.sock.send(link.unsent) if link.unsent else 0
+        if sent:
+            link.sent_ms = self.now_ms
+            link.unsent = link.unsent[sent:]
+        self._held[link] = None
+
+    def _settle(self, link: Link) -> None:
+        """Decide what a held link is watched for, and whether it is over."""
+        if link.finished and not link.unsent:
+            self._linger(link)
+            return
+        limits = self._limits
+        crowded = (
+            len(link.unsent) > limits.output_bytes_max
+            or link.open_puts > limits.puts_per_connection_max
+        )
+        events = 0 if crowded or link.closing else EVENT_READ
+        if link.unsent:
+            events |= EVENT_WRITE
+        elif not crowded and not link.closing:
+            del self._held[link]
+        self._watch(link, events)
+
+    def _linger(self, link: Link) -> None:
+        """Everything is said. A peer that is still sending must not lose our last words to a
+        reset, so its bytes are read and dropped for a moment."""
+        del self._held[link]
+        try:
+            link.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.drop(link)
+            return
+        self._broker.leave(link)
+        link.linger_until_ms = self.now_ms + 1_000
+        self._watch(link, EVENT_READ)
+
+    # -- the end --------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take no more connections and no more work; `run` returns when the replies are out."""
+        if self.stopping:
+            return
+        self.stopping = True
+        for door in self._doors:
+            door.close()
+        self._doors.clear()
+        self._broker.stop()
+
+    def fail(self, text: str) -> None:
+        """The journal cannot be trusted any more: nothing is answered from here on."""
+        self.failure = text
+
+    def _drained(self) -> bool:
+        broker = self._broker
+        return not (
+            broker.tick.touched
+            or broker.tick.open_commits
+            or self.ready
+            or any(link.unsent or link.open_puts for link in self.links)
+        )
+
+    def close(self) -> None:
+        for link in list(self.links):
+            self.drop(link)
+        self._selector.close()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

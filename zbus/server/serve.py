@@ -1,0 +1,183 @@
+"""`zbus serve`: put the parts together, run them, take them apart in the right order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+from zbus import __version__
+from zbus.config import Config
+from zbus.core.broker import Broker
+from zbus.core.limits import Limits
+from zbus.faces.zbus.face import ZbusFace
+from zbus.faces.zbus.settings import ZbusSettings
+from zbus.journal.local import LocalJournal
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.ports import JournalError
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.recovery import recover
+from zbus.server import logs
+from zbus.server.listener import Listener, listen
+from zbus.server.loop import Loop, LoopLimits, Mailbox
+from zbus.server.sweep import Patience, Sweep
+from zbus.wire.heads import Heads
+from zbus.wire.limits import WireLimits
+
+EXIT_OK = 0
+EXIT_FAILED = 1  # the journal failed while serving
+EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
+
+log = logging.getLogger("zbus")
+
+
+class CannotStart(Exception):
+    """Says what stands in the way, and what to do about it."""
+
+
+def _ids() -> Iterator[bytes]:
+    """Message ids: 32 hex digits, unique over broker runs."""
+    prefix = uuid.uuid4().hex[:20].encode()
+    return (b"%b%012x" % (prefix, number) for number in itertools.count(1))
+
+
+def _limits_of(config: Config, kind: type) -> dict[str, int]:
+    """The options of the configuration that a limits class has a field of the same name for."""
+    names = {field.name for field in attrs.fields(kind)} & {
+        field.name for field in attrs.fields(Config)
+    }
+    return {name: getattr(config, name) for name in names}
+
+
+class Server:
+    """One broker with its journal and its listening socket."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.mailbox = Mailbox()
+        self._fail_text = ""
+        try:
+            self._sock = listen(config.host, config.port)
+        except OSError as error:
+            raise CannotStart(
+                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}; "
+                "is another broker running? Choose another port with --port"
+            ) from None
+        self.port: int = self._sock.getsockname()[1]
+        try:
+            self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail)
+            topics, time_ms = recover(self.journal)
+        except JournalError as error:
+            self._sock.close()
+            raise CannotStart(str(error)) from None
+        self._build()
+        self.broker.begin(max(time_ms, time.time_ns() // 1_000_000))
+        for topic in topics:
+            self.broker.restore(topic)
+
+    def _build(self) -> None:
+        config = self.config
+        recorder = JournalRecorder(self.journal, MemoryJournal(), config.segment_bytes)
+        limits = Limits(**_limits_of(config, Limits))
+        self.broker = Broker(recorder, _ids(), limits)
+        wire_limits = WireLimits(**_limits_of(config, WireLimits))
+        heads = Heads(wire_limits)
+        self.address = config.server_name or f"{config.host}:{self.port}"
+        settings = ZbusSettings(
+            address=self.address,
+            version=__version__,
+            durability=config.durability,
+            navigation_timeout_ms=config.navigation_timeout_ms,
+            call_timeout_ms=config.call_timeout_ms,
+            waits_per_connection_max=config.tickets_per_connection_max,
+            batch_messages_max=config.batch_messages_max,
+            rpc_url=config.rpc_url,
+            started_ms=time.time_ns() // 1_000_000,
+        )
+        face = ZbusFace(self.broker, heads, settings)
+        loop_limits = LoopLimits(
+            puts_per_connection_max=config.tickets_per_connection_max,
+            tick_events_max=config.tick_events_max,
+            output_bytes_max=config.output_bytes_max,
+            drain_timeout_ms=config.drain_timeout_ms,
+        )
+        self.loop = Loop(self.broker, self.mailbox, loop_limits)
+        listener = Listener(
+            self._sock,
+            self.loop,
+            face,
+            heads,
+            wire_limits,
+            config.connections_max,
+            self.address,
+        )
+        self.loop.open_door(listener, self._sock)
+        patience = Patience(**_limits_of(config, Patience))
+        self.loop.sweep = Sweep(
+            self.broker, self.loop.links, self.loop.drop, patience, listener.resume
+        )
+
+    def _fail(self, text: str) -> None:
+        self.loop.fail(text)
+
+    async def run(self) -> None:
+        """Serve until a signal or a failure of the journal."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_on_signal)
+            await self.loop.run()
+            nursery.cancel_scope.cancel()
+
+    async def _stop_on_signal(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.mailbox.post(self.loop.stop)
+
+    def close(self) -> None:
+        self.loop.close()
+        self.journal.close()
+
+
+def _banner(server: Server) -> str:
+    config = server.config
+    url = f"http://{server.address}"
+    return (
+        f"zbus {__version__} serves {url}\n"
+        f"  data directory  {config.data_dir.resolve()}\n"
+        f"  durability      {config.durability}\n"
+        f"  topics          {len(server.broker.topics)}\n"
+        f"try: curl '{url}/MyTopic?cmd=declare'"
+    )
+
+
+def run(config: Config) -> int:
+    """Run a broker; returns the exit code of the process."""
+    logs.set_up(config.log_level, config.log_format)
+    try:
+        server = Server(config)
+    except CannotStart as error:
+        print(f"zbus: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    # What lives from here on is messages and connections: they come and go without cycles, so
+    # the collector need not look at them often.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    print(_banner(server), flush=True)
+    log.info("listening", extra={"address": f"{config.host}:{server.port}"})
+    trio.run(server.run)
+    failure = server.loop.failure
+    server.close()
+    if failure:
+        log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
+        return EXIT_FAILED
+    log.info("stopped")
+    return EXIT_OK

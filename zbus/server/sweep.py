@@ -1,0 +1,81 @@
+"""What only a timer notices about connections: half requests, silence, peers that take nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from zbus.server.link import Link
+
+EVERY_MS = 1_000
+
+
+@attrs.frozen
+class Patience:
+    """See `zbus.config` for the options of the same names."""
+
+    head_timeout_ms: int = 10_000
+    body_timeout_ms: int = 30_000
+    idle_timeout_ms: int = 180_000
+    stall_timeout_ms: int = 10_000
+
+
+class Sweep:
+    """Looks at every connection once a second."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        links: Iterable[Link],
+        drop: Callable[[Link], None],
+        patience: Patience,
+        also: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._links = links
+        self._drop = drop
+        self._patience = patience
+        self._also = also  # what else is to be done now and then
+        self._next_ms = 0
+
+    def run(self, now_ms: int) -> None:
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + EVERY_MS
+        for link in list(self._links):
+            self._look(link, now_ms)
+        self._also()
+
+    def _look(self, link: Link, now_ms: int) -> None:
+        patience = self._patience
+        if link.linger_until_ms:
+            if now_ms >= link.linger_until_ms:
+                self._drop(link)
+            return
+        if link.unsent:
+            if now_ms - link.sent_ms > patience.stall_timeout_ms:
+                self._drop(link)
+            return
+        if link.closing:
+            return
+        waiting_for = link.reader.waiting_for()
+        if waiting_for != "head":
+            link.half_head_since_ms = 0
+        if waiting_for == "head":
+            since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms
+            if now_ms - since_ms > patience.head_timeout_ms:
+                link.refuse(WireError(408, "the head of the request did not come in time"))
+        elif waiting_for == "body":
+            if now_ms - link.heard_ms > patience.body_timeout_ms:
+                link.refuse(WireError(408, "the body of the request did not come in time"))
+        elif now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms:
+            # Pulls that wait end with "nothing" where the dialect has a word for it.
+            self._broker.leave(link)
+            link.closing = True
+            link.write(b"")

@@ -1,0 +1,89 @@
+"""Replies as bytes: a status line, the lines that frame it, the caller's lines, the body.
+
+Header names are lower-case with one space behind the colon, and never chunked: stock zbus clients
+read nothing else. The spelling `Keep-Alive` matters, `ab -k` looks for it.
+"""
+
+from __future__ import annotations
+
+REASONS: dict[int, bytes] = {
+    100: b"Continue",
+    101: b"Switching Protocols",
+    200: b"OK",
+    201: b"Created",
+    202: b"Accepted",
+    204: b"No Content",
+    206: b"Partial Content",
+    301: b"Moved Permanently",
+    302: b"Found",
+    303: b"See Other",
+    304: b"Not Modified",
+    307: b"Temporary Redirect",
+    308: b"Permanent Redirect",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    406: b"Not Acceptable",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    410: b"Gone",
+    411: b"Length Required",
+    412: b"Precondition Failed",
+    413: b"Content Too Large",
+    414: b"URI Too Long",
+    415: b"Unsupported Media Type",
+    416: b"Range Not Satisfiable",
+    417: b"Expectation Failed",
+    421: b"Misdirected Request",
+    422: b"Unprocessable Content",
+    423: b"Locked",
+    426: b"Upgrade Required",
+    428: b"Precondition Required",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
+    507: b"Insufficient Storage",
+}
+
+_STATUS_LINES = {
+    status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in REASONS.items()
+}
+_FRAMED = {status: line + b"content-length: " for status, line in _STATUS_LINES.items()}
+_KEEP_ALIVE = b"connection: Keep-Alive\r\n"
+_CLOSE = b"connection: close\r\n"
+
+
+def encode_reply(
+    status: int,
+    lines: bytes = b"",
+    body: bytes = b"",
+    *,
+    close: bool = False,
+    head_only: bool = False,
+) -> bytes:
+    """One reply. `lines` are whole header lines, each with its CRLF; nothing in them is checked.
+
+    `head_only` answers a HEAD request: the length of the body without the body. Statuses that have
+    no body by definition get none. An interim reply (1xx) gets no `connection` line either: the
+    one of a 101 belongs to the caller.
+    """
+    connection = _CLOSE if close else _KEEP_ALIVE
+    if status >= 200 and status != 204 and status != 304:
+        framed = _FRAMED.get(status) or _status_line(status) + b"content-length: "
+        sent = b"" if head_only else body
+        return b"%b%d\r\n%b%b\r\n%b" % (framed, len(body), connection, lines, sent)
+    if status < 200:
+        connection = b""
+    return b"%b%b%b\r\n" % (_status_line(status), connection, lines)
+
+
+def _status_line(status: int) -> bytes:
+    known = _STATUS_LINES.get(status)
+    return known or b"HTTP/1.1 %d Unknown Status (%d)\r\n" % (status, status)

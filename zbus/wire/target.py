@@ -1,0 +1,55 @@
+"""What is written in a target or percent-encoded in a header value.
+
+Everything is decoded once, after it was split, so an encoded separator stays a plain character.
+A `%` that is not followed by two hex digits stands for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+_SCHEMES = frozenset((b"http", b"https", b"ws", b"wss"))
+_UNSAFE = b"\r\n\0%"
+_TO_ENCODE = re.compile(rb"[\r\n\0]|%(?=[0-9A-Fa-f]{2})")
+
+
+def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+    """Path segments (no empty ones) and query pairs of a request target, decoded."""
+    path, _, query = target.partition(b"?")
+    if not path.startswith(b"/"):
+        scheme, separator, rest = path.partition(b"://")
+        if separator and scheme.lower() in _SCHEMES:
+            path = rest.partition(b"/")[2]
+    segments = [_decode(segment) for segment in path.split(b"/") if segment]
+    if not query:
+        return segments, []
+    pairs = []
+    for piece in query.replace(b"+", b" ").split(b"&"):
+        if piece:
+            name, _, value = piece.partition(b"=")
+            pairs.append((_decode(name), _decode(value)))
+    return segments, pairs
+
+
+def decode_valid_percent(value: bytes) -> bytes:
+    """Undo the encoding of some clients, unless the result would not be UTF-8; `+` stays."""
+    if b"%" not in value:
+        return value
+    decoded = unquote_to_bytes(value)
+    try:
+        decoded.decode()
+    except UnicodeDecodeError:
+        return value
+    return decoded
+
+
+def encode_header_value(value: bytes) -> bytes:
+    """Make any bytes safe in a header line, so that `decode_valid_percent` gives them back."""
+    if len(value.translate(None, _UNSAFE)) == len(value):
+        return value
+    return _TO_ENCODE.sub(lambda match: b"%%%02X" % match.group()[0], value)
+
+
+def _decode(value: bytes) -> bytes:
+    return unquote_to_bytes(value) if b"%" in value else value
