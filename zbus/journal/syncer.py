@@ -54,6 +54,7 @@ class Syncer:
         self._running: _Round | None = None
         self._collecting = _Round(1)
         self._retired: set[int] = set()  # files to be closed when no round needs them
+        self._closed = False
         self.failed = False
 
     def add(self, files: Collection[int], directories: Collection[Path]) -> int:
@@ -85,14 +86,17 @@ class Syncer:
     def close(self, files: Collection[int], directories: Collection[Path]) -> None:
         """Stop the worker; sync all that is left, and these, here and now."""
         self._worker.stop()
+        self._closed = True
         running, self._running = self._running, None
-        last, self._collecting = self._collecting, _Round(self._collecting.number + 1)
         if running is not None:
             self._finish(running)
+        last = self._collecting
         if not self.failed:
             last.files.update(files)
             last.directories.update(directories)
             self._sync(last)
+        self._collecting = _Round(last.number + 1)
+        if not self.failed:
             self._finish(last)
         for file in self._retired:
             self._files.close(file)
@@ -104,7 +108,9 @@ class Syncer:
 
     def _start(self) -> None:
         round_ = self._collecting
-        if self._running is not None or self.failed or not (round_.files or round_.directories):
+        if self._running is not None or self.failed or self._closed:
+            return
+        if not (round_.files or round_.directories):
             return
         self._running = round_
         self._collecting = _Round(round_.number + 1)

@@ -1,0 +1,210 @@
+"""A whole broker in one process, without sockets, threads or clocks.
+
+    world = World()
+    client = world.connect()
+    reply = client.request(b"GET /T?cmd=declare HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n")
+    assert reply.status == 200
+    world.advance(10_000)
+
+`turn` is one turn of the broker's loop over everything that the clients have sent. Time stands
+still unless `advance` moves it. A journal that holds its commits (`HeldJournal`) shows what waits
+for a sync.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import h11
+
+from zbus.core.broker import Broker
+from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.face import ZbusFace
+from zbus.faces.zbus.settings import ZbusSettings
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.ports import Journal, Lane
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.recovery import recover
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader
+from zbus.wire.limits import WireLimits
+
+EPOCH_MS = 1_800_000_000_000
+"""When a world begins."""
+
+
+class Reply(NamedTuple):
+    """One reply as a client reads it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HeldJournal(MemoryJournal):
+    """Commits answer only when `release` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Callable[[], None]] = []
+
+    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        self.held.append(done)
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for done in held:
+            done()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, world: World, peer: Peer) -> None:
+        self._world = world
+        self.peer = peer
+        self.received = b""
+
+    def send(self, data: bytes) -> None:
+        """Bytes for the broker, in one piece; they are read in the next turn."""
+        self._world.inbox.append((self, data))
+
+    def request(self, data: bytes) -> Reply:
+        """Send, turn until something came back, return the one reply."""
+        replies = self.exchange(data)
+        assert len(replies) == 1, f"one reply expected, got {replies}"
+        return replies[0]
+
+    def exchange(self, data: bytes) -> list[Reply]:
+        """Send, turn until nothing happens any more, return all replies."""
+        self.send(data)
+        self._world.settle()
+        return self.replies()
+
+    def replies(self) -> list[Reply]:
+        """What has come since the last call; whole replies, parsed by h11."""
+        found: list[Reply] = []
+        while self.received:
+            reply = self._read_one()
+            if reply is None:
+                break
+            found.append(reply)
+        return found
+
+    def _read_one(self) -> Reply | None:
+        reader = h11.Connection(h11.CLIENT)
+        reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
+        reader.send(h11.EndOfMessage())
+        reader.receive_data(self.received)
+        status, headers, body = 0, {}, b""
+        while True:
+            event = reader.next_event()
+            if event is h11.NEED_DATA or event is h11.PAUSED:
+                return None
+            if isinstance(event, h11.InformationalResponse):
+                continue
+            if isinstance(event, h11.Response):
+                status = event.status_code
+                headers = {
+                    name.decode(): value.decode("utf-8", "replace")
+                    for name, value in event.headers
+                }
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                break
+        rest = reader.trailing_data[0]
+        self.received = bytes(rest)
+        return Reply(status, headers, body)
+
+    def vanish(self) -> None:
+        """The connection breaks."""
+        self._world.broker.leave(self.peer)
+        self._world.clients.remove(self)
+
+    @property
+    def closed(self) -> bool:
+        """The broker has said all and closes."""
+        return self.peer.finished
+
+
+class World:
+    """See the module. `journal` outlives a world: a second one on it shows recovery."""
+
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        *,
+        settings: ZbusSettings | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        wire_limits: WireLimits | None = None,
+        now_ms: int = EPOCH_MS,
+        segment_bytes_max: int = 64 << 20,
+    ) -> None:
+        self.journal: Journal = MemoryJournal() if journal is None else journal
+        self.now_ms = now_ms
+        self.inbox: deque[tuple[Client, bytes]] = deque()
+        self.posted: deque[Callable[[], None]] = deque()
+        self.clients: list[Client] = []
+        recorder = JournalRecorder(self.journal, MemoryJournal(), segment_bytes_max)
+        serial = itertools.count(1)
+        self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
+        self._wire_limits = wire_limits or WireLimits()
+        self._heads = Heads(self._wire_limits)
+        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
+        topics, time_ms = recover(self.journal)
+        self.broker.begin(max(now_ms, time_ms))
+        for topic in topics:
+            self.broker.restore(topic)
+        self._serial = itertools.count(1)
+
+    def connect(self) -> Client:
+        number = next(self._serial)
+        id = b"session-%d" % number
+        address = f"127.0.0.1:{40_000 + number}"
+        lines = b"sender: %b\r\nhost: 127.0.0.1:15555\r\nremote-addr: /%b\r\n" % (
+            id,
+            address.encode(),
+        )
+        reader = HttpReader(self._heads, self._wire_limits)
+        peer = Peer(id, address, lines, reader, self.face, lambda peer: None)
+        client = Client(self, peer)
+        self.clients.append(client)
+        self.broker.join(peer)
+        return client
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        self.broker.begin(self.now_ms)
+        while self.posted:
+            self.posted.popleft()()
+        inbox, self.inbox = self.inbox, deque()
+        for client, data in inbox:
+            client.peer.receive(data)
+        self.broker.finish()
+        for client in self.clients:
+            client.received += b"".join(client.peer.out)
+            client.peer.out = []
+
+    def settle(self) -> None:
+        """Turn until nothing is left to do at this time."""
+        self.turn()
+        for _ in range(1_000):
+            due_ms = self.broker.next_due()
+            if not (self.inbox or self.posted or (due_ms is not None and due_ms <= self.now_ms)):
+                return
+            self.turn()
+        raise AssertionError("the broker does not come to rest")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, stopping wherever the broker has something to do."""
+        end_ms = self.now_ms + ms
+        while (due_ms := self.broker.next_due()) is not None and due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.settle()
+        self.now_ms = end_ms
+        self.settle()
