@@ -35,9 +35,11 @@ class Loop:
         while not condition():
             self.run_one()
 
-    def local(self, data_dir: Path, files: OsFiles | None = None, **more: int) -> LocalJournal:
-        more.setdefault("reserve_bytes", 0)
-        return LocalJournal(data_dir, self.post, self.failures.append, files, **more)
+    def local(
+        self, data_dir: Path, files: OsFiles | None = None, reserve_bytes: int = 0
+    ) -> LocalJournal:
+        fail = self.failures.append
+        return LocalJournal(data_dir, self.post, fail, files, reserve_bytes=reserve_bytes)
 
     def commit(self, journal: Journal, *lanes: Lane) -> None:
         """Commit and wait for it."""

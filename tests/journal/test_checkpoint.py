@@ -84,7 +84,7 @@ def test_no_field_is_forgotten(kind: type) -> None:
     if kind is not GroupOptions:
         return
     for name in values:  # what differs from the default in one field only
-        one = GroupOptions(**{name: values[name]})
+        one = attrs.evolve(GroupOptions(), **{name: values[name]})
         change = StateChange(groups=(GroupChange("g", options=one),))
         assert decode_change(encode_change(change)) == change
 

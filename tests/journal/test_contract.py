@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ def a_lane(journal: Journal, writer: Writer, roll_every: int = 3, count: int = 1
     for number in range(count):
         if number % roll_every == 0:
             writer.append(journal, writer.checkpoint)
-        writer.append(journal, lambda number=number: writer.data(b"%d" % number))
+        writer.append(journal, partial(writer.data, b"%d" % number))
         writer.append(journal, writer.state)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_one_sync_covers_what_came_during_the_last_one(tmp_path: Path) -> None:
     assert disk.began.acquire(timeout=WAIT_SECONDS)
     for number in range(1, 50):
         writer.append(journal, lambda: writer.data(b"x"))
-        journal.commit([writer.lane], lambda number=number: done.append(number))
+        journal.commit([writer.lane], partial(done.append, number))
     disk.go.release()
     loop.run_until(lambda: done)
     assert done == [0]

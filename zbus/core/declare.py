@@ -201,6 +201,7 @@ def _apply(
                 partition.topic_changed = True
                 broker.tick.touch(partition)
             for other in topic.groups.values():
+                other.configure(other.options)
                 broker.dispatch.activate(other)
     group = None if wish is None else _apply_group(broker, topic, wish, places)
     broker.tick.confirm_all(topic, ticket, Declared(topic, group))

@@ -112,38 +112,36 @@ class Dispatch:
                         self._pulls.set(pull, deadline_ms)
 
     def _serve(self, group: Group) -> None:
-        waiting = group.waiting
+        waiting, pulls = group.waiting, self._pulls
         set_aside: list[Pull] = []  # want one partition only, and there is nothing in it
         self._skips_left = SKIPS_PER_TICK_MAX
         while waiting:
             pull = next(iter(waiting.values()))
-            records = self._collect(group, pull)
-            if not records:
+            record = self._next(group, pull)
+            if record is None:
                 if pull.partition is None:
                     break
                 set_aside.append(pull)
                 del waiting[pull.key]
                 continue
-            pull.credit -= 1
-            if pull.credit > 0:
+            records = [record] if pull.count_max == 1 else self._collect(group, pull, record)
+            if pull.credit > 1:
+                pull.credit -= 1
                 waiting.move_to_end(pull.key)
                 pull.ticket.answer(Delivered(group, records))
             else:
                 del waiting[pull.key]
-                if self._pulls:
-                    self._pulls.discard(pull)
+                if pulls:
+                    pulls.discard(pull)
                 pull.ticket.settle(Delivered(group, records))
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
             waiting.move_to_end(pull.key, last=False)
 
-    def _collect(self, group: Group, pull: Pull) -> list[Record]:
-        """Up to `count_max` messages, without waiting."""
-        record = self._next(group, pull)
-        if record is None:
-            return []
-        records = [record]
-        size = len(record.message.body)
+    def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
+        """`first`, and up to `count_max` messages with it, without waiting."""
+        records = [first]
+        size = len(first.message.body)
         while len(records) < pull.count_max and size < pull.bytes_max:
             record = self._next(group, pull)
             if record is None:

@@ -36,10 +36,10 @@ class Pull:
         ticket: Ticket,
         session: Session,
         count_max: int = 1,
-        bytes_max: int = 1 << 22,
         partition: int | None = None,
         credit: int = 1,
         replaces: bool = False,
+        bytes_max: int = 1 << 22,
     ) -> None:
         self.ticket = ticket
         self.session = session
@@ -59,10 +59,14 @@ class Group:
     __slots__ = (
         "active",
         "backlogs",
+        "delete_on_exit",
+        "exclusive",
         "had_reader",
+        "lease",
         "match",
         "name",
         "options",
+        "paused",
         "readers",
         "topic",
         "turn",
@@ -83,30 +87,14 @@ class Group:
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:
+        """Take over options; what they leave open, the topic decides."""
         self.options = options
         self.match = compile_filter(options.filter)
-
-    # What the group leaves open, the topic decides.
-
-    @property
-    def lease(self) -> bool:
-        own = self.options.lease
-        return self.topic.options.lease if own is None else own
-
-    @property
-    def exclusive(self) -> bool:
-        own = self.options.exclusive
-        return self.topic.options.exclusive if own is None else own
-
-    @property
-    def delete_on_exit(self) -> bool:
-        own = self.options.delete_on_exit
-        return self.topic.options.delete_on_exit if own is None else own
-
-    @property
-    def paused(self) -> bool:
-        own = self.options.paused
-        return self.topic.options.paused if own is None else own
+        inherited = self.topic.options
+        self.lease = _either(options.lease, inherited.lease)
+        self.exclusive = _either(options.exclusive, inherited.exclusive)
+        self.delete_on_exit = _either(options.delete_on_exit, inherited.delete_on_exit)
+        self.paused = _either(options.paused, inherited.paused)
 
     # Counted over all partitions.
 
@@ -140,3 +128,7 @@ class Group:
 
     def position(self) -> list[int]:
         return [backlog.cursor for backlog in self.backlogs]
+
+
+def _either(own: bool | None, inherited: bool) -> bool:
+    return inherited if own is None else own

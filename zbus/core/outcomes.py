@@ -28,10 +28,11 @@ class Stored:
     """A put is durable at its partition's level. Shared by all puts of a partition and tick:
     each ticket knows its own first offset."""
 
-    __slots__ = ("partition",)
+    __slots__ = ("partition", "shared")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        self.shared: tuple[bytes, bytes] | None = None  # room for what a face makes once for all
 
 
 class Delivered:

@@ -97,6 +97,12 @@ class Peer(Session):
     def push(self, routed: Routed) -> None:
         self._planner.push(self, routed)
 
+    def take_turn(self, reply: Reply) -> None:
+        """This reply goes out after those to the requests before it."""
+        if self.turns is None:
+            self.turns = deque()
+        self.turns.append(reply)
+
     def write(self, data: bytes) -> None:
         """Send these bytes at the end of the turn."""
         if not self.out:
@@ -123,9 +129,7 @@ class Reply(Ticket):
         self.ordered = ordered
         self.data: bytes | None = None
         if ordered:
-            if peer.turns is None:
-                peer.turns = deque()
-            peer.turns.append(self)
+            peer.take_turn(self)
 
     def send(self, data: bytes) -> None:
         """The final answer; empty = none is sent."""

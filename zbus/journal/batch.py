@@ -224,12 +224,17 @@ def inspect(buffer: bytes, position: int = 0) -> BatchHeader | str:
     header = inspect_header(buffer, position)
     if isinstance(header, str):
         return header
+    if position + header.length > len(buffer):
+        return "batch is cut short"
+    return header if is_intact(buffer, position, header) else "checksum is wrong"
+
+
+def is_intact(buffer: bytes, position: int, header: BatchHeader) -> bool:
+    """Tell whether the whole batch at `position`, of which this is the header, is undamaged."""
     view = memoryview(buffer)
     start = position + HEADER_BYTES
-    if start + header.payload_length > len(view):
-        return "batch is cut short"
     crc = crc32(view[start : start + header.payload_length], crc32(view[position : start - 4]))
-    return header if crc == header.crc else "checksum is wrong"
+    return crc == header.crc
 
 
 def read_header(buffer: bytes, position: int = 0) -> BatchHeader:

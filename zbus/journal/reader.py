@@ -13,7 +13,7 @@ from typing import Final
 from zbus.journal.batch import BatchHeader, Kind
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalDamage, JournalError, Post
-from zbus.journal.segment import BadBatch, Segment, walk
+from zbus.journal.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk
 from zbus.journal.worker import Worker
 
 OPEN_FILES_MAX: Final = 64
@@ -80,8 +80,10 @@ class Reader:
             if skipped:
                 skipped, wanted = False, max(wanted, segment.base)
             size = limit if segment is segments[-1] else self._files.size(file)
+            start = segment.locate(wanted)
+            window = min(WINDOW_BYTES, INDEX_BYTES + bytes_max)
             for position, header, batch in walk(
-                self._files, file, segment.path, segment.locate(wanted), size
+                self._files, file, segment.path, start, size, window
             ):
                 if header.kind is not Kind.DATA:
                     continue

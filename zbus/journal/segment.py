@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect, inspect_header
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalDamage
 
@@ -63,7 +63,12 @@ class Segment:
 
 
 def walk(
-    files: Files, file: int, path: Path, position: int, limit: int
+    files: Files,
+    file: int,
+    path: Path,
+    position: int,
+    limit: int,
+    window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, BatchHeader, bytes]]:
     """Give position, header and bytes of each batch up to `limit`, all verified but the chain.
 
@@ -74,17 +79,18 @@ def walk(
         at = position - start
         if len(window) - at < HEADER_BYTES:
             start, at = position, 0
-            window = files.read(file, min(WINDOW_BYTES, limit - position), position)
+            window = files.read(file, min(window_bytes, limit - position), position)
         header = inspect_header(window, at)
-        if not isinstance(header, str):
-            if position + header.length > limit:
-                raise BadBatch(path, position, "batch is cut short")
-            if at + header.length > len(window):
-                start, at = position, 0
-                count = max(header.length, min(WINDOW_BYTES, limit - position))
-                window = files.read(file, count, position)
-            header = inspect(window, at)
         if isinstance(header, str):
             raise BadBatch(path, position, header)
-        yield position, header, window[at : at + header.length]
-        position += header.length
+        length = header.length
+        if position + length > limit:
+            raise BadBatch(path, position, "batch is cut short")
+        if at + length > len(window):
+            start, at = position, 0
+            count = max(length, min(window_bytes, limit - position))
+            window = files.read(file, count, position)
+        if at + length > len(window) or not is_intact(window, at, header):
+            raise BadBatch(path, position, "checksum is wrong")
+        yield position, header, window[at : at + length]
+        position += length

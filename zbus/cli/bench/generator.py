@@ -136,6 +136,8 @@ class Generator:
             self._loop()
         finally:
             self.close()
+        if not phase.requests:
+            phase.ended_ns = time.perf_counter_ns()
         phase.cpu_ns = time.process_time_ns() - cpu_ns
         phase.latency.add(self.samples)
         self.progress(phase.messages)

@@ -47,7 +47,16 @@ class GroupPlan:
 class Consume(GroupPlan):
     """Plan of a pull."""
 
-    __slots__ = ("container", "count_max", "credit", "offset", "partition", "quiet", "timeout_ms")
+    __slots__ = (
+        "container",
+        "count_max",
+        "credit",
+        "offset",
+        "partition",
+        "quiet",
+        "timeout_ms",
+        "waits_max",
+    )
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
         super().__init__(face, params)
@@ -67,6 +76,7 @@ class Consume(GroupPlan):
         window = params.number(b"consume_window", WINDOW_MAX) or 1
         # Replies out of turn need a client that knows them by id.
         self.credit = window if params.headed else 1
+        self.waits_max = face.settings.waits_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, params = self.face, self.params
@@ -77,30 +87,26 @@ class Consume(GroupPlan):
             ZbusReply(face, params, peer, id, quiet).settle(found)
             return
         topic, group = found
-        problem = self._problem(peer, topic)
-        if problem is not None:
-            reply = ZbusReply(face, params, peer, id)
-            reply.tell(problem.status, body=problem.text.encode())
-            return
-        waits = self.timeout_ms is None
-        ticket = PullReply(face, params, peer, id, self.container, waits)
+        if self.partition is not None or peer.open_waits >= self.waits_max:
+            problem = self._problem(peer, topic)
+            if problem is not None:
+                reply = ZbusReply(face, params, peer, id)
+                reply.tell(problem.status, body=problem.text.encode())
+                return
+        ticket = PullReply(face, params, peer, id)
+        ticket.container = self.container
+        ticket.waits = self.timeout_ms is None
+        peer.open_waits += 1
         if self.offset is not None:
             broker.register(peer, group)
             broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
             return
-        pull = Pull(
-            ticket,
-            peer,
-            self.count_max,
-            partition=self.partition,
-            credit=self.credit,
-            replaces=params.headed,
-        )
+        pull = Pull(ticket, peer, self.count_max, self.partition, self.credit, params.headed)
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
         broker.pull(group, pull, deadline_ms)
 
     def _problem(self, peer: Peer, topic: Topic) -> BadRequest | None:
-        if peer.open_waits >= self.face.settings.waits_per_connection_max:
+        if peer.open_waits >= self.waits_max:
             return BadRequest(429, "429: too many open calls and pulls on this connection")
         if self.partition is not None and self.partition >= len(topic.partitions):
             return BadRequest(404, f"404: Partition({self.partition}) Not Found")

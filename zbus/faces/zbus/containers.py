@@ -10,6 +10,7 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,11 @@ JSON = b"application/json"
 BATCHES = b"application/vnd.zbus.batches"
 
 
+@lru_cache(maxsize=4096)
+def _group_line(name: str) -> bytes:
+    return b"consume_group: %b\r\n" % encode_header_value(name.encode())
+
+
 def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
     """Header lines of a delivery, beside topic and id (specification, section 5.2)."""
     partition, offset, message, attempts = record
@@ -40,7 +46,7 @@ def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
         message.headers,
     )
     if group is not None:
-        lines += b"consume_group: %b\r\n" % encode_header_value(group.name.encode())
+        lines += _group_line(group.name)
     if message.tag:
         lines += b"tag: %b\r\n" % message.tag
     if message.key:

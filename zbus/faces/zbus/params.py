@@ -39,6 +39,7 @@ class Params:
         "head",
         "headed",
         "id",
+        "plain",
         "query_names",
         "segments",
         "topic",
@@ -49,6 +50,7 @@ class Params:
         """A path below which the dialect is mounted gives its `cmd` and how many segments of the
         path to skip."""
         self.head = head
+        self.plain = head.keep_alive and head.method != b"HEAD"  # the usual reply will do
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []

@@ -14,7 +14,7 @@ from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import CallReply, PutReply, ZbusReply
+from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
 from zbus.wire.errors import WireError
 from zbus.wire.target import encode_header_value
 
@@ -125,6 +125,7 @@ class Produce:
             self._run_with_care(peer, id, body, topic)
             return
         ticket = PutReply(face, params, peer, id, self.quiet)
+        peer.open_puts += 1
         message = Message(
             ticket.id,
             self.tag,
@@ -150,6 +151,7 @@ class Produce:
                 partition = self._partition(topic, self.key)
                 due_ms, expires_ms = self._times()
                 ticket = PutReply(face, params, peer, id, self.quiet)
+                peer.open_puts += 1
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
                 face.broker.put(partition, message, ticket)
         except BadRequest as error:
@@ -210,7 +212,9 @@ class Produce:
             messages.append(
                 Message(item_id, tag, key, lines, item.body, now_ms, due_ms, expires_ms)
             )
-        ticket = PutReply(self.face, self.params, peer, id, self.quiet, len(messages))
+        ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
+        ticket.count = len(messages)
+        peer.open_puts += 1
         self.face.broker.put_all(partition, messages, ticket)
 
     def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:

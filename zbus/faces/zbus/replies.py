@@ -64,13 +64,24 @@ class ZbusReply(Reply):
     def __init__(
         self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
     ) -> None:
+        # In full, without calls to the classes above: there is one for every request.
         given = id or params.id
-        # Only a request that can be recognised by id may be answered out of turn.
-        super().__init__(peer, given or face.broker.new_id(), ordered=not (given or params.headed))
+        self.open = True
+        self.offset = -1
+        self.peer = peer
+        self.id = given or face.broker.new_id()
+        self.data = None
         self.face = face
         self.params = params
-        # Plain HTTP waits for an answer to everything.
-        self.quiet = quiet and not self.ordered
+        if given or params.headed:
+            self.ordered = False
+            self.quiet = quiet
+        else:
+            # Only a request that can be recognised by id may be answered out of turn, and plain
+            # HTTP waits for an answer to everything.
+            self.ordered = True
+            self.quiet = False
+            peer.take_turn(self)
 
     def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
@@ -100,33 +111,61 @@ class ZbusReply(Reply):
 
 
 class PutReply(ZbusReply):
-    """Of a produce."""
+    """Of a produce. Whoever makes one counts it in `peer.open_puts`."""
 
-    __slots__ = ("count",)
-
-    def __init__(
-        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool, count: int = 1
-    ) -> None:
-        super().__init__(face, params, peer, id, quiet)
-        self.count = count
-        peer.open_puts += 1
+    __slots__ = ()
 
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_puts -= 1
         if type(outcome) is not Stored:
             super().answer(outcome)
+        elif self.quiet:
             return
-        if self.quiet:
-            return
+        elif self.params.plain:
+            # What all replies of a partition and turn have in common is made once.
+            shared = outcome.shared or self._share(outcome)
+            params = self.params
+            self.send(
+                b"%b%d\r\n%bid: %b%b"
+                % (shared[0], self.offset, params.topic_line, self.id, shared[1])
+            )
+        else:
+            self.tell(200, self.stored_lines(outcome), b"%d" % self.face.broker.now_ms)
+
+    def _share(self, outcome: Stored) -> tuple[bytes, bytes]:
+        partition = outcome.partition
+        now = b"%d" % self.face.broker.now_ms
+        lines = b"durability: %b\r\n" % partition.topic.options.durability.encode()
+        if len(partition.topic.partitions) > 1:
+            lines += b"partition: %d\r\n" % partition.index
+        start = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
+        outcome.shared = shared = (start % (len(now), lines), b"\r\n\r\n" + now)
+        return shared
+
+    def stored_lines(self, outcome: Stored) -> bytes:
+        """The same header lines, made one by one."""
         topic = outcome.partition.topic
-        lines = b"offset: %d\r\ndurability: %b\r\n" % (
-            self.offset,
-            topic.options.durability.encode(),
-        )
+        lines = b"durability: %b\r\n" % topic.options.durability.encode()
         if len(topic.partitions) > 1:
             lines += b"partition: %d\r\n" % outcome.partition.index
-        if self.count > 1:
-            lines += b"count: %d\r\n" % self.count
+        return lines + b"offset: %d\r\n" % self.offset
+
+
+class BatchReply(PutReply):
+    """Of a produce of many messages: the first one's offset, and how many there are."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
+        super().__init__(face, params, peer, id, quiet)
+        self.count = 0
+
+    def answer(self, outcome: Outcome) -> None:
+        if type(outcome) is not Stored:
+            super().answer(outcome)
+            return
+        self.peer.open_puts -= 1
+        lines = self.stored_lines(outcome) + b"count: %d\r\n" % self.count
         self.tell(200, lines, b"%d" % self.face.broker.now_ms)
 
 
@@ -158,23 +197,13 @@ class CallReply(ZbusReply):
 
 
 class PullReply(ZbusReply):
-    """Of a consume: one message, a container of many, or why there is none."""
+    """Of a consume: one message, a container of many, or why there is none. Whoever makes one
+    counts it in `peer.open_waits`."""
 
     __slots__ = ("container", "waits")
 
-    def __init__(
-        self,
-        face: ZbusFace,
-        params: Params,
-        peer: Peer,
-        id: bytes,
-        container: bytes,
-        waits: bool,
-    ) -> None:
-        super().__init__(face, params, peer, id)
-        self.container = container  # media type; empty = the message itself
-        self.waits = waits  # has no timeout of its own
-        peer.open_waits += 1
+    container: bytes  # media type; empty = the message itself
+    waits: bool  # has no timeout of its own
 
     def answer(self, outcome: Outcome) -> None:
         if not self.open:
@@ -192,17 +221,20 @@ class PullReply(ZbusReply):
             super().answer(outcome)
 
     def _deliver(self, topic: Topic, group: Group | None, records: list[Record]) -> None:
+        params = self.params
         if self.container:
             body = containers.encode_records(self.container, topic, group, records)
             lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(records))
-            self._give(lines, body)
         else:
-            record = records[0]
-            lines = containers.record_lines(topic, group, record)
-            self._give(lines, record.message.body)
-
-    def _give(self, lines: bytes, body: bytes) -> None:
-        data = self.params.reply(200, self.id, lines, body)
+            body = records[0].message.body
+            lines = containers.record_lines(topic, group, records[0])
+        if params.plain:
+            start = (
+                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
+            )
+            data = (start + b"%b\r\n%b") % (len(body), params.topic_line, self.id, lines, body)
+        else:
+            data = params.reply(200, self.id, lines, body)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:
