@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import attrs
 import pytest
@@ -63,13 +64,13 @@ def test_the_short_way_makes_the_same_bytes(change: StateChange) -> None:
 @pytest.mark.parametrize("kind", [TopicOptions, GroupOptions, GroupChange])
 def test_no_field_is_forgotten(kind: type) -> None:
     """Each field of the state, as soon as there is one, is stored."""
-    others = {"str": "x", "int": 3, "bool": True, "bool | None": True}
-    special = {
+    others: dict[str, Any] = {"str": "x", "int": 3, "bool": True, "bool | None": True}
+    special: dict[str, Any] = {
         "durability": "os",
         "options": GroupOptions(mask=1),
         "entries": (Entry(1, EntryState.READY, 2, 3, 4),),
     }
-    values = {
+    values: dict[str, Any] = {
         field.name: special.get(field.name, others.get(str(field.type)))
         for field in attrs.fields(kind)
     }

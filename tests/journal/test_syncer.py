@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.support import WAIT_SECONDS, BrokenDisk, Loop, Writer
+from tests.journal.support import WAIT_SECONDS, BrokenDisk, Loop, Writer, bodies
 from zbus.journal.files import OsFiles
+from zbus.journal.local import LocalJournal
 from zbus.journal.ports import JournalError
 from zbus.journal.syncer import FILES_MAX, Syncer
 
@@ -237,3 +238,33 @@ def test_the_real_syncfs_works(tmp_path: Path) -> None:
     if files._syncfs is not None:
         with pytest.raises(OSError, match="Bad file descriptor"):
             files.sync_all(file)
+
+
+def test_an_engine_without_threads(tmp_path: Path) -> None:
+    """What a simulation does: jobs run when it says so, and nothing else moves meanwhile."""
+    workers: dict[str, Held] = {}
+    posted: list[Callable[[], None]] = []
+    before = threading.active_count()
+    journal = LocalJournal(
+        tmp_path,
+        posted.append,
+        pytest.fail,
+        reserve_bytes=0,
+        worker=lambda name: workers.setdefault(name, Held()),
+    )
+    writer = Writer()
+    writer.append(journal, writer.checkpoint)
+    writer.append(journal, lambda: writer.data(b"a"))
+    events: list[object] = []
+    journal.commit([writer.lane], lambda: events.append("durable"))
+    journal.read(writer.lane, 0, 1, events.append)
+    assert (events, posted) == ([], [])
+    for name in ("zbus-read", "zbus-sync"):
+        workers[name].stop()
+    for call in posted:
+        call()
+    assert isinstance(events[0], bytes)
+    assert bodies(events[0]) == [b"a"]
+    assert events[1:] == ["durable"]
+    journal.close()
+    assert threading.active_count() == before

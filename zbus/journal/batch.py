@@ -370,24 +370,29 @@ def iterate(buffer: bytes, position: int = 0, previous_crc: int | None = None) -
     return Walk(buffer, position, previous_crc)
 
 
-def batch_follows(buffer: bytes, position: int, previous_crc: int | None = None) -> bool:
+def batch_follows(
+    buffer: bytes,
+    position: int,
+    previous_crc: int | None = None,
+    budget_bytes: int = SEARCH_BYTES_MAX,
+) -> bool:
     """Tell whether a whole batch comes after the bad bytes at `position`.
 
     Bodies may hold anything, whole batches too, and then an unfinished write would look like
     damage. So if the bad batch's own header is believable, what lies inside the extent it claims
     counts only if it is chained to it: nobody can put the crc of a batch into its own body.
+    A search that would check more than `budget_bytes` says yes: refusing is the safe answer.
     """
     claimed = inspect_header(buffer, position)
     extent, link = position, -1
     if not isinstance(claimed, str) and previous_crc in (None, claimed.previous_crc):
         extent, link = position + claimed.length, claimed.crc
-    budget = SEARCH_BYTES_MAX
     at = buffer.find(MAGIC, position + 8)
     while at >= 0:
         header = inspect_header(buffer, at) if (at - position) & 7 == 0 else ""
         if not isinstance(header, str) and (at >= extent or header.previous_crc == link):
-            budget -= header.length
-            if budget < 0 or not isinstance(inspect(buffer, at), str):
+            budget_bytes -= header.length
+            if budget_bytes < 0 or not isinstance(inspect(buffer, at), str):
                 return True
         at = buffer.find(MAGIC, at + 1)
     return False

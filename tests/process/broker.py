@@ -1,0 +1,162 @@
+"""A real broker process for tests: started on a free port, ended by its id."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+START_TIMEOUT_S = 30.0
+
+
+class BrokerProcess:
+    """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
+
+    def __init__(self, data_dir: Path, *options: str, port: int = 0) -> None:
+        self.data_dir = data_dir
+        command = [
+            *(sys.executable, "-m", "zbus", "serve"),
+            *("--port", str(port), "--data-dir", str(data_dir), *options),
+        ]
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        self.port = self._read_port()
+
+    def _read_port(self) -> int:
+        assert self.process.stdout is not None
+        said = b""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while b"try:" not in said:
+            readable, _, _ = select.select([self.process.stdout], [], [], 0.5)
+            if readable:
+                piece = self.process.stdout.readline()
+                if not piece:
+                    raise AssertionError(f"the broker ended: {said!r} {self.log()}")
+                said += piece
+            assert time.monotonic() < deadline, "the broker does not start"
+        found = re.search(rb"http://[^:]+:(\d+)", said)
+        assert found is not None, said
+        return int(found[1])
+
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def connect(self) -> Wire:
+        return Wire(self.port)
+
+    def get(self, target: str, *lines: str, body: bytes = b"") -> Answer:
+        """One request on a connection of its own."""
+        wire = self.connect()
+        try:
+            return wire.get(target, *lines, body=body)
+        finally:
+            wire.close()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 20.0) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(timeout_s)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def __enter__(self) -> BrokerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Answer:
+    """A reply as it came."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.headers} {self.body!r}>"
+
+
+def request(target: str, *lines: str, body: bytes = b"") -> bytes:
+    """The bytes of a request."""
+    head = f"GET {target} HTTP/1.1\r\nhost: localhost\r\n"
+    head += "".join(f"{line}\r\n" for line in lines)
+    if body:
+        head += f"content-length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+class Wire:
+    """A raw TCP client."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._buffer = b""
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def get(self, target: str, *lines: str, body: bytes = b"") -> Answer:
+        self.send(request(target, *lines, body=body))
+        return self.read()
+
+    def read(self) -> Answer:
+        """The next reply."""
+        while b"\r\n\r\n" not in self._buffer:
+            self._more()
+        head, _, rest = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        length = int(headers.get("content-length", "0"))
+        while len(rest) < length:
+            self._more()
+            rest = self._buffer.partition(b"\r\n\r\n")[2]
+        self._buffer = rest[length:]
+        return Answer(int(first.split()[1]), headers, rest[:length])
+
+    def _more(self) -> None:
+        data = self.sock.recv(1 << 16)
+        if not data:
+            raise EOFError(f"the broker closed; unread: {self._buffer!r}")
+        self._buffer += data
+
+    def at_end(self) -> bool:
+        """The broker closes without a word more."""
+        try:
+            return self.sock.recv(1 << 16) == b""
+        except ConnectionResetError:
+            return True
+
+    def reset(self) -> None:
+        """Close with an RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.sock.close()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
+    """A broker that is expected not to start."""
+    command: Sequence[str] = [sys.executable, "-m", "zbus", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

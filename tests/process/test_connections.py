@@ -1,0 +1,178 @@
+"""Connections that behave badly cost themselves and nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.broker import BrokerProcess, request
+
+QUICK = (
+    *("--set", "head_timeout_ms=300"),
+    *("--set", "body_timeout_ms=300"),
+    *("--set", "idle_timeout_ms=2500"),
+    *("--set", "stall_timeout_ms=1500"),
+    *("--set", "connections_max=40"),
+    *("--set", "body_bytes_max=2097152"),
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *QUICK) as process:
+        assert process.get("/T?cmd=declare").status == 200
+        yield process
+        assert process.get("/T?cmd=query").status == 200, "the broker outlived all of it"
+        assert process.stop() == 0
+        assert "Traceback" not in process.log()
+
+
+PRODUCE = request("/T?cmd=produce", body=b"0123456789")
+EXCHANGES = [PRODUCE, request("/T?cmd=consume&timeout=50"), request("/T/none?cmd=consume")]
+
+
+@pytest.mark.parametrize("end", ["reset", "close"])
+@pytest.mark.parametrize("data", EXCHANGES, ids=["produce", "consume", "refused"])
+def test_a_client_that_ends_at_any_byte(broker: BrokerProcess, data: bytes, end: str) -> None:
+    for position in range(len(data) + 1):
+        wire = broker.connect()
+        wire.send(data[:position])
+        getattr(wire, end)()
+    assert broker.get("/?cmd=ping").status == 200
+
+
+def test_half_a_head_then_silence(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    wire.send(b"GET /T HTTP/1.1\r\nhost:")
+    answer = wire.read()
+    assert (answer.status, answer.headers["connection"]) == (408, "close")
+    assert wire.at_end()
+
+
+def test_half_a_body_then_silence(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    wire.send(PRODUCE[:-3])
+    assert wire.read().status == 408
+    assert wire.at_end()
+
+
+def test_a_silent_connection_is_closed(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    assert wire.get("/?cmd=ping").status == 200
+    assert wire.at_end()
+
+
+def test_a_plain_pull_on_a_silent_connection_ends_with_nothing(broker: BrokerProcess) -> None:
+    assert broker.get("/Quiet?cmd=declare").status == 200
+    wire = broker.connect()
+    wire.send(request("/Quiet?cmd=consume&timeout=60000"))
+    assert wire.read().status == 204
+    assert wire.at_end()
+
+
+def test_a_client_that_shuts_its_sending_side_gets_its_replies(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    wire.send(PRODUCE * 50)
+    wire.sock.shutdown(1)
+    assert [wire.read().status for _ in range(50)] == [200] * 50
+    assert wire.at_end()
+
+
+def test_connection_close_is_honoured(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    answer = wire.get("/?cmd=ping", "connection: close")
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    assert wire.at_end()
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    wire.send(b"POST /T HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")
+    try:
+        for _ in range(20):
+            wire.send(bytes(65_536))
+    except OSError:
+        pass
+    assert wire.read().status == 413
+
+
+def test_more_connections_than_allowed_wait_outside(broker: BrokerProcess) -> None:
+    wires = [broker.connect() for _ in range(60)]
+    for wire in wires:
+        wire.send(request("/?cmd=ping"))
+    served = [wire.read().status for wire in wires[:35]]
+    assert served == [200] * 35
+    for wire in wires[:35]:
+        wire.close()
+    assert [wire.read().status for wire in wires[35:]] == [200] * 25
+    for wire in wires[35:]:
+        wire.close()
+
+
+def test_a_client_that_reads_nothing_is_cut_off(broker: BrokerProcess) -> None:
+    assert broker.get("/Big?cmd=declare").status == 200
+    assert broker.get("/Big?cmd=produce", body=bytes(1_000_000)).status == 200
+    wire = broker.connect()
+    pull = request("/Big?cmd=consume&offset=0")
+    wire.sock.settimeout(0.5)
+    sent = 0
+    try:
+        for _ in range(2_000):
+            wire.send(pull)
+            sent += 1
+    except OSError:
+        pass
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        started = time.monotonic()
+        assert broker.get("/?cmd=ping").status == 200
+        assert time.monotonic() - started < 5, "others are served meanwhile"
+        try:
+            wire.sock.send(b"x")
+        except TimeoutError:
+            pass
+        except OSError:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("still connected")
+
+
+def test_a_long_pipeline(broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    count = 20_000
+    data = b"".join(request("/T?cmd=produce", f"id: n{n}") for n in range(count))
+
+    from threading import Thread
+
+    sender = Thread(target=wire.send, args=(data,))
+    sender.start()
+    answers = [wire.read() for _ in range(count)]
+    sender.join()
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.headers["id"] for answer in answers}) == count
+
+
+def test_pull_and_vanish_loses_nothing(broker: BrokerProcess) -> None:
+    assert broker.get("/V?cmd=declare").status == 200
+    for _ in range(20):
+        gone = broker.connect()
+        gone.send(request("/V?cmd=consume"))
+        gone.reset()
+    time.sleep(0.3)
+    assert broker.get("/V?cmd=produce", body=b"kept").status == 200
+    assert broker.get("/V?cmd=consume&timeout=1000").body == b"kept"
+
+
+def test_garbage(broker: BrokerProcess) -> None:
+    for data in (b"\0" * 100, b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"\r\n" * 5):
+        wire = broker.connect()
+        wire.send(data)
+        assert wire.read().status in (400, 414, 408, 505)
+        assert wire.at_end()
+        wire.close()
+
+

@@ -1,0 +1,173 @@
+"""Starting, stopping, killing: exit codes, texts, and what is there afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.process.broker import BrokerProcess, request, run_serve
+
+
+def test_the_first_lines(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        reply = broker.get("/MyTopic?cmd=declare")
+        assert json.loads(reply.body)["topicName"] == "MyTopic"
+        assert broker.stop() == 0
+        assert "stopped" in broker.log()
+
+
+def test_port_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = run_serve("--port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert ended.returncode == 3
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "--port" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_data_directory_in_use(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        ended = run_serve("--port", "0", "--data-dir", str(tmp_path / "data"))
+        assert ended.returncode == 3
+        assert str(tmp_path / "data") in ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert broker.get("/?cmd=ping").status == 200
+
+
+def test_data_directory_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = run_serve("--port", "0", "--data-dir", str(tmp_path / "file"))
+    assert ended.returncode == 3
+    assert str(tmp_path / "file") in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_damaged_log_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.get("/T?cmd=declare")
+        for number in range(10):
+            broker.get("/T?cmd=produce", body=b"message %d" % number)
+        broker.stop()
+    [log] = (tmp_path / "data").glob("*/0/*.log")
+    stored = bytearray(log.read_bytes())
+    stored[stored.index(b"message 3")] ^= 1
+    log.write_bytes(stored)
+    ended = run_serve("--port", "0", "--data-dir", str(tmp_path / "data"))
+    assert ended.returncode == 3
+    assert log.name in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_answers_what_waits(tmp_path: Path, number: signal.Signals) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.get("/T?cmd=declare")
+        waiting = broker.connect()
+        waiting.send(request("/T?cmd=consume&timeout=60000"))
+        call = broker.connect()
+        broker.get("/rpc?cmd=declare&topic_mask=3")
+        call.send(request("/rpc/plus/1/2"))
+        busy = broker.connect()
+        busy.send(request("/T?cmd=produce", body=b"last") * 100)
+        assert busy.read().status == 200
+        assert broker.stop(number) == 0
+        replies = [busy.read().status for _ in range(99)]
+        assert set(replies) == {200}
+        assert waiting.read().status in (200, 204)
+        assert call.read().status == 503
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_kill_loses_nothing_acknowledged(tmp_path: Path, durability: str) -> None:
+    acknowledged: list[str] = []
+    data_dir = tmp_path / "data"
+    for round_number in range(4):
+        with BrokerProcess(data_dir, "--durability", durability) as broker:
+            broker.get("/T/g?cmd=declare&group_mask=64")
+            wires = [broker.connect() for _ in range(8)]
+            done = threading.Event()
+
+            def produce(wire_number: int, number: int = round_number) -> None:
+                wire = wires[wire_number]
+                for count in range(100_000):
+                    name = f"{number}-{wire_number}-{count}"
+                    try:
+                        if wire.get("/T?cmd=produce", f"id: {name}", body=b"x").status != 200:
+                            return
+                    except (OSError, EOFError):
+                        return
+                    acknowledged.append(name)
+                    if len(acknowledged) > (number + 1) * 2_000:
+                        done.set()
+
+            threads = [threading.Thread(target=produce, args=(n,)) for n in range(len(wires))]
+            for thread in threads:
+                thread.start()
+            assert done.wait(60)
+            broker.kill()
+            for thread in threads:
+                thread.join()
+    with BrokerProcess(data_dir) as broker:
+        wire = broker.connect()
+        found: set[str] = set()
+        while True:
+            reply = wire.get("/T?cmd=consume&timeout=500&batch=1000")
+            if reply.status == 204:
+                break
+            found |= {message["id"] for message in json.loads(reply.body)}
+        assert set(acknowledged) <= found
+
+
+def test_a_confirmed_ack_is_not_forgotten(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.get("/T/g?cmd=declare&group_mask=64&group_ack_timeout=500")
+        for number in range(20):
+            broker.get("/T?cmd=produce", body=b"%d" % number)
+        wire = broker.connect()
+        acked = set()
+        for number in range(20):
+            reply = wire.get("/T/g?cmd=consume&timeout=1000")
+            if number % 2:
+                offset = reply.headers["offset"]
+                assert wire.get("/T/g?cmd=ack&topic=T&consume_group=g&offset=" + offset).status == 200
+                acked.add(reply.body)
+        broker.kill()
+    with BrokerProcess(tmp_path / "data") as broker:
+        wire = broker.connect()
+        again = []
+        while (reply := wire.get("/T/g?cmd=consume&timeout=1500")).status == 200:
+            assert reply.headers["retry"]
+            again.append(reply.body)
+            offset = reply.headers["offset"]
+            wire.get("/T/g?cmd=ack&topic=T&consume_group=g&offset=" + offset)
+        assert sorted(again, key=int) == [b"%d" % n for n in range(0, 20, 2)]
+        assert not acked & set(again)
+
+
+def test_file_descriptors_run_out(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        broker = BrokerProcess(tmp_path / "data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with broker:
+        broker.get("/T?cmd=declare")
+        wires = [broker.connect() for _ in range(100)]
+        assert wires[0].get("/T?cmd=produce", body=b"x").status == 200
+        for wire in wires[1:]:
+            wire.close()
+        assert broker.get("/T?cmd=query").status == 200
+        assert wires[0].get("/T?cmd=produce", body=b"y").status == 200
+        assert broker.process.poll() is None
+    assert os.path.exists(tmp_path / "data")
