@@ -27,8 +27,13 @@ class BrokerProcess:
         ]
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        self.port = self._read_port()
+            # Unbuffered: a line that Python has already read would not show up in `select`.
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+        try:
+            self.port = self._read_port()
+        except BaseException:
+            self.kill()
+            raise
 
     def _read_port(self) -> int:
         assert self.process.stdout is not None
@@ -153,6 +158,9 @@ class Wire:
         self.sock.close()
 
     def close(self) -> None:
+        self.sock.close()
+
+    def __del__(self) -> None:
         self.sock.close()
 
 

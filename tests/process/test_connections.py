@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -174,5 +173,3 @@ def test_garbage(broker: BrokerProcess) -> None:
         assert wire.read().status in (400, 414, 408, 505)
         assert wire.at_end()
         wire.close()
-
-

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.broker import BrokerProcess, request, run_serve
+from tests.process.broker import BrokerProcess, Wire, request, run_serve
 
 
 def test_the_first_lines(tmp_path: Path) -> None:
@@ -85,30 +85,39 @@ def test_stop_answers_what_waits(tmp_path: Path, number: signal.Signals) -> None
         assert call.read().status == 503
 
 
+def produce_until_it_breaks(
+    wire: Wire, prefix: str, acknowledged: list[str], done: threading.Event, enough: int
+) -> None:
+    start = len(acknowledged)
+    for count in range(100_000):
+        name = f"{prefix}-{count}"
+        try:
+            if wire.get("/T?cmd=produce", f"id: {name}", body=b"x").status != 200:
+                return
+        except (OSError, EOFError):
+            return
+        acknowledged.append(name)
+        if len(acknowledged) > start + enough:
+            done.set()
+
+
 @pytest.mark.parametrize("durability", ["os", "disk"])
 def test_kill_loses_nothing_acknowledged(tmp_path: Path, durability: str) -> None:
     acknowledged: list[str] = []
     data_dir = tmp_path / "data"
     for round_number in range(4):
         with BrokerProcess(data_dir, "--durability", durability) as broker:
-            broker.get("/T/g?cmd=declare&group_mask=64")
+            assert broker.get("/T?cmd=declare").status == 200
             wires = [broker.connect() for _ in range(8)]
             done = threading.Event()
 
-            def produce(wire_number: int, number: int = round_number) -> None:
-                wire = wires[wire_number]
-                for count in range(100_000):
-                    name = f"{number}-{wire_number}-{count}"
-                    try:
-                        if wire.get("/T?cmd=produce", f"id: {name}", body=b"x").status != 200:
-                            return
-                    except (OSError, EOFError):
-                        return
-                    acknowledged.append(name)
-                    if len(acknowledged) > (number + 1) * 2_000:
-                        done.set()
-
-            threads = [threading.Thread(target=produce, args=(n,)) for n in range(len(wires))]
+            threads = [
+                threading.Thread(
+                    target=produce_until_it_breaks,
+                    args=(wire, f"{round_number}-{n}", acknowledged, done, 2_000),
+                )
+                for n, wire in enumerate(wires)
+            ]
             for thread in threads:
                 thread.start()
             assert done.wait(60)
@@ -137,7 +146,9 @@ def test_a_confirmed_ack_is_not_forgotten(tmp_path: Path) -> None:
             reply = wire.get("/T/g?cmd=consume&timeout=1000")
             if number % 2:
                 offset = reply.headers["offset"]
-                assert wire.get("/T/g?cmd=ack&topic=T&consume_group=g&offset=" + offset).status == 200
+                assert (
+                    wire.get("/T/g?cmd=ack&topic=T&consume_group=g&offset=" + offset).status == 200
+                )
                 acked.add(reply.body)
         broker.kill()
     with BrokerProcess(tmp_path / "data") as broker:

@@ -83,7 +83,7 @@ class Backlog:
         self.leased: Deadlines[int] = Deadlines()
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
-        self._touched: dict[int, None] = {}  # offsets that `changes` has to tell of
+        self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
         self._reset = False
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
@@ -92,12 +92,12 @@ class Backlog:
 
     def next(self, end: int) -> int | None:
         """The offset to hand out next; `end` is the first offset that may not be."""
+        if self.ahead:
+            self._step_over()  # first: ranks are compared with where the cursor really is
         if self._place:
             (rank, _), offset = self._ready.peekitem(0)
             if rank <= self.cursor:
                 return offset
-        if self.ahead:
-            self._step_over()
         return self.cursor if self.cursor < end else None
 
     def life(self, offset: int) -> Life:
@@ -118,8 +118,7 @@ class Backlog:
 
     def floor(self) -> int:
         """Everything below it is finished."""
-        exceptions = (*self._place, *self.leased, *self.delayed)
-        return min(exceptions, default=self.cursor) if exceptions else self.cursor
+        return min((self.cursor, *self._place, *self.leased, *self.delayed))
 
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""
@@ -152,7 +151,7 @@ class Backlog:
         if offset not in self.leased:
             return False
         self.leased.set(offset, deadline_ms)
-        self._touched[offset] = None
+        self._touch(offset)
         return True
 
     def delay(self, offset: int, due_ms: int) -> None:
@@ -164,8 +163,7 @@ class Backlog:
     def put_front(self, offset: int) -> None:
         """READY, LEASED or DELAYED -> READY, before everything else."""
         self._take(offset)
-        first = self._ready.peekitem(0)[0][0] if self._place else 0
-        self._put(offset, min(first, 0) - 1)
+        self._put(offset, self._front())
 
     def put_end(self, offset: int, end: int) -> None:
         """READY, LEASED or DELAYED -> READY, after all that the log holds below `end`."""
@@ -175,9 +173,9 @@ class Backlog:
     def wake(self, now_ms: int, end: int) -> None:
         """Ended leases come back in front in their old order; what is due, at the end."""
         for offset in reversed(self.leased.pop_due(now_ms)):
-            self.put_front(offset)
+            self._put(offset, self._front())
         for offset in self.delayed.pop_due(now_ms):
-            self.put_end(offset, end)
+            self._put(offset, end)
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
@@ -192,7 +190,12 @@ class Backlog:
             self._forget(offset)
             self.ahead.discard(offset)
             self.attempts.pop(offset, None)
-            self._touched.pop(offset, None)
+        self._touched = {offset: None for offset in self._touched if offset < end}
+        for rank, serial in [key for key in self._ready if key[0] > end]:
+            # Put back behind what was never written: that is now the end.
+            offset = self._ready.pop((rank, serial))
+            self._place[offset] = key = (end, serial)
+            self._ready[key] = offset
 
     def copy_from(self, other: Backlog) -> None:
         """Start where another group stands, with everything that it has not finished."""
@@ -281,7 +284,7 @@ class Backlog:
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
         if self._forget(offset):
-            self._touched[offset] = None
+            self._touch(offset)
         elif offset == self.cursor:
             self.cursor += 1
         elif offset > self.cursor:
@@ -292,6 +295,16 @@ class Backlog:
         self._serial += 1
         self._place[offset] = key = (rank, self._serial)
         self._ready[key] = offset
+        self._touch(offset)
+
+    def _front(self) -> int:
+        """The rank before everything else."""
+        first = self._ready.peekitem(0)[0][0] if self._place else 0
+        return min(first, 0) - 1
+
+    def _touch(self, offset: int) -> None:
+        """`changes` tells in this order, so that equal ranks and times keep theirs."""
+        self._touched.pop(offset, None)
         self._touched[offset] = None
 
     def _step_over(self) -> None:

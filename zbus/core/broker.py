@@ -92,6 +92,13 @@ class Broker:
         """A peer connected."""
         self.sessions[session.id] = session
 
+    def resume(self, session: Session) -> None:
+        """The peer takes what it is sent again."""
+        session.stalled = False
+        for group in session.groups or ():
+            if group.waiting:
+                self.dispatch.activate(group)
+
     def leave(self, session: Session) -> None:
         """A peer is gone: its pulls, calls and registrations end. Its leases run out by time."""
         self.sessions.pop(session.id, None)

@@ -71,7 +71,7 @@ def declare(broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWi
 
     start = wish.start if wish else Start()
     if topic is None or (start.offset is None and start.time_ms is None):
-        if start.offset:
+        if start.offset or (start.offset == 0 and start.msgid):
             apply(BrokerError(Refusal.ILLEGAL, f"Message Not Found: offset={start.offset}"))
         else:
             apply(None)
@@ -242,13 +242,13 @@ def _free_name(topic: Topic, name: str) -> str:
 
 def _start_new(topic: Topic, group: Group, start: Start) -> None:
     """A named group's position, else the most advanced group's, else the beginning of the log."""
-    model = topic.group(start.copy) if start.copy else None
+    model = copied = topic.group(start.copy) if start.copy else None
     if model is None and topic.groups:
         model = max(topic.groups.values(), key=lambda other: sum(other.position()))
     for index, backlog in enumerate(group.backlogs):
         if model is None:
             backlog.cursor = topic.partitions[index].first
-        elif start.copy:
+        elif copied is not None:
             backlog.copy_from(model.backlogs[index])
         else:
             backlog.cursor = model.backlogs[index].cursor

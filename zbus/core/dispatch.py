@@ -113,13 +113,14 @@ class Dispatch:
 
     def _serve(self, group: Group) -> None:
         waiting, pulls = group.waiting, self._pulls
-        set_aside: list[Pull] = []  # want one partition only, and there is nothing in it
+        set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
         self._skips_left = SKIPS_PER_TICK_MAX
         while waiting:
             pull = next(iter(waiting.values()))
-            record = self._next(group, pull)
+            stalled = pull.session.stalled
+            record = None if stalled else self._next(group, pull)
             if record is None:
-                if pull.partition is None:
+                if pull.partition is None and not stalled:
                     break
                 set_aside.append(pull)
                 del waiting[pull.key]

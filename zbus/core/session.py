@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 class Session:
     """Lives as long as its connection. An idle one holds next to nothing: there are thousands."""
 
-    __slots__ = ("address", "groups", "id")
+    __slots__ = ("address", "groups", "id", "stalled")
 
     def __init__(self, id: bytes, address: str) -> None:
         self.id = id
         self.address = address  # ip:port of the peer, for people
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
+        self.stalled = False  # does not take what it was sent: it is given no more messages
 
     def push(self, routed: Routed) -> None:
         """Send a routed message to the peer."""

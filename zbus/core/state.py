@@ -95,7 +95,11 @@ class StateChange:
             attrs.evolve(
                 group,
                 cursor=min(group.cursor, end),
-                entries=tuple(entry for entry in group.entries if entry.offset < end),
+                entries=tuple(
+                    attrs.evolve(entry, rank=min(entry.rank, end))
+                    for entry in group.entries
+                    if entry.offset < end
+                ),
             )
             for group in self.groups
         ]

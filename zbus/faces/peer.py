@@ -15,7 +15,7 @@ from zbus.core.session import Session
 from zbus.core.ticket import Ticket
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
-from zbus.wire.http import HttpReader
+from zbus.wire.http import HttpReader, Request
 from zbus.wire.replies import encode_reply
 
 
@@ -39,13 +39,17 @@ class Peer(Session):
     """See the module."""
 
     __slots__ = (
+        "_out_bytes_max",
         "_planner",
         "_ready",
+        "_undone",
+        "broken",
         "closing",
         "lines",
         "open_puts",
         "open_waits",
         "out",
+        "out_bytes",
         "reader",
         "turns",
     )
@@ -58,6 +62,7 @@ class Peer(Session):
         reader: HttpReader,
         planner: Planner,
         ready: Callable[[Any], None],
+        out_bytes_max: int = 256 << 10,
     ) -> None:
         super().__init__(id, address)
         self.lines = lines  # header lines that say who sent a message
@@ -65,19 +70,38 @@ class Peer(Session):
         self._planner = planner
         self._ready = ready  # called when the first bytes to send are there
         self.out: list[bytes] = []
+        self.out_bytes = 0  # in `out`, and whatever the loop could not send yet
+        self._out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
+        self._undone: list[Request] | None = None  # came while the peer took no replies
         self.turns: deque[Reply] | None = None  # requests that are answered in order
         self.open_puts = 0  # settle by themselves, soon
         self.open_waits = 0  # pulls and calls: may take for ever
         self.closing = False  # send what is there, wait for open tickets, then close
+        self.broken = False  # nothing more is understood from this peer: do not wait for long
 
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
-        reader = self.reader
-        for head, id, body in reader.receive(data):
+        requests = self.reader.receive(data)
+        if self._undone:
+            requests = self._undone + requests
+        self._work(requests)
+
+    def resume(self) -> None:
+        """The peer takes replies again: go on with what it asked for meanwhile."""
+        if self._undone:
+            self._work(self._undone)
+
+    def _work(self, requests: list[Request]) -> None:
+        self._undone = None
+        for position, (head, id, body) in enumerate(requests):
+            if self.stalled:
+                self._undone = requests[position:]
+                return
             plan = head.plan
             if plan is None:
                 plan = head.plan = self._planner.plan(head)
             plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
+        reader = self.reader
         if reader.interim:
             self.write(reader.interim)
             reader.interim = b""
@@ -87,12 +111,17 @@ class Peer(Session):
             self.refuse(reader.error)
 
     def refuse(self, error: WireError) -> None:
-        """The stream broke: say so after the answers that are still to come, and close."""
-        self.closing = True
+        """The stream broke: say so after the answers that are still to come, and close.
+
+        Pulls and calls may wait for ever, so they are not waited for: the connection would stay
+        open with nobody reading from it.
+        """
+        self.closing = self.broken = True
         text = f"{error.status}: {error.text}".encode()
         lines = b"content-type: text/plain\r\n"
         reply = Reply(self, b"", ordered=True)
         reply.send(encode_reply(error.status, lines, text, close=True))
+        self.write(b"")  # even if it is not its turn: the loop has to look at this peer
 
     def push(self, routed: Routed) -> None:
         self._planner.push(self, routed)
@@ -108,11 +137,16 @@ class Peer(Session):
         if not self.out:
             self._ready(self)
         self.out.append(data)
+        self.out_bytes += len(data)
+        if self.out_bytes > self._out_bytes_max:
+            self.stalled = True
 
     @property
     def finished(self) -> bool:
         """Nothing more will be sent."""
-        return self.closing and not (self.open_puts or self.open_waits or self.out or self.turns)
+        if not self.closing or self.open_puts or self.out or self._undone:
+            return False
+        return self.broken or not (self.open_waits or self.turns)
 
 
 class Reply(Ticket):

@@ -32,9 +32,10 @@ class Link(Peer):
         reader: HttpReader,
         planner: Planner,
         ready: Callable[[Link], None],
+        out_bytes_max: int,
         now_ms: int,
     ) -> None:
-        super().__init__(id, address, lines, reader, planner, ready)
+        super().__init__(id, address, lines, reader, planner, ready, out_bytes_max)
         self.sock = sock
         self.unsent = b""  # what the socket did not take yet
         self.interest = 0  # the selector's events that it is registered for

@@ -93,6 +93,7 @@ class Listener:
                 reader,
                 self._planner,
                 self._ready,
+                self._loop.limits.output_bytes_max,
                 self._loop.now_ms,
             )
         )

@@ -93,7 +93,7 @@ class Loop:
     def __init__(self, broker: Broker, mailbox: Mailbox, limits: LoopLimits) -> None:
         self._broker = broker
         self._mailbox = mailbox
-        self._limits = limits
+        self.limits = limits
         self._selector = DefaultSelector()
         self._selector.register(mailbox.receiver, EVENT_READ, None)
         self.links: dict[Link, None] = {}
@@ -155,7 +155,7 @@ class Loop:
         while not self.failure:
             events: Events = selector.select(0)
             now = time.monotonic()
-            if not events and not self._is_due():
+            if not (events or self.ready or self._is_due()):
                 await self._wait()
                 yielded = now = time.monotonic()
                 events = selector.select(0)
@@ -163,9 +163,9 @@ class Loop:
                 await trio.lowlevel.checkpoint()
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
-            self.turn(events[: self._limits.tick_events_max])
+            self.turn(events[: self.limits.tick_events_max])
             if self.stopping:
-                drain_until_ms = drain_until_ms or self.now_ms + self._limits.drain_timeout_ms
+                drain_until_ms = drain_until_ms or self.now_ms + self.limits.drain_timeout_ms
                 if self._drained() or self.now_ms >= drain_until_ms:
                     return
 
@@ -227,7 +227,7 @@ class Loop:
         elif data:
             link.heard_ms = self.now_ms
             link.receive(data)
-            if link.open_puts > self._limits.puts_per_connection_max or link.closing:
+            if link.open_puts > self.limits.puts_per_connection_max or link.closing:
                 self._held[link] = None
         else:
             self._hung_up(link)
@@ -262,14 +262,16 @@ class Loop:
         link.out = []
         if link.unsent:
             link.unsent += data
+            self._held[link] = None
             return
         try:
             sent = link.sock.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         link.sent_ms = self.now_ms
-        if sent < len(data):
-            link.unsent = data[sent:]
+        link.unsent = data[sent:]
+        link.out_bytes = len(link.unsent)
+        if link.unsent or link.closing or link.stalled:
             self._held[link] = None
 
     def _flush(self, link: Link) -> None:
@@ -278,6 +280,7 @@ class Loop:
         if sent:
             link.sent_ms = self.now_ms
             link.unsent = link.unsent[sent:]
+            link.out_bytes = len(link.unsent)
         self._held[link] = None
 
     def _settle(self, link: Link) -> None:
@@ -285,11 +288,11 @@ class Loop:
         if link.finished and not link.unsent:
             self._linger(link)
             return
-        limits = self._limits
-        crowded = (
-            len(link.unsent) > limits.output_bytes_max
-            or link.open_puts > limits.puts_per_connection_max
-        )
+        limits = self.limits
+        if link.stalled and 2 * link.out_bytes <= limits.output_bytes_max:
+            self._broker.resume(link)
+            link.resume()
+        crowded = link.stalled or link.open_puts > limits.puts_per_connection_max
         events = 0 if crowded or link.closing else EVENT_READ
         if link.unsent:
             events |= EVENT_WRITE

@@ -110,8 +110,7 @@ class Client:
             if isinstance(event, h11.Response):
                 status = event.status_code
                 headers = {
-                    name.decode(): value.decode("utf-8", "replace")
-                    for name, value in event.headers
+                    name.decode(): value.decode("utf-8", "replace") for name, value in event.headers
                 }
             elif isinstance(event, h11.Data):
                 body += bytes(event.data)
@@ -187,15 +186,23 @@ class World:
             client.peer.receive(data)
         self.broker.finish()
         for client in self.clients:
-            client.received += b"".join(client.peer.out)
-            client.peer.out = []
+            peer = client.peer
+            client.received += b"".join(peer.out)
+            peer.out = []
+            peer.out_bytes = 0
+            if peer.stalled:
+                self.broker.resume(peer)
+                peer.resume()
 
     def settle(self) -> None:
         """Turn until nothing is left to do at this time."""
         self.turn()
         for _ in range(1_000):
             due_ms = self.broker.next_due()
-            if not (self.inbox or self.posted or (due_ms is not None and due_ms <= self.now_ms)):
+            busy = any(client.peer.out for client in self.clients)
+            if not (
+                busy or self.inbox or self.posted or (due_ms is not None and due_ms <= self.now_ms)
+            ):
                 return
             self.turn()
         raise AssertionError("the broker does not come to rest")

@@ -98,6 +98,10 @@ class Consume(GroupPlan):
         ticket.waits = self.timeout_ms is None
         peer.open_waits += 1
         if self.offset is not None:
+            if group.exclusive and group.readers and peer not in group.readers:
+                text = f"ConsumeGroup({group.name}) exclusive, forbbiden"
+                ticket.settle(BrokerError(Refusal.EXCLUSIVE, text))
+                return
             broker.register(peer, group)
             broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
             return
@@ -124,7 +128,7 @@ class Unconsume(GroupPlan):
             ZbusReply(self.face, self.params, peer, id).settle(found)
             return
         self.face.broker.leave_group(peer, found[1])
-        if not (id or self.params.headed):
+        if not self.params.headed:
             # Plain HTTP waits for an answer to everything.
             ZbusReply(self.face, self.params, peer, id).tell(204)
 

@@ -48,9 +48,9 @@ def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
     if group is not None:
         lines += _group_line(group.name)
     if message.tag:
-        lines += b"tag: %b\r\n" % message.tag
+        lines += b"tag: %b\r\n" % encode_header_value(message.tag)
     if message.key:
-        lines += b"key: %b\r\n" % message.key
+        lines += b"key: %b\r\n" % encode_header_value(message.key)
     if len(topic.partitions) > 1:
         lines += b"partition: %d\r\n" % partition
     if attempts > 1:
@@ -129,12 +129,14 @@ class Item:
         self.body = body
 
 
-def decode_items(container: bytes, body: bytes, heads: Heads) -> list[Item]:
+def decode_items(container: bytes, body: bytes, heads: Heads, count_max: int) -> list[Item]:
     """The messages of a produced body. Raises WireError for one that is not well-formed."""
     if container == NDJSON:
         lines = [line.rstrip(b"\r") for line in body.split(b"\n")]
-        return [Item(b"", {b"content-type": JSON}, line) for line in lines if line.strip()]
-    return [Item(id, head.fields, part) for head, id, part in parse_messages(body, heads)]
+        fields = {b"content-type": JSON}
+        return [Item(b"", fields, line) for line in lines if line.strip()]
+    messages = parse_messages(body, heads, count_max)
+    return [Item(id, head.fields, part) for head, id, part in messages]
 
 
 def tell_raw(reply: ZbusReply, raw: Raw) -> None:

@@ -6,6 +6,7 @@ stays on the head, so that a head which comes again costs a dictionary look-up.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import consume, manage, page, produce, read
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import TEXT, ZbusReply
+from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.heads import Head, Heads
 from zbus.wire.replies import encode_reply
@@ -43,6 +44,8 @@ COMMANDS: dict[bytes, Prepare] = {
 MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
 
+HTML = b"content-type: text/html\r\n"
+
 RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 """First path segments of the other dialects; topics of these names are reached by headers."""
 
@@ -54,6 +57,12 @@ class ZbusFace:
         self.broker = broker
         self.heads = heads
         self.settings = settings
+        self._info_version = settings.started_ms
+
+    def next_info_version(self) -> int:
+        """The number of one more document: clients ignore those that are not newer."""
+        self._info_version = max(self._info_version + 1, self.broker.now_ms)
+        return self._info_version
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
@@ -69,7 +78,8 @@ class ZbusFace:
             prepare = COMMANDS.get(params.cmd)
             if prepare is None:
                 name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
-                raise BadRequest(400, f"Bad format: command({name}) not support")
+                text = f"Bad format: command({html.escape(name)}) not support"
+                raise BadRequest(400, text, HTML)
             return prepare(self, params)
         except BadRequest as error:
             return Refuse(self, params, error)
@@ -91,8 +101,10 @@ class Refuse:
         self._face = face
         self._params = params
         self._error = error
+        # Who produces without wanting to know is told nothing at all, as in the original.
+        self._quiet = params.cmd == b"produce" and not params.flag(b"ack", True)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        # `ack: 0` asks for silence, but a request that is wrong in itself is always told.
-        reply = ZbusReply(self._face, self._params, peer, id)
-        reply.tell(self._error.status, TEXT, self._error.text.encode())
+        error = self._error
+        reply = ZbusReply(self._face, self._params, peer, id, self._quiet)
+        reply.tell(error.status, error.lines, error.text.encode())

@@ -58,10 +58,10 @@ def topic_info(topic: Topic, settings: ZbusSettings) -> Document:
     }
 
 
-def server_info(broker: Broker, settings: ZbusSettings) -> Document:
-    """ServerInfo. `infoVersion` only grows, across restarts too: clients ignore older ones."""
+def server_info(broker: Broker, settings: ZbusSettings, version: int) -> Document:
+    """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
     return {
-        "infoVersion": settings.started_ms + broker.turns,
+        "infoVersion": version,
         "serverAddress": address_info(settings),
         "serverVersion": settings.version,
         "topicTable": {t.name: topic_info(t, settings) for t in broker.topics.values()},

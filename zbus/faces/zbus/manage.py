@@ -90,10 +90,11 @@ class Declare:
         if auto:
             name = topic.name if topic else params.topic
         elif not name:
-            # Whoever declares just a topic can consume from it: it gets a group of its name.
-            if topic is not None and topic.group(topic.name) is not None:
-                return None
+            # Whoever declares just a topic can consume from it: it gets a group of its name,
+            # which is also the one that parameters of a group without its name are meant for.
             name = topic.name if topic else params.topic
+            if topic is not None and topic.group(name) is not None and not self._about_group():
+                return None
         group = topic.group(name) if topic and not auto else None
         options = group.options if group else GroupOptions()
         if self.group_mask is not None:
@@ -105,6 +106,9 @@ class Declare:
         if self.lease_ms is not None:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
         return GroupWish(name, options, self.start, auto)
+
+    def _about_group(self) -> bool:
+        return any(name.startswith(b"group_") for name in self.params.fields)
 
 
 def find(broker: Broker, params: Params) -> tuple[Topic, Group | None] | BrokerError:
@@ -132,7 +136,8 @@ class Query:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
-            reply.tell(200, JSON, encode_document(server_info(face.broker, face.settings)))
+            document = server_info(face.broker, face.settings, face.next_info_version())
+            reply.tell(200, JSON, encode_document(document))
             return
         found = find(face.broker, params)
         if isinstance(found, BrokerError):

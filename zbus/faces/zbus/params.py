@@ -7,6 +7,7 @@ specification's sections 3.3, 3.4 and 16.7.
 from __future__ import annotations
 
 from zbus.faces.numbers import parse_number
+from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
@@ -23,10 +24,11 @@ _GROUP_ALIAS_FOR = GROUP_IN_PATH | {b"unconsume", b"ack"}
 class BadRequest(Exception):
     """The request cannot be done as it stands; status and text say why."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, lines: bytes = b"") -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.lines = lines  # header lines of the reply; refusals have no content type of their own
 
 
 class Params:
@@ -55,7 +57,8 @@ class Params:
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
         self.headed = b"cmd" in self.fields  # the zbus protocol proper: replies come by id
-        self.cmd = self.fields.pop(b"cmd", b"") or cmd
+        # Present and empty is no command at all.
+        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.headed else cmd
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
@@ -64,7 +67,8 @@ class Params:
         if b"group" in self.fields and self.cmd in _GROUP_ALIAS_FOR:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
-        self.id = self.fields.pop(b"id", b"")  # a query's; a header's comes with each request
+        # A query's id; a header's comes with each request.
+        self.id = encode_header_value(self.fields.pop(b"id", b""))
         self.topic = _text(self.fields.pop(b"topic", b"")).strip()
         self.group = _text(self.fields.pop(b"consume_group", b"")).strip()
         self.topic_line = b""
@@ -78,8 +82,8 @@ class Params:
             name = name.lower()
             if name == b"cmd":
                 if not self.headed:
-                    self.cmd = value.lower() or b"\0"  # present and empty is no command at all
-            elif name and name not in self.head.fields:
+                    self.cmd = value.lower() or b"\0"
+            elif name and name not in self.head.fields and not name.translate(None, TOKEN):
                 self.fields[name] = value
                 self.query_names.append(name)
         if not self.cmd:

@@ -13,6 +13,7 @@ from zbus.core.topic import Partition, Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
+from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
 from zbus.wire.errors import WireError
@@ -35,7 +36,13 @@ _NOT_STORED = frozenset(
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
 
-_NOT_ROUTED = _NOT_STORED - {b"topic", b"tag", b"key", b"timestamp"} | {b"recver"}
+_NOT_ROUTED = frozenset(
+    (
+        b"ack connection content-length cookie expect host keep-alive origin_status recver"
+        b" remote-addr sender te token trailer transfer-encoding upgrade"
+    ).split()
+)
+"""Of a routed message, everything else is the router's to choose."""
 
 
 def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_STORED) -> bytes:
@@ -49,8 +56,18 @@ def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_ST
         parts = [part.strip() for part in fields[b"cookie"].split(b";")]
         kept = [part for part in parts if part and not part.startswith(b"token=")]
         if kept:
-            lines.append(b"cookie: %b\r\n" % b"; ".join(kept))
+            lines.append(b"cookie: %b\r\n" % encode_header_value(b"; ".join(kept)))
     return b"".join(lines)
+
+
+def without_token(target: bytes) -> bytes:
+    """A request target that may be shown to others."""
+    path, mark, query = target.partition(b"?")
+    if b"token" not in query.lower():
+        return target
+    pieces = query.split(b"&")
+    kept = [piece for piece in pieces if piece.partition(b"=")[0].lower() != b"token"]
+    return path + mark + b"&".join(kept) if kept else path
 
 
 def check_id(id: bytes) -> None:
@@ -76,6 +93,7 @@ class Produce:
         "face",
         "key",
         "lines",
+        "origin",
         "params",
         "partition",
         "plain",
@@ -105,10 +123,10 @@ class Produce:
         self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
-        lines = stored_lines(params.fields) + b"origin_method: %b\r\n" % params.head.method
+        self.origin = b"origin_method: %b\r\n" % params.head.method
         if params.head.target != b"/":
-            lines += b"origin_url: %b\r\n" % params.head.target
-        self.lines = lines
+            self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
+        self.lines = stored_lines(params.fields) + self.origin
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
@@ -155,7 +173,7 @@ class Produce:
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
                 face.broker.put(partition, message, ticket)
         except BadRequest as error:
-            reply = ZbusReply(face, params, peer, id)
+            reply = ZbusReply(face, params, peer, id, self.quiet)
             reply.tell(error.status, body=error.text.encode())
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
@@ -189,7 +207,8 @@ class Produce:
 
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         try:
-            items = decode_items(self.container, body, self.face.heads)
+            count_max = self.face.settings.batch_messages_max
+            items = decode_items(self.container, body, self.face.heads, count_max)
         except WireError as error:
             raise BadRequest(400, f"400: Bad Format, {error.text}") from None
         if not items:
@@ -222,7 +241,8 @@ class Produce:
         if self.partition is not None or len(topic.partitions) == 1:
             return self._partition(topic, b"")
         keys = {item.fields.get(b"key", self.key) for item in items}
-        partitions = {topic.partition_for(key).index for key in keys}
+        # Messages without a key go along with those that have one.
+        partitions = {topic.partition_for(key).index for key in keys - {b""} or keys}
         if len(partitions) > 1:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
@@ -234,9 +254,10 @@ class Produce:
         broker = face.broker
         lines = self.lines + peer.lines
         body = body or self.body
-        if not body and not params.headed:
+        if not body and not params.headed and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
-            lines = b"content-type: application/json\r\n" + lines
+            own = stored_lines(params.fields, _NOT_STORED | {b"content-type"})
+            lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
         timeout_ms = self.timeout_ms
         silent = self.quiet and params.headed  # stock callers: they know the answer by its id
         if timeout_ms is None and not silent:

@@ -73,14 +73,12 @@ class ZbusReply(Reply):
         self.data = None
         self.face = face
         self.params = params
+        self.quiet = quiet and params.headed  # plain HTTP waits for an answer to everything
         if given or params.headed:
             self.ordered = False
-            self.quiet = quiet
         else:
-            # Only a request that can be recognised by id may be answered out of turn, and plain
-            # HTTP waits for an answer to everything.
+            # Only a request that can be recognised by id may be answered out of turn.
             self.ordered = True
-            self.quiet = False
             peer.take_turn(self)
 
     def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
@@ -213,7 +211,7 @@ class PullReply(ZbusReply):
         elif isinstance(outcome, Peeked):
             self._deliver(outcome.topic, outcome.group, outcome.records)
         elif isinstance(outcome, Empty):
-            if outcome.reason is EmptyReason.REPLACED and self.waits:
+            if outcome.reason is EmptyReason.REPLACED and self.waits and self.params.headed:
                 self.send(b"")  # the original forgets a pull that another one replaces
             else:
                 self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())

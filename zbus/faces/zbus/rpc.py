@@ -8,14 +8,12 @@ import msgspec
 
 from zbus.faces.zbus.params import Params
 
-_CONSTANTS = {"true": True, "false": False, "null": None}
-
 
 def request_from_url(params: Params, form: str) -> bytes:
     """The JSON request for `/topic/method/args...?module=` or, by setting, `/topic/module/method/
     args...`. With `?module=` the first form holds in any case; with `?method=` too, all segments
     are arguments. Arguments that are JSON are sent as such, others as strings."""
-    # The first segment is the topic, if the URL is where the topic was named.
+    # The first segment is the topic's place, wherever the topic was named.
     segments = [segment.decode("utf-8", "replace") for segment in params.segments[1:]]
     module, method = params.text(b"module"), params.text(b"method")
     if module is None and form == "module-path" and segments:
@@ -31,11 +29,10 @@ def request_from_url(params: Params, form: str) -> bytes:
 
 
 def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if text[:1] in "-0123456789[{":
+    if text in ("true", "false", "null") or text[:1] in tuple("-0123456789[{"):
         try:
-            return msgspec.json.decode(text)
+            msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             return text
+        return msgspec.Raw(text.encode())  # as written: digits are the caller's business
     return text

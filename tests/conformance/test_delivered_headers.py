@@ -1,0 +1,171 @@
+"""What a consumer sees of a message besides its body (specification 3.1, 3.2, 5.2)."""
+
+import pytest
+
+from tests.conformance.dialogue import EPOCH_MS, Reply, cmd, declared, http, ok, pull
+
+BROKERS_OWN = {"content-length", "connection", "offset", "origin_id", "timestamp", "sender", "host"}
+BROKERS_OWN |= {"remote-addr", "origin_method", "consume_group", "id", "topic"}
+
+
+def delivered(request: bytes) -> Reply:
+    _, client = declared("T")
+    ok(client, request)
+    reply = ok(client, cmd("consume", "topic: T", "id: pull-1"))
+    return reply
+
+
+def test_all_of_them() -> None:
+    reply = delivered(cmd("produce", "topic: T", "id: m-1", "tag: a.b", "key: k", body=b"hello"))
+    assert reply.headers == {
+        "content-length": "5",
+        "connection": "Keep-Alive",
+        "topic": "T",
+        "id": "pull-1",
+        "origin_id": "m-1",
+        "offset": "0",
+        "timestamp": str(EPOCH_MS),
+        "consume_group": "T",
+        "tag": "a.b",
+        "key": "k",
+        "origin_method": "GET",
+        "sender": "session-1",
+        "remote-addr": "/127.0.0.1:40001",
+        "host": "127.0.0.1:15555",
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/", None),
+        ("/T", "/T"),
+        ("/T/x/%41?a=1&b=c%20d", "/T/x/%41?a=1&b=c%20d"),
+        ("/T?token=secret", "/T"),
+        ("/T?a=1&TOKEN=secret&b=2", "/T?a=1&b=2"),
+        ("/T?tokens=3", "/T?tokens=3"),
+    ],
+)
+def test_origin_url(target: str, shown: str | None) -> None:
+    reply = delivered(http(target, "topic: T", body=b"x"))
+    assert reply.headers.get("origin_url") == shown
+    assert "secret" not in str(reply)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "FOO", "x-y"])
+def test_origin_method(method: str) -> None:
+    assert delivered(http("/T", body=b"x", method=method)).headers["origin_method"] == method
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-app", "plain"),
+        ("x-app", "a  b\tc"),
+        ("x-app", "naïve 中文"),
+        ("x-app", "100%41 %zz %"),
+        ("x-app", '"quoted"; a=b, c'),
+        ("x-empty", ""),
+        ("content-type", "text/plain; charset=gbk"),
+        ("content-encoding", "gzip"),
+        ("user-agent", "curl/8"),
+        ("version", "0.11.4"),
+        ("recver", "somebody"),
+        ("cookie", "a=1; b=2"),
+    ],
+)
+def test_fields_of_the_application_are_kept(name: str, value: str) -> None:
+    reply = delivered(cmd("produce", "topic: T", f"{name.title()}: {value}", body=b"x"))
+    # A % that looks like an encoded byte is told apart from one.
+    assert reply.headers[name] == value.replace("%41", "%2541")
+
+
+def test_a_latin_1_value_is_kept_byte_for_byte() -> None:
+    _, client = declared("T")
+    ok(client, b"GET /T HTTP/1.1\r\nhost: x\r\nx-app: \xe9\xff\r\n\r\n")
+    client.send(http("/T?cmd=consume"))
+    client._world.settle()
+    assert b"\r\nx-app: \xe9\xff\r\n" in client.received
+
+
+@pytest.mark.parametrize(
+    "name",
+    "token cmd ack origin_id origin_method origin_url origin_status offset retry timestamp sender"
+    " host remote-addr consume_group group body te trailer keep-alive".split(),
+)
+def test_what_a_producer_may_not_say(name: str) -> None:
+    value = {"cmd": "produce", "ack": "1"}.get(name, "forged")
+    plain = delivered(cmd("produce", "topic: T", body=b"x"))
+    lines = () if name == "cmd" else (f"{name}: {value}",)
+    reply = delivered(cmd("produce", "topic: T", *lines, body=b"x"))
+    assert reply.headers.get(name) == plain.headers.get(name)
+    assert "forged" not in str(reply)
+
+
+@pytest.mark.parametrize(
+    ("cookie", "kept"),
+    [
+        ("token=secret", None),
+        ("a=1; token=secret; b=2", "a=1; b=2"),
+        ("token=secret; a=1", "a=1"),
+        ("mytoken=1", "mytoken=1"),
+    ],
+)
+def test_the_token_in_a_cookie_is_taken_out(cookie: str, kept: str | None) -> None:
+    reply = delivered(cmd("produce", "topic: T", f"cookie: {cookie}", body=b"x"))
+    assert reply.headers.get("cookie") == kept
+
+
+def test_no_content_type_is_invented() -> None:
+    assert "content-type" not in delivered(http("/T", body=b"x")).headers
+
+
+def test_the_last_of_a_repeated_field_wins() -> None:
+    reply = delivered(cmd("produce", "topic: T", "x-a: 1", "X-A: 2", body=b"x"))
+    assert reply.headers["x-a"] == "2"
+
+
+def test_query_keys_become_fields() -> None:
+    reply = delivered(http("/T?foo=bar%20x&a=1&&b=&c=d=e&A-B=+z", "a: header", body=b"x"))
+    extra = {name: reply.headers[name] for name in reply.headers.keys() - BROKERS_OWN}
+    shown = {"foo": "bar x", "a": "header", "b": "", "c": "d=e", "a-b": "z"}
+    assert extra == shown | {"origin_url": "/T?foo=bar%20x&a=1&&b=&c=d=e&A-B=+z"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "x%0D%0Aevil:%201=2",
+        "evil:%201=2",
+        "x=1%0D%0Aevil:%201",
+        "tag=1%0D%0Aevil:%201",
+        "key=1%0D%0Aevil:%201",
+        "id=1%0D%0Aevil:%201",
+        "cookie=1%0D%0Aevil:%201",
+        "content-type=a%0D%0Aevil:%201",
+        "%E5%90%8D=1",
+    ],
+)
+def test_a_url_cannot_write_header_lines(query: str) -> None:
+    _, client = declared("T")
+    reply = ok(client, http(f"/T?{query}", body=b"x"))
+    assert "evil" not in reply.headers
+    reply = pull(client)
+    assert reply.body == b"x"
+    assert "evil" not in reply.headers
+
+
+@pytest.mark.parametrize("name", ["topic", "tag", "consume_group", "token"])
+def test_nor_can_an_encoded_header(name: str) -> None:
+    _, client = declared("T")
+    for request in ("produce", "consume", "query", "ack"):
+        line = f"{name}: T%0D%0Aevil: 1"
+        topic = () if name == "topic" else ("topic: T",)
+        for reply in client.exchange(cmd(request, *topic, line, "timeout: 0", "offset: 0")):
+            assert "evil" not in reply.headers
+
+
+def test_a_pull_by_url_gets_its_topic_as_it_wrote_it() -> None:
+    _, client = declared("MyTopic")
+    ok(client, http("/mytopic", body=b"x"))
+    assert pull(client, "/MYTOPIC").headers["topic"] == "MYTOPIC"

@@ -1,0 +1,261 @@
+"""Backlog against a model that is obviously right, and what it tells a journal against itself."""
+
+from __future__ import annotations
+
+import copy
+from itertools import zip_longest
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from tests.core.backlog_model import BacklogModel, OneMessage
+from zbus.core.backlog import TRANSITIONS, Backlog, Life
+from zbus.core.state import EntryState, StateChange
+
+_TOLD_APART = {Life.DEAD: Life.DONE, Life.DELETED: Life.DONE}
+STEPS = {(before, _TOLD_APART.get(after, after)) for (before, _), after in TRANSITIONS.items()}
+"""The rows of the table, as far as a backlog can tell lives apart."""
+
+TIMES = st.integers(1, 30)
+PICKS = st.integers(0, 1000)
+
+
+def drain(backlog: Backlog, end: int) -> list[int]:
+    order = []
+    for now_ms in (0, 1 << 60):
+        backlog.wake(now_ms, end)
+        while (offset := backlog.next(end)) is not None:
+            order.append(offset)
+            assert backlog.finish(offset)
+            backlog.check()
+    return order
+
+
+def from_snapshot(backlog: Backlog) -> Backlog:
+    fresh = Backlog()
+    fresh.apply(backlog.snapshot("g"))
+    fresh.check()
+    return fresh
+
+
+class BacklogMachine(RuleBasedStateMachine):
+    """`shadow` is what recovery would have after each tick that was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backlog = Backlog()
+        self.model = BacklogModel()
+        self.shadow = Backlog()
+        self.told_end = 0  # where the log ended when `changes` was called last
+        self.before: list[Life] = []
+
+    def pick(self, number: int, *lives: Life) -> int | None:
+        """One of the offsets in these lives."""
+        offsets = self.model.offsets(*lives)
+        return offsets[number % len(offsets)] if offsets else None
+
+    def stepped(self) -> None:
+        """Every change of life since the last call is a row of the table."""
+        after = [self.backlog.life(offset) for offset in range(self.model.end)]
+        pairs = zip_longest(self.before, after, fillvalue=Life.READY)
+        assert {pair for pair in pairs if pair[0] is not pair[1]} <= STEPS
+        self.before = after
+
+    def jumped(self) -> None:
+        """Lives changed in ways that are no steps."""
+        self.before = [self.backlog.life(offset) for offset in range(self.model.end)]
+
+    # -- what groups do -------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        self.grow(3)
+
+    @precondition(lambda self: self.model.end < 16)
+    @rule(count=st.integers(1, 5))
+    def grow(self, count: int) -> None:
+        self.model.log += [OneMessage() for _ in range(count)]
+        self.stepped()
+
+    @rule()
+    def take_and_finish(self) -> None:
+        offset = self.backlog.next(self.model.end)
+        assert offset == self.model.next(self.model.end)
+        if offset is not None:
+            assert self.backlog.finish(offset)
+            assert self.model.finish(offset)
+        self.stepped()
+
+    @rule(deadline_ms=TIMES)
+    def take_and_lease(self, deadline_ms: int) -> None:
+        offset = self.backlog.next(self.model.end)
+        if offset is not None:
+            self.lease(offset, deadline_ms)
+
+    @rule(number=PICKS, deadline_ms=TIMES)
+    def lease_any(self, number: int, deadline_ms: int) -> None:
+        offset = self.pick(number, Life.READY)
+        if offset is not None:
+            self.lease(offset, deadline_ms)
+
+    def lease(self, offset: int, deadline_ms: int) -> None:
+        attempts = self.backlog.lease(offset, deadline_ms)
+        assert attempts == self.model.lease(offset, deadline_ms)
+        self.stepped()
+
+    @precondition(lambda self: self.model.end)
+    @rule(number=PICKS)
+    def finish_any(self, number: int) -> None:
+        offset = number % self.model.end
+        assert self.backlog.finish(offset) == self.model.finish(offset)
+        self.stepped()
+
+    @rule(number=PICKS)
+    def finish_leased_or_delayed(self, number: int) -> None:
+        offset = self.pick(number, Life.LEASED, Life.DELAYED)
+        if offset is not None:
+            assert self.backlog.finish(offset)
+            assert self.model.finish(offset)
+        self.stepped()
+
+    @precondition(lambda self: self.model.end)
+    @rule(number=PICKS, deadline_ms=TIMES)
+    def extend(self, number: int, deadline_ms: int) -> None:
+        offset = number % self.model.end
+        extended = self.backlog.extend(offset, deadline_ms)
+        assert extended == self.model.extend(offset, deadline_ms)
+        self.stepped()
+
+    @rule(number=PICKS, due_ms=TIMES)
+    def delay(self, number: int, due_ms: int) -> None:
+        offset = self.pick(number, Life.READY, Life.LEASED)
+        if offset is not None:
+            self.backlog.delay(offset, due_ms)
+            self.model.delay(offset, due_ms)
+        self.stepped()
+
+    @rule(number=PICKS)
+    def put_front(self, number: int) -> None:
+        offset = self.pick(number, Life.READY, Life.LEASED, Life.DELAYED)
+        if offset is not None:
+            self.backlog.put_front(offset)
+            self.model.put_front(offset)
+        self.stepped()
+
+    @rule(number=PICKS)
+    def put_end(self, number: int) -> None:
+        offset = self.pick(number, Life.READY, Life.LEASED, Life.DELAYED)
+        if offset is not None:
+            self.backlog.put_end(offset, self.model.end)
+            self.model.put_end(offset)
+        self.stepped()
+
+    @rule(now_ms=TIMES)
+    def wake(self, now_ms: int) -> None:
+        self.backlog.wake(now_ms, self.model.end)
+        self.model.wake(now_ms)
+        assert not self.backlog.next_wake() or self.backlog.next_wake() > now_ms
+        self.stepped()
+
+    @rule(number=PICKS)
+    def seek(self, number: int) -> None:
+        cursor = number % (self.model.end + 1)
+        self.backlog.seek(cursor)
+        self.model.seek(cursor)
+        self.jumped()
+
+    @rule()
+    def become_a_copy(self) -> None:
+        """Another group starts where this one stands, and is looked at from here on."""
+        other = Backlog()
+        other.copy_from(self.backlog)
+        self.backlog = other
+        self.model.become_a_copy()
+        self.shadow = Backlog()
+        self.jumped()
+
+    # -- what a journal does --------------------------------------------------------------
+
+    @rule()
+    def tell(self) -> None:
+        change = self.backlog.changes("g")
+        self.shadow.apply(change)
+        self.told_end = self.model.end
+        told = self.backlog.snapshot("g")
+        assert self.shadow.snapshot("g") == told
+        self.shadow.check()
+        self.shadow.apply(change)
+        assert self.shadow.snapshot("g") == told, "applied twice"
+        again = self.backlog.changes("g")
+        assert not again.entries
+        assert not again.reset
+
+    @rule()
+    def refuse(self) -> None:
+        """There is no room for what was put since the last tick."""
+        change = StateChange(None, (self.backlog.changes("g"),))
+        self.backlog.truncate(self.told_end)
+        self.model.truncate(self.told_end)
+        (truncated,) = change.truncated(self.told_end).groups
+        self.shadow.apply(truncated)
+        assert self.shadow.snapshot("g") == self.backlog.snapshot("g")
+        assert not self.backlog.changes("g").entries
+        self.before = self.before[: self.told_end]
+        self.jumped()
+
+    @rule()
+    def recover(self) -> None:
+        self.backlog = from_snapshot(self.backlog)
+        self.shadow = from_snapshot(self.backlog)
+        self.told_end = self.model.end
+
+    # -- what always holds ----------------------------------------------------------------
+
+    @invariant()
+    def agrees(self) -> None:
+        backlog, model = self.backlog, self.model
+        backlog.check()
+        assert [backlog.life(offset) for offset in range(model.end)] == model.lives()
+        assert backlog.ready_count(model.end) == len(model.offsets(Life.READY))
+        assert len(backlog.leased) == len(model.offsets(Life.LEASED))
+        assert len(backlog.delayed) == len(model.offsets(Life.DELAYED))
+        assert backlog.next_wake() == model.next_wake()
+        counted = {offset: m.attempts for offset, m in enumerate(model.log) if m.attempts}
+        assert backlog.attempts == counted
+        assert backlog.floor() <= model.floor(), "something below the floor is not finished"
+        # `next` may tidy up, so it looks at a copy: it has to be right without that, too.
+        looked = copy.deepcopy(backlog)
+        assert looked.next(model.end) == model.next(model.end)
+        assert looked.floor() == model.floor()
+        visible = model.end // 2
+        if (offset := model.next(visible)) is None or model.cursor() <= visible:
+            assert copy.deepcopy(backlog).next(visible) == offset
+
+    @invariant()
+    def a_snapshot_behaves_the_same(self) -> None:
+        order = self.model.drain()
+        assert drain(copy.deepcopy(self.backlog), self.model.end) == order
+        assert drain(from_snapshot(self.backlog), self.model.end) == order
+
+    @invariant()
+    def entries_tell_no_more_than_there_is(self) -> None:
+        entries = self.backlog.snapshot("g").entries
+        assert len({entry.offset for entry in entries}) == len(entries)
+        assert all(
+            entry.offset >= self.backlog.cursor
+            for entry in entries
+            if entry.state is EntryState.DONE
+        ), "an acknowledgement below the cursor costs something"
+
+
+BacklogMachine.TestCase.settings = settings(
+    deadline=None, max_examples=3000, stateful_step_count=40
+)
+TestBacklog = BacklogMachine.TestCase

@@ -1,0 +1,105 @@
+"""Deadlines against a list that is sorted whenever somebody asks."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zbus.core import deadlines as module
+from zbus.core.deadlines import Deadlines
+
+ITEMS = st.integers(0, 12)
+TIMES = st.integers(0, 20)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), ITEMS, TIMES),
+        st.tuples(st.just("discard"), ITEMS, st.just(0)),
+        st.tuples(st.just("pop"), st.just(0), TIMES),
+        st.tuples(st.just("compact"), st.just(0), st.just(0)),
+        st.tuples(st.just("clear"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+class Model:
+    """(due, order of setting, item), in no particular order."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, int, int]] = []
+        self.serial = itertools.count()
+
+    def discard(self, item: int) -> bool:
+        before = len(self.entries)
+        self.entries = [entry for entry in self.entries if entry[2] != item]
+        return len(self.entries) < before
+
+    def set(self, item: int, due_ms: int) -> None:
+        self.discard(item)
+        self.entries.append((due_ms, next(self.serial), item))
+
+    def pop_due(self, now_ms: int) -> list[int]:
+        due = sorted(entry for entry in self.entries if entry[0] <= now_ms)
+        self.entries = [entry for entry in self.entries if entry[0] > now_ms]
+        return [item for _, _, item in due]
+
+
+@given(STEPS)
+@settings(deadline=None, derandomize=True, max_examples=400)
+def test_agrees_with_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    model = Model()
+    for step, item, time_ms in steps:
+        if step == "set":
+            deadlines.set(item, time_ms)
+            model.set(item, time_ms)
+        elif step == "discard":
+            assert deadlines.discard(item) == model.discard(item)
+        elif step == "pop":
+            assert deadlines.pop_due(time_ms) == model.pop_due(time_ms)
+        elif step == "compact":
+            deadlines._compact()
+        else:
+            deadlines.clear()
+            model.entries.clear()
+        deadlines.check()
+        assert len(deadlines) == len(model.entries)
+        assert deadlines.next_due() == min((due for due, _, _ in model.entries), default=None)
+        # Whoever stores it and sets it again in this order gets the same order back.
+        assert list(deadlines) == [
+            item for _, _, item in sorted(model.entries, key=lambda entry: entry[1])
+        ]
+        for due_ms, _, there in model.entries:
+            assert there in deadlines
+            assert deadlines.due_of(there) == due_ms
+    assert deadlines.pop_due(100) == model.pop_due(100)
+    assert not deadlines
+
+
+def test_moved_again_and_again_the_heap_stays_small() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for time_ms in range(20_000):
+        deadlines.set(time_ms % 10, 100_000 - time_ms)
+    assert len(deadlines._heap) <= module._COMPACT_FROM + 1
+    deadlines.check()
+    assert deadlines.pop_due(100_000) == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_a_large_heap_without_waste_is_left_alone() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for item in range(5_000):
+        deadlines.set(item, 5_000 - item)
+    assert len(deadlines._heap) == 5_000
+    assert deadlines.pop_due(10) == list(range(4_999, 4_989, -1))
+    deadlines.check()
+
+
+def test_equal_times_keep_the_order_of_the_last_setting() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 1)
+    deadlines.set("b", 1)
+    deadlines.set("a", 2)
+    deadlines.set("a", 1)
+    assert deadlines.pop_due(1) == ["b", "a"]
