@@ -1,0 +1,258 @@
+"""What the tests of the broker share: tickets that remember, a journal that crashes and fills up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+
+from zbus.core.broker import Broker
+from zbus.core.declare import GroupWish, Start
+from zbus.core.errors import BrokerError
+from zbus.core.group import Group, Pull
+from zbus.core.limits import Limits
+from zbus.core.message import Message
+from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Record, Routed, Stored
+from zbus.core.session import Session
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Partition, Topic
+from zbus.journal.batch import Batch, Kind, iterate
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.ports import JournalError, JournalFull, Lane
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.recovery import recover
+
+EPOCH_MS = 1_800_000_000_000
+
+
+class Probe(Ticket):
+    """Remembers its answers."""
+
+    def __init__(self, told: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        super().__init__()
+        self.answers: list[Outcome] = []
+        self._told = told
+
+    def answer(self, outcome: Outcome) -> None:
+        self.answers.append(outcome)
+        self._told(outcome)
+
+    @property
+    def records(self) -> list[Record]:
+        """All messages that it was given."""
+        given = [answer.records for answer in self.answers if isinstance(answer, Delivered)]
+        return list(itertools.chain.from_iterable(given))
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [record.message.body for record in self.records]
+
+    @property
+    def fine(self) -> bool:
+        """It has ended, and well."""
+        return not self.open and isinstance(self.answers[-1], Done | Stored | Declared)
+
+
+class Reader(Session):
+    """A session without a connection."""
+
+    def push(self, routed: Routed) -> None:
+        raise AssertionError("nobody routes here")
+
+
+class CrashJournal(MemoryJournal):
+    """Commits wait for `release`; `crash` gives what a disk may hold after a power cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[Lane, list[Batch | int]] = {}  # batches, and offsets of trims
+        self.synced: dict[Lane, int] = {}  # how many of them a power cut cannot take
+        self.synced_end: dict[Lane, int] = {}
+        self.full = False
+        self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[], None]]] = []
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        found = list(iterate(batches))
+        if self.full and any(batch.header.kind is Kind.DATA for batch in found):
+            raise JournalFull("no space left")
+        size = super().append(lane, expected_last, batches)
+        self.written.setdefault(lane, []).extend(found)
+        return size
+
+    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        known = [(lane, self.written[lane]) for lane in lanes if lane in self.written]
+        self._held.append(({lane: (log, len(log)) for lane, log in known}, done))
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def release(self, count: int = 1 << 30) -> None:
+        """The first commits are on disk, one after the other."""
+        held, self._held = self._held[:count], self._held[count:]
+        for lanes, done in held:
+            for lane, (log, length) in lanes.items():
+                if self.written.get(lane) is log:
+                    self._synced(lane, length)
+            done()
+
+    def _synced(self, lane: Lane, length: int) -> None:
+        self.synced[lane] = max(length, self.synced.get(lane, 0))
+        for batch in self.written[lane][:length]:
+            if isinstance(batch, Batch):
+                self.synced_end[lane] = batch.header.end_offset
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        super().trim(lane, before)
+        if before is not None:
+            self.written[lane].append(before)
+        else:
+            for known in (self.written, self.synced, self.synced_end):
+                known.pop(lane, None)
+
+    def crash(self, kept: Callable[[Lane, int], int]) -> CrashJournal:
+        """A new journal after a crash; `kept` says how many unsynced batches of a lane it has."""
+        after = CrashJournal()
+        for lane, log in self.written.items():
+            synced = self.synced.get(lane, 0)
+            length = synced + kept(lane, len(log) - synced)
+            for batch in log[:length]:
+                if isinstance(batch, int):
+                    after.trim(lane, batch)
+                else:
+                    after.append(lane, batch.header.previous_crc, batch.raw)
+            if length:
+                after._synced(lane, length)
+        return after
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        # Small portions: a fetch then ends before what is wanted next.
+        super().read(lane, offset, min(bytes_max, 300), done)
+
+
+class Box:
+    """One broker on a journal, between `begin` and `finish`. Verbs give their tickets back."""
+
+    def __init__(
+        self,
+        journal: MemoryJournal,
+        *,
+        now_ms: int = EPOCH_MS,
+        limits: Limits | None = None,
+        segment_bytes_max: int = 64 << 20,
+    ) -> None:
+        self.journal = journal
+        recorder = JournalRecorder(journal, MemoryJournal(), segment_bytes_max)
+        serial = itertools.count()
+        ids = (b"id-%d" % number for number in serial)
+        self.broker = Broker(recorder, ids, limits or Limits())
+        topics, time_ms = recover(journal)
+        self.broker.begin(max(now_ms, time_ms))
+        for topic in topics:
+            self.broker.restore(topic)
+        self._sessions = itertools.count()
+
+    @property
+    def now_ms(self) -> int:
+        return self.broker.now_ms
+
+    def turn(self, ms: int = 0) -> None:
+        """End this turn and begin the next, so many milliseconds later."""
+        self.broker.finish()
+        self.broker.check()
+        self.broker.begin(self.broker.now_ms + ms)
+        self.broker.check()
+
+    def settle(self, ms: int = 0) -> None:
+        """Turn and release until nothing is left to do at that time."""
+        self.turn(ms)
+        for _ in range(1_000):
+            if isinstance(self.journal, CrashJournal):
+                self.journal.release()
+            due_ms = self.broker.next_due()
+            if due_ms is None or due_ms > self.now_ms:
+                return
+            self.turn()
+        raise AssertionError("the broker does not come to rest")
+
+    def session(self) -> Reader:
+        reader = Reader(b"session-%d" % next(self._sessions), "127.0.0.1:1")
+        self.broker.join(reader)
+        return reader
+
+    def topic(self, name: str = "T") -> Topic:
+        topic = self.broker.topic(name)
+        assert topic is not None
+        return topic
+
+    def partition(self, name: str = "T", index: int = 0) -> Partition:
+        return self.topic(name).partitions[index]
+
+    def group(self, name: str = "g", topic: str = "T") -> Group:
+        group = self.topic(topic).group(name)
+        assert group is not None
+        return group
+
+    def declare(
+        self,
+        options: TopicOptions | str = "T",
+        group: str = "",
+        group_options: GroupOptions | None = None,
+        start: Start | None = None,
+    ) -> Probe:
+        if isinstance(options, str):
+            options = TopicOptions(options)
+        wish = GroupWish(group, group_options or GroupOptions(), start or Start())
+        probe = Probe()
+        self.broker.declare(probe, options, wish if group else None)
+        return probe
+
+    def put(self, *bodies: bytes, topic: str = "T", index: int = 0, due_ms: int = 0) -> Probe:
+        messages = [Message(body, body=body, due_ms=due_ms) for body in bodies]
+        probe = Probe()
+        self.broker.put_all(self.partition(topic, index), messages, probe)
+        return probe
+
+    def pull(self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False) -> Probe:
+        """Ask for messages; if there are none, the ticket ends with this turn unless it waits."""
+        probe = Probe()
+        pull = Pull(probe, self.session(), count)
+        deadline_ms = None if wait else self.now_ms
+        self.broker.pull(self.group(group, topic), pull, deadline_ms)
+        return probe
+
+    def take(self, group: str = "g", count: int = 1000, topic: str = "T") -> list[bytes]:
+        """What a pull gets now."""
+        probe = self.pull(group, count, topic)
+        self.settle()
+        for _ in range(1_000):
+            if not probe.open:
+                return probe.bodies
+            self.settle(1)
+        raise AssertionError("the pull does not end")
+
+    def ack(self, offset: int, group: str = "g", topic: str = "T", index: int = 0) -> Probe:
+        probe = Probe()
+        self.broker.ack(probe, self.group(group, topic), self.partition(topic, index), offset)
+        return probe
+
+    def nack(
+        self, offset: int, *, front: bool = True, due_ms: int = 0, group: str = "g"
+    ) -> Probe:
+        probe = Probe()
+        self.broker.nack(probe, self.group(group), self.partition(), offset, front, due_ms)
+        return probe
+
+
+def refusal(probe: Probe) -> BrokerError:
+    """Why it was refused."""
+    assert not probe.open
+    answer = probe.answers[-1]
+    assert isinstance(answer, BrokerError)
+    return answer
