@@ -152,7 +152,8 @@ def main() -> None:
     parser.add_argument("--url", default=URL, help="where the broker is (default: %(default)s)")
     parser.add_argument("--topic", default="myrpc", help="what callers call (default: %(default)s)")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a kill is a Ctrl-C from afar
+    for number in (signal.SIGINT, signal.SIGTERM):  # a polite kill is a Ctrl-C from afar
+        signal.signal(number, signal.default_int_handler)
     Service(arguments.url, arguments.topic, METHODS).run()
 
 

@@ -120,7 +120,8 @@ def main() -> None:
         "--topic", default="flights-rpc", help="what callers call (default: %(default)s)"
     )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a kill is a Ctrl-C from afar
+    for number in (signal.SIGINT, signal.SIGTERM):  # a polite kill is a Ctrl-C from afar
+        signal.signal(number, signal.default_int_handler)
 
     delays = Delays(Broker(arguments.url), arguments.flights)
     try:

@@ -97,15 +97,13 @@ class Publisher:
         self.address = host_and_port(url)
         self.topic = topic
         self.acknowledged = acknowledged  # called with each batch that is safe
-        self.sent_again = 0
+        self.sent_again: list[int] = []  # first rows of the batches that had to be
         self.durability = ""  # what the broker's "200" was worth
         self._under_way: deque[Batch] = deque()  # oldest first, as the broker answers
-        self._socket = socket.socket()
-        self._replies = self._socket.makefile("rb")
+        self._connect()
 
     def publish(self, batches: Iterable[Batch]) -> None:
         """Returns when all of them are stored."""
-        self._connect()
         for batch in batches:
             self._under_way.append(batch)
             self._send(batch)
@@ -113,11 +111,14 @@ class Publisher:
                 self._await_one()
         while self._under_way:
             self._await_one()
-        self.close()
 
     def close(self) -> None:
         self._replies.close()
         self._socket.close()
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(self.address, timeout=30)
+        self._replies = self._socket.makefile("rb")
 
     def _send(self, batch: Batch) -> None:
         try:
@@ -145,21 +146,17 @@ class Publisher:
         """After trouble: a new connection, and on it all that was not acknowledged."""
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
+            self.close()
             try:
                 self._connect()
                 for batch in self._under_way:
+                    self.sent_again.append(batch.first)
                     self._write(batch)
-                self.sent_again += len(self._under_way)
                 return
             except OSError:
                 if time.monotonic() > give_up_at:
                     raise
                 time.sleep(0.1)
-
-    def _connect(self) -> None:
-        self.close()
-        self._socket = socket.create_connection(self.address, timeout=30)
-        self._replies = self._socket.makefile("rb")
 
     def _write(self, batch: Batch) -> None:
         head = (
@@ -191,8 +188,12 @@ def main() -> None:
     arguments = parser.parse_args()
 
     broker = Broker(arguments.url)
-    broker.demand(cmd="declare", topic=arguments.topic)
-    broker.close()
+    try:
+        broker.demand(cmd="declare", topic=arguments.topic)
+    except (OSError, Refused) as error:
+        raise SystemExit(f"the broker at {arguments.url}: {error}") from None
+    finally:
+        broker.close()
 
     safe = arguments.start
     began = time.monotonic()
@@ -204,16 +205,19 @@ def main() -> None:
         safe += batch.size
 
     stop = None if arguments.count is None else arguments.start + arguments.count
+    rows = islice(flights(), arguments.start, stop)
     publisher = Publisher(arguments.url, arguments.topic, report)
     try:
-        publisher.publish(batches(islice(flights(), arguments.start, stop), arguments.batch))
+        publisher.publish(batches(rows, arguments.batch))
     except (KeyboardInterrupt, OSError, Refused) as error:
         raise SystemExit(f"{error!r}; to go on from here: --start {safe}") from None
+    finally:
+        publisher.close()
     took = time.monotonic() - began
     count = safe - arguments.start
     print(
         f"{count:,} flights in {took:.1f} s, {count / took:,.0f} a second, "
-        f"durability {publisher.durability}, {publisher.sent_again} batches sent again"
+        f"durability {publisher.durability}, {len(publisher.sent_again)} batches sent again"
     )
 
 

@@ -134,8 +134,8 @@ class TestDeclare:
             ("partitions=0", "partitions: 1 to 64"),
             ("partitions=65", "partitions: 1 to 64"),
             ("group_filter=" + "a" * 128, "filter length should be <= 127"),
-            ("group_start_offset=1", "Message Not Found: offset=1"),
-            ("group_start_offset=0&group_start_msgid=x", "Message Not Found: offset=0"),
+            ("group_start_offset=1", "there is no message at 1"),
+            ("group_start_offset=0&group_start_msgid=x", "there is no message at 0"),
         ],
     )
     def test_a_refused_declare_leaves_nothing_behind(self, query: str, text: str) -> None:

@@ -145,10 +145,10 @@ class TestStart:
     @pytest.mark.parametrize(
         ("query", "text"),
         [
-            ("group_start_offset=6", "Message Not Found: offset=6"),
-            ("group_start_offset=9223372036854775807", "Message Not Found: offset="),
+            ("group_start_offset=6", "no message at 6"),
+            ("group_start_offset=9223372036854775807", "no message at 9"),
             ("group_start_offset=3&group_start_msgid=m-4", "at offset 3 has another id"),
-            ("group_start_offset=5&group_start_msgid=m-4", "Message Not Found: offset=5"),
+            ("group_start_offset=5&group_start_msgid=m-4", "no message at 5"),
             ("group_start_offset=0&group_start_msgid=x", "at offset 0 has another id"),
             ("group_start_offset=1&partition=1", "there is no partition 1"),
         ],

@@ -104,9 +104,9 @@ class CrashJournal(MemoryJournal):
 
     def trim(self, lane: Lane, before: int | None) -> None:
         super().trim(lane, before)
-        if before is not None:
+        if before is not None and lane in self.written:
             self.written[lane].append(before)
-        else:
+        if before is None:
             for known in (self.written, self.synced, self.synced_end):
                 known.pop(lane, None)
 
@@ -242,9 +242,7 @@ class Box:
         self.broker.ack(probe, self.group(group, topic), self.partition(topic, index), offset)
         return probe
 
-    def nack(
-        self, offset: int, *, front: bool = True, due_ms: int = 0, group: str = "g"
-    ) -> Probe:
+    def nack(self, offset: int, *, front: bool = True, due_ms: int = 0, group: str = "g") -> Probe:
         probe = Probe()
         self.broker.nack(probe, self.group(group), self.partition(), offset, front, due_ms)
         return probe

@@ -147,26 +147,3 @@ def test_memory_is_given_back_when_all_groups_have_read() -> None:
     assert len(browse(box)) <= 1_000
     box.put(b"last")
     assert box.take() == [b"last"]
-
-
-@LEVELS
-def test_many_groups_read_old_messages_with_a_cache_for_one(durability: str) -> None:
-    """A portion that is read back for one group must not push out another's before its turn."""
-    box = Box(CrashJournal())
-    groups = [f"g{number}" for number in range(4)]
-    options = TopicOptions("T", durability=durability)
-    box.declare(options)
-    for number, group in enumerate(groups):
-        for _ in range(10):
-            box.put(*[b"%d" % number] * 3)
-            box.settle()
-        box.declare(options, group)
-        box.settle()
-    for group in groups:
-        for partition in box.topic().partitions:
-            box.group(group).backlogs[partition.index].seek(7 * groups.index(group))
-    box.broker.cache.bytes_max = 0
-    box.partition().cache.clear()
-    pulls = [box.pull(group, 20, wait=True) for group in groups]
-    box.settle()
-    assert [len(pull.records) > 0 for pull in pulls] == [True] * 4

@@ -16,7 +16,7 @@ FINE = [
     "ünïcode",
     "主题",
     "😀",
-    "a:b*c?d\"e<f>g|h#i;j%20",
+    'a:b*c?d"e<f>g|h#i;j%20',
     "_private",
     "a" * NAME_BYTES_MAX,
     "ü" * (NAME_BYTES_MAX // 2),

@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterator
 from zbus.core import declare as declaring
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import (
+    BrokerError,
+    Refusal,
+    group_taken,
+    group_unknown,
+    topic_unknown,
+)
 from zbus.core.group import Group, Pull
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
@@ -130,7 +136,7 @@ class Broker:
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
-        gone = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({topic.name}) Not Found")
+        gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self._dissolve(group, gone)
         self.tick.forget(topic)
@@ -142,9 +148,7 @@ class Broker:
         """Delete a group; the messages stay."""
         topic = group.topic
         del topic.groups[group.name.lower()]
-        self._dissolve(
-            group, BrokerError(Refusal.GROUP_UNKNOWN, f"ConsumeGroup({group.name}) Not Found")
-        )
+        self._dissolve(group, group_unknown(group.name))
         for partition in topic.partitions:
             if group in partition.changed:
                 partition.changed.remove(group)
@@ -171,8 +175,11 @@ class Broker:
         """Forget everything stored; offsets go on from where they are."""
         for group in topic.groups.values():
             self.purge_group(Silent(), group)
-        # What this turn has staged is part of what is purged, so it is written first.
-        self.tick.confirm_all(topic, _Discard(self, ticket, topic))
+        # What this turn has staged so far is part of what is purged, so it is written first.
+        for partition in topic.partitions:
+            partition.purged_to = partition.end
+            self.tick.confirm(partition, _Discard(self, partition))
+        self.tick.confirm_all(topic, ticket)
 
     # -- messages -------------------------------------------------------------------------
 
@@ -214,12 +221,12 @@ class Broker:
             return
         self.put(partition, message, CallTicket(self.calls, session.id, message.id))
 
-    def route(self, ticket: Ticket, recver: bytes, routed: Routed) -> None:
+    def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
         """Send a message straight to a session, as the answer to its call of that id if any."""
-        if not self.calls.settle(recver, routed.id, routed):
-            session = self.sessions.get(recver)
+        if not self.calls.settle(target, routed.id, routed):
+            session = self.sessions.get(target)
             if session is None:
-                text = f"Session({recver.decode('utf-8', 'replace')}) Not Found"
+                text = f"there is no session {target.decode('utf-8', 'replace')}"
                 ticket.settle(BrokerError(Refusal.SESSION_UNKNOWN, text))
                 return
             session.push(routed)
@@ -231,24 +238,24 @@ class Broker:
         The session counts as a reader of the group from here on.
         """
         session = pull.session
-        if session not in group.readers:
-            if group.exclusive and group.readers:
-                text = f"ConsumeGroup({group.name}) exclusive, forbbiden"
-                pull.ticket.settle(BrokerError(Refusal.EXCLUSIVE, text))
-                return
-            self.register(session, group)
+        if session not in group.readers and (taken := self.register(session, group)) is not None:
+            pull.ticket.settle(taken)
+            return
         if self.stopping:
             pull.ticket.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
             return
         self.dispatch.pull(group, pull, deadline_ms)
 
-    def register(self, session: Session, group: Group) -> None:
-        """The session reads this group from now on."""
+    def register(self, session: Session, group: Group) -> BrokerError | None:
+        """The session reads this group from now on; an error if another has it for itself."""
+        if group.exclusive and group.readers and session not in group.readers:
+            return group_taken(group.name)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:
             session.groups = {}
         session.groups[group] = None
+        return None
 
     def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
         """Settle a lease. Whoever asks, and asked for twice, it is the same."""
@@ -370,18 +377,20 @@ class Broker:
 
 
 class _Discard(Ticket):
-    """The second half of purging a topic: its cursors are durable at the end, drop the rest."""
+    """The second half of purging a partition: its cursors are durable behind what is purged."""
 
-    __slots__ = ("_broker", "_ticket", "_topic")
+    __slots__ = ("_broker", "_partition")
 
-    def __init__(self, broker: Broker, ticket: Ticket, topic: Topic) -> None:
+    def __init__(self, broker: Broker, partition: Partition) -> None:
         super().__init__()
         self._broker = broker
-        self._ticket = ticket
-        self._topic = topic
+        self._partition = partition
 
     def answer(self, outcome: Outcome) -> None:
-        for partition in self._topic.partitions:
-            partition.first = partition.visible
+        partition = self._partition
+        if self._broker.topic(partition.topic.name) is not partition.topic:
+            return  # removed in the meantime, and its lane with it
+        partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+        if partition.first == partition.end:
+            # Else more was put since then: `discard` would drop that, too.
             self._broker.recorder.discard(partition)
-        self._ticket.settle(DONE)

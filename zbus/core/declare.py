@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.group import Group
 from zbus.core.locate import TimeSearch, lookup
@@ -64,15 +64,14 @@ def declare(broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWi
         # The topic may have come or gone while a place was looked for.
         current = broker.topics.get(options.name.lower())
         if places is not None and current is not topic:
-            gone = f"Topic({options.name}) was removed"
-            ticket.settle(BrokerError(Refusal.TOPIC_UNKNOWN, gone))
+            ticket.settle(topic_unknown(options.name))
             return
         _apply(broker, ticket, current, options, wish, places)
 
     start = wish.start if wish else Start()
     if topic is None or (start.offset is None and start.time_ms is None):
         if start.offset or (start.offset == 0 and start.msgid):
-            apply(BrokerError(Refusal.ILLEGAL, f"Message Not Found: offset={start.offset}"))
+            apply(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
         else:
             apply(None)
     else:

@@ -32,6 +32,7 @@ class Dispatch:
         self._pulls: Deadlines[Pull] = Deadlines()
         self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
         self._skips_left = 0
+        self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
 
     # -- what makes groups active ---------------------------------------------------------
 
@@ -102,6 +103,10 @@ class Dispatch:
             group.active = False
             if group.waiting and not group.paused:
                 self._serve(group)
+        if self._failed:
+            failed, self._failed = self._failed, []
+            for group, error in failed:
+                self.end_waiting(group, error)
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             for pull, deadline_ms in fresh:
@@ -176,10 +181,14 @@ class Dispatch:
             return None
         while (offset := backlog.next(partition.visible)) is not None:
             message = partition.cache.get(offset)
-            if message is None:
-                if offset >= partition.first:
-                    self._fetch(partition, offset, group)
+            if message is None and offset >= partition.first:
+                self._fetch(partition, offset, group)
+                # If storage answered at once it is here now, and perhaps not any more when the
+                # other groups have read back what they want.
+                message = partition.cache.get(offset)
+                if message is None:
                     return None
+            if message is None:
                 backlog.finish(offset)  # the log does not reach back that far any more
                 self.tick.change(partition, group)
                 continue
@@ -218,8 +227,8 @@ class Dispatch:
             partition.fetching = False
             wanted_by, partition.wanted_by = partition.wanted_by, {}
             if isinstance(found, BrokerError):
-                for waiter in wanted_by:
-                    self.end_waiting(waiter, found)
+                # Not now: a pull that is being served may have got some messages already.
+                self._failed.extend((waiter, found) for waiter in wanted_by)
                 return
             if found:
                 self._cache.admit(partition, found[0][0], [message for _, message in found])

@@ -30,4 +30,22 @@ class BrokerError:
     """An outcome: refused, and why in one sentence."""
 
     refusal: Refusal
-    text: str
+    text: str  # for people; a face with words of its own for this refusal goes by `name`
+    name: str = ""  # of what is unknown or taken: a topic, a group, an offset
+
+
+def topic_unknown(name: str) -> BrokerError:
+    return BrokerError(Refusal.TOPIC_UNKNOWN, f"there is no topic {name}", name)
+
+
+def group_unknown(name: str) -> BrokerError:
+    return BrokerError(Refusal.GROUP_UNKNOWN, f"there is no group {name}", name)
+
+
+def offset_unknown(offset: int) -> BrokerError:
+    return BrokerError(Refusal.OFFSET_UNKNOWN, f"there is no message at {offset}", str(offset))
+
+
+def group_taken(name: str) -> BrokerError:
+    text = f"another session reads the exclusive group {name}"
+    return BrokerError(Refusal.EXCLUSIVE, text, name)

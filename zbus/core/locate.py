@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, offset_unknown
 from zbus.core.message import Message
 from zbus.core.recorder import Found, Recorder
 from zbus.core.topic import Partition
@@ -21,7 +21,7 @@ def lookup(
 ) -> None:
     """The message at an offset."""
     if not partition.first <= offset < partition.visible:
-        done(BrokerError(Refusal.OFFSET_UNKNOWN, f"Message Not Found: offset={offset}"))
+        done(offset_unknown(offset))
         return
     message = partition.cache.get(offset)
     if message is not None:
@@ -34,7 +34,7 @@ def lookup(
         elif messages and messages[0][0] <= offset <= messages[-1][0]:
             done(messages[offset - messages[0][0]][1])
         else:
-            done(BrokerError(Refusal.OFFSET_UNKNOWN, f"Message Not Found: offset={offset}"))
+            done(offset_unknown(offset))
 
     recorder.fetch(partition, offset, found)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
 from zbus.core.message import Message
 from zbus.core.outcomes import DONE, Outcome, Stored
@@ -77,7 +77,7 @@ class Tick:
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone: what was staged for it is refused."""
-        gone = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({topic.name}) was removed")
+        gone = topic_unknown(topic.name)
         for partition in topic.partitions:
             if partition.touched:
                 self.touched.remove(partition)
@@ -129,6 +129,7 @@ class Tick:
     def _unstage(self, partition: Partition, first: int) -> None:
         """Messages that found no room were never there."""
         partition.end = first
+        partition.purged_to = min(partition.purged_to, first)
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)
 

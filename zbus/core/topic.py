@@ -20,28 +20,32 @@ _MESSAGE_BYTES = 400
 
 
 class Cache:
-    """The messages at hand, of all partitions together; the portions that came first go first."""
+    """The messages at hand, of all partitions together; the portions that came first go first.
+
+    Portions may overlap: a message that came again stays as long as the last that brought it.
+    """
 
     __slots__ = ("_portions", "bytes_max", "bytes_used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_used = 0
-        self._portions: deque[tuple[Partition, int, int, int]] = deque()
+        self._portions: deque[tuple[Partition, int, Sequence[Message], int]] = deque()
 
     def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
         """Keep `messages`, whose offsets count up from `first`."""
         count = len(messages)
         size = count * _MESSAGE_BYTES + sum([len(message.body) for message in messages])
         partition.cache.update(zip(range(first, first + count), messages, strict=True))
-        self._portions.append((partition, first, count, size))
+        self._portions.append((partition, first, messages, size))
         self.bytes_used += size
         while self.bytes_used > self.bytes_max and len(self._portions) > 1:
-            old, first, count, size = self._portions.popleft()
+            old, first, messages, size = self._portions.popleft()
             self.bytes_used -= size
-            pop = old.cache.pop
-            for offset in range(first, first + count):
-                pop(offset, None)
+            cache = old.cache
+            for offset, message in enumerate(messages, first):
+                if cache.get(offset) is message:
+                    del cache[offset]
 
 
 class Partition:
@@ -60,6 +64,7 @@ class Partition:
         "lane",
         "last_crc",
         "options_changed",
+        "purged_to",
         "puts",
         "removed_groups",
         "segment_bytes",
@@ -88,6 +93,7 @@ class Partition:
         self.topic_changed = False
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
+        self.purged_to = 0  # what is below it is to be dropped when the purge is durable
         # Reading back.
         self.fetching = False
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch

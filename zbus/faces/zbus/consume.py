@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group, Pull
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
@@ -35,12 +35,10 @@ class GroupPlan:
     def find(self) -> tuple[Topic, Group] | BrokerError:
         topic = self.face.broker.topics.get(self.topic_key)
         if topic is None:
-            text = f"Topic({self.params.topic}) Not Found"
-            return BrokerError(Refusal.TOPIC_UNKNOWN, text)
+            return topic_unknown(self.params.topic)
         group = topic.group(self.group_key)
         if group is None:
-            text = f"ConsumeGroup({self.params.group or self.params.topic}) Not Found"
-            return BrokerError(Refusal.GROUP_UNKNOWN, text)
+            return group_unknown(self.params.group or self.params.topic)
         return topic, group
 
 
@@ -98,11 +96,9 @@ class Consume(GroupPlan):
         ticket.waits = self.timeout_ms is None
         peer.open_waits += 1
         if self.offset is not None:
-            if group.exclusive and group.readers and peer not in group.readers:
-                text = f"ConsumeGroup({group.name}) exclusive, forbbiden"
-                ticket.settle(BrokerError(Refusal.EXCLUSIVE, text))
+            if (taken := broker.register(peer, group)) is not None:
+                ticket.settle(taken)
                 return
-            broker.register(peer, group)
             broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
             return
         pull = Pull(ticket, peer, self.count_max, self.partition, self.credit, params.headed)

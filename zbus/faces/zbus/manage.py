@@ -9,7 +9,7 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, group_unknown, topic_unknown
 from zbus.core.group import Group
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
@@ -115,12 +115,12 @@ def find(broker: Broker, params: Params) -> tuple[Topic, Group | None] | BrokerE
     """The topic and, if the request names one, the group."""
     topic = broker.topic(params.topic)
     if topic is None:
-        return BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({params.topic}) Not Found")
+        return topic_unknown(params.topic)
     if not params.group:
         return topic, None
     group = topic.group(params.group)
     if group is None:
-        return BrokerError(Refusal.GROUP_UNKNOWN, f"ConsumeGroup({params.group}) Not Found")
+        return group_unknown(params.group)
     return topic, group
 
 

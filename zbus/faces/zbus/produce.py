@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.message import Message
 from zbus.core.outcomes import Routed
@@ -177,7 +177,7 @@ class Produce:
             reply.tell(error.status, body=error.text.encode())
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
-        unknown = BrokerError(Refusal.TOPIC_UNKNOWN, f"Topic({self.params.topic}) Not Found")
+        unknown = topic_unknown(self.params.topic)
         ZbusReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
 
     def _partition(self, topic: Topic, key: bytes) -> Partition:

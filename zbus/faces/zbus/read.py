@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import containers
@@ -41,8 +41,7 @@ class Read:
         reply = ReadReply(self._face, self._params, peer, id, self._container)
         topic = self._face.broker.topic(self._params.topic)
         if topic is None:
-            text = f"Topic({self._params.topic}) Not Found"
-            reply.settle(BrokerError(Refusal.TOPIC_UNKNOWN, text))
+            reply.settle(topic_unknown(self._params.topic))
         elif self._partition >= len(topic.partitions):
             text = f"Partition({self._partition}) Not Found"
             reply.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))

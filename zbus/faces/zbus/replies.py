@@ -48,10 +48,19 @@ JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 
 
+TEXTS: dict[Refusal, str] = {
+    Refusal.TOPIC_UNKNOWN: "404: Topic({}) Not Found",
+    Refusal.GROUP_UNKNOWN: "404: ConsumeGroup({}) Not Found",
+    Refusal.OFFSET_UNKNOWN: "404: Message Not Found: offset={}",
+    Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbbiden",
+}
+"""The dialect's own words, the original's spelling included."""
+
+
 def error_text(error: BrokerError) -> bytes:
-    """`404: Topic(x) Not Found`; the exclusive one stands alone, as in the original."""
-    if error.refusal is Refusal.EXCLUSIVE:
-        return error.text.encode()
+    """The body of a refusal."""
+    if error.name and error.refusal in TEXTS:
+        return TEXTS[error.refusal].format(error.name).encode()
     prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
     return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
 

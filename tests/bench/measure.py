@@ -1,0 +1,98 @@
+"""What the benchmarks share: brokers and the floor as processes, load generators, a machine's own
+speeds. Ratios of one run count; absolute figures are only printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def floor() -> Iterator[int]:
+    """The floor server; its port."""
+    command = [sys.executable, "-u", str(HERE / "floor.py"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = re.search(r"listening on (\d+)", process.stdout.readline())
+            assert found is not None
+            yield int(found[1])
+        finally:
+            process.terminate()
+
+
+def need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+
+
+def ab(port: int, target: str, count: int = 200_000, connections: int = 32) -> float:
+    """Requests a second as ApacheBench sees them; every reply must be a success."""
+    need("ab")
+    url = f"http://127.0.0.1:{port}{target}"
+    command = ["ab", "-q", "-k", "-c", str(connections), "-n", str(count), url]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Non-2xx" not in printed, printed
+    assert re.search(r"Failed requests:\s+0\n", printed), printed
+    found = re.search(r"Requests per second:\s+([\d.]+)", printed)
+    assert found is not None, printed
+    return float(found[1])
+
+
+def wrk_unique_ids(port: int, topic: str, seconds: int = 4, connections: int = 32) -> float:
+    """Requests a second of wrk, each with an id of its own."""
+    need("wrk")
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s"]
+    command += [str(HERE / "unique_ids.lua"), f"http://127.0.0.1:{port}", "--", topic]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Non-2xx" not in printed, printed
+    found = re.search(r"Requests/sec:\s+([\d.]+)", printed)
+    assert found is not None, printed
+    return float(found[1])
+
+
+def alternate(rounds: int, *measures: Callable[[], float]) -> list[float]:
+    """The medians of several measures taken in turn, so that a machine's moods hit all alike."""
+    taken: list[list[float]] = [[] for _ in measures]
+    for _ in range(rounds):
+        for column, measure in zip(taken, measures, strict=True):
+            column.append(measure())
+    return [statistics.median(column) for column in taken]
+
+
+def disk_bytes_per_second(
+    folder: Path, block_bytes: int = 100 * 1024, total: int = 64 << 20
+) -> float:
+    """Sequential write and sync of one file, a sync every `block_bytes`."""
+    block = os.urandom(block_bytes)
+    path = folder / "sequential"
+    with path.open("wb", buffering=0) as file:
+        started = time.perf_counter()
+        for _ in range(max(1, total // block_bytes)):
+            file.write(block)
+            os.fdatasync(file.fileno())
+        seconds = time.perf_counter() - started
+    path.unlink()
+    return max(1, total // block_bytes) * block_bytes / seconds
+
+
+def resident_bytes(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

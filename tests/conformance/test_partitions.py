@@ -1,0 +1,168 @@
+"""Topics of several logs: keys, turns, and naming one of them."""
+
+import pytest
+
+from tests.conformance.dialogue import (
+    cmd,
+    declared,
+    document,
+    drain,
+    http,
+    ok,
+    pull,
+    put,
+    refused,
+    restart,
+)
+
+KEYS = [f"key-{n}" for n in range(20)]
+
+
+def test_a_key_stays_in_one_partition_and_in_order() -> None:
+    world, client = declared("T?partitions=4")
+    of_key: dict[str, set[str]] = {key: set() for key in KEYS}
+    for n in range(5):
+        for key in KEYS:
+            reply = ok(client, http(f"/T?key={key}", body=f"{key}:{n}".encode()))
+            of_key[key].add(reply.headers["partition"])
+    assert all(len(partitions) == 1 for partitions in of_key.values())
+    assert len(set.union(*of_key.values())) == 4, "and they are shared out"
+    again = restart(world).connect()
+    ok(again, http(f"/T?key={KEYS[0]}", body=f"{KEYS[0]}:5".encode()))
+    bodies = [body.decode() for body in drain(again)]
+    assert len(bodies) == 101
+    for key in KEYS:
+        numbers = [body.split(":")[1] for body in bodies if body.startswith(f"{key}:")]
+        assert numbers == sorted(numbers)
+
+
+def test_each_partition_counts_its_own_offsets() -> None:
+    _, client = declared("T?partitions=2")
+    for partition in (0, 0, 1, 0, 1):
+        ok(client, http(f"/T?partition={partition}", body=b"x"))
+    reply = ok(client, http("/T?partition=1"))
+    assert (reply.headers["partition"], reply.headers["offset"]) == ("1", "2")
+    info = document(ok(client, http("/T?cmd=query")))
+    assert (info["partitionCount"], info["messageDepth"]) == (2, 6)
+    assert info["consumeGroupList"][0]["messageCount"] == 6
+
+
+def test_partitions_are_read_in_turn() -> None:
+    _, client = declared("T?partitions=3")
+    for partition in (0, 0, 0, 1, 1, 2):
+        put(client, "T", b"%d" % partition, query=f"partition={partition}")
+    assert b"".join(drain(client)) == b"012010"
+
+
+def test_reading_one_partition() -> None:
+    world, client = declared("T?partitions=2")
+    reader = world.connect()
+    assert reader.exchange(http("/T?cmd=consume&partition=1", "id: one")) == []
+    assert reader.exchange(http("/T?cmd=consume", "id: any")) == []
+    put(client, "T", b"0", query="partition=0")
+    (reply,) = reader.replies()
+    assert (reply.headers["id"], reply.headers["partition"]) == ("any", "0")
+    put(client, "T", b"1", query="partition=1")
+    (reply,) = reader.replies()
+    assert (reply.headers["id"], reply.headers["partition"], reply.body) == ("one", "1", b"1")
+
+
+def test_a_random_read_names_its_partition() -> None:
+    _, client = declared("T?partitions=2")
+    put(client, "T", b"0", query="partition=0")
+    put(client, "T", b"1", query="partition=1")
+    assert ok(client, http("/T?cmd=consume&offset=0&partition=1")).body == b"1"
+    assert ok(client, http("/T?cmd=consume&offset=0")).body == b"0"
+
+
+@pytest.mark.parametrize("command", ["ack", "remove"])
+def test_an_ack_names_its_partition(command: str) -> None:
+    world, client = declared("T/g?partitions=2&group_mask=64")
+    for partition in (0, 1):
+        put(client, "T", b"%d" % partition, query=f"partition={partition}")
+        pull(client, "/T/g")
+    if command == "ack":
+        ok(client, cmd("ack", "topic: T", "group: g", "offset: 0", "partition: 1"))
+        world.advance(10_000)
+        assert drain(client, "/T/g") == [b"0"]
+    else:
+        ok(client, http("/T?cmd=remove"))
+        ok(client, http("/T?cmd=declare"))
+        assert document(ok(client, http("/T?cmd=query")))["partitionCount"] == 1
+
+
+def test_the_window_is_the_groups() -> None:
+    _, client = declared("T/g?partitions=2&group_mask=64&group_ack_window=2")
+    for partition in (0, 1, 0, 1):
+        put(client, "T", b"x", query=f"partition={partition}")
+    assert len(drain(client, "/T/g")) == 2
+
+
+def test_a_single_partition_is_not_mentioned() -> None:
+    _, client = declared("T")
+    assert "partition" not in ok(client, http("/T?partition=0")).headers
+    assert "partition" not in pull(client).headers
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("partition=2", 404),
+        ("partition=9223372036854775807", 404),
+        ("partition=-1", 400),
+        ("partition=+1", 400),
+        ("partition=1.0", 400),
+        ("partition=9223372036854775808", 400),
+        ("partition=", 200),
+    ],
+)
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_illegal_partitions(command: str, query: str, status: int) -> None:
+    _, client = declared("T?partitions=2")
+    put(client, "T", b"x")
+    assert refused(client, http(f"/T?cmd={command}&{query}"))[0] == status
+
+
+class TestBatch:
+    def test_it_goes_to_one_partition(self) -> None:
+        _, client = declared("T?partitions=4")
+        lines = ("content-type: application/x-ndjson",)
+        reply = ok(client, http("/T?key=k", *lines, body=b"1\n2\n3"))
+        single = ok(client, http("/T?key=k"))
+        assert single.headers["partition"] == reply.headers["partition"]
+        assert single.headers["offset"] == "3"
+
+    def test_keys_of_different_partitions_are_refused(self) -> None:
+        _, client = declared("T?partitions=64")
+        body = b"".join(
+            b"POST / HTTP/1.1\r\nkey: %b\r\n\r\n" % key.encode() for key in ("a", "b", "c")
+        )
+        lines = ("content-type: application/vnd.zbus.messages",)
+        assert refused(client, http("/T", *lines, body=body))[0] == 400
+        ok(client, http("/T?partition=5", *lines, body=body))
+
+    def test_messages_without_a_key_go_along(self) -> None:
+        _, client = declared("T?partitions=64")
+        body = b"POST / HTTP/1.1\r\nkey: a\r\n\r\nPOST / HTTP/1.1\r\n\r\n"
+        lines = ("content-type: application/vnd.zbus.messages",)
+        for _ in range(3):
+            reply = ok(client, http("/T", *lines, body=body))
+        assert reply.headers["offset"] == "4"
+
+    def test_out_it_may_come_from_several(self) -> None:
+        _, client = declared("T?partitions=2")
+        for partition in (0, 1, 0):
+            put(client, "T", b"%d" % partition, query=f"partition={partition}")
+        reply = ok(client, http("/T?cmd=consume&batch=10"))
+        assert reply.headers["count"] == "3"
+        assert reply.body.count(b'"partition":1') == 1
+
+
+@pytest.mark.parametrize("query", ["group_start_offset=1&partition=1", "group_start_time=0"])
+def test_start_positions(query: str) -> None:
+    _, client = declared("T?partitions=2")
+    for n in range(4):
+        put(client, "T", b"%d" % n, query=f"partition={n % 2}")
+    drain(client)
+    ok(client, http(f"/T/T?cmd=declare&{query}"))
+    assert sorted(drain(client)) == ([b"3"] if "offset" in query else [b"0", b"1", b"2", b"3"])
