@@ -114,6 +114,9 @@ class Config:
 
     # What it keeps
     segment_bytes: int = _number(64 * MIB, 64 * KIB, 4 * GIB, "A log begins a new file past this.")
+    memory_bytes_max: int = _number(
+        GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
+    )
     cache_bytes_max: int = _number(128 * MIB, 0, 1024 * GIB, "Recent messages kept in memory.")
     topics_max: int = _number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")

@@ -5,7 +5,18 @@ import base64
 import msgspec
 import pytest
 
-from tests.conformance.dialogue import Reply, World, cmd, declared, drain, http, ok, pull, refused
+from tests.conformance.dialogue import (
+    Client,
+    Reply,
+    World,
+    cmd,
+    declared,
+    drain,
+    http,
+    ok,
+    pull,
+    refused,
+)
 from zbus.core.limits import Limits
 from zbus.faces.zbus.settings import ZbusSettings
 
@@ -24,7 +35,9 @@ def produce(container: str, body: bytes, *lines: str, target: str = "/T") -> byt
     return http(target, f"content-type: {container}", *lines, body=body, method="POST")
 
 
-def pull_batch(client, accept: str = JSON, query: str = "batch=100", path: str = "/T") -> Reply:  # noqa: ANN001
+def pull_batch(
+    client: Client, accept: str = JSON, query: str = "batch=100", path: str = "/T"
+) -> Reply:
     return client.request(http(f"{path}?cmd=consume&timeout=0&{query}", f"accept: {accept}"))
 
 

@@ -367,3 +367,14 @@ def test_a_consumer_that_found_nothing_declares_and_goes_on() -> None:
     assert client.exchange(cmd("consume", *lines, "id: p")) == []
     replies = client.exchange(cmd("produce", "topic: T", "id: m", "ack: 0", body=b"x"))
     assert ids(replies) == [("p", b"x")]
+
+
+def test_a_pull_that_closes_its_connection_still_waits_for_its_message() -> None:
+    world, client = declared("T")
+    reader = world.connect()
+    assert reader.exchange(http("/T?cmd=consume", "connection: close")) == []
+    assert not reader.closed
+    put(client, "T", b"x")
+    (reply,) = reader.replies()
+    assert (reply.body, reply.headers["connection"]) == (b"x", "close")
+    assert reader.closed

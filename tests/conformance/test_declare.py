@@ -5,6 +5,7 @@ import pytest
 
 from tests.conformance.dialogue import (
     EPOCH_MS,
+    Client,
     World,
     cmd,
     declared,
@@ -18,17 +19,34 @@ from tests.conformance.dialogue import (
     restart,
 )
 
-GROUP_KEYS = (
-    "consumerCount consumerList createdTime delayedCount groupName lastUpdatedTime leasedCount mask"
-    " messageCount topicName"
-).split()
-TOPIC_KEYS = (
-    "consumeGroupList consumerCount createdTime durability lastUpdatedTime mask messageDepth"
-    " partitionCount serverAddress serverVersion topicName"
-).split()
+GROUP_KEYS = [
+    "consumerCount",
+    "consumerList",
+    "createdTime",
+    "delayedCount",
+    "groupName",
+    "lastUpdatedTime",
+    "leasedCount",
+    "mask",
+    "messageCount",
+    "topicName",
+]
+TOPIC_KEYS = [
+    "consumeGroupList",
+    "consumerCount",
+    "createdTime",
+    "durability",
+    "lastUpdatedTime",
+    "mask",
+    "messageDepth",
+    "partitionCount",
+    "serverAddress",
+    "serverVersion",
+    "topicName",
+]
 
 
-def groups(client, topic: str = "T") -> list[str]:  # noqa: ANN001
+def groups(client: Client, topic: str = "T") -> list[str]:
     info = document(client.request(http(f"/{topic}?cmd=query")))
     return [group["groupName"] for group in info["consumeGroupList"]]
 
@@ -195,7 +213,7 @@ class TestQuery:
         _, client = declared("B", "a")
         info = document(ok(client, request_bytes))
         assert list(info) == (
-            "infoVersion serverAddress serverVersion topicTable trackerList".split()
+            ["infoVersion", "serverAddress", "serverVersion", "topicTable", "trackerList"]
         )
         assert info["serverAddress"] == {"address": "127.0.0.1:15555", "sslEnabled": False}
         assert list(info["topicTable"]) == ["B", "a"]

@@ -273,8 +273,15 @@ class TestPause:
 class TestInheritance:
     @pytest.mark.parametrize(
         ("topic_mask", "group_mask", "leases"),
-        [("64", "0", True), ("64", "64", True), ("0", "64", True), ("0", "0", False)]
-        + [("64", "16", False), ("65", "0", True), ("66", "0", False)],
+        [
+            ("64", "0", True),
+            ("64", "64", True),
+            ("0", "64", True),
+            ("0", "0", False),
+            ("64", "16", False),
+            ("65", "0", True),
+            ("66", "0", False),
+        ],
     )
     def test_who_decides_about_acks(self, topic_mask: str, group_mask: str, leases: bool) -> None:
         _, client = declared(f"T/g?topic_mask={topic_mask}&group_mask={group_mask}")

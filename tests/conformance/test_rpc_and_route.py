@@ -115,7 +115,7 @@ class TestAnswer:
             (("origin_status: -1",), 500),
             (("origin_status: 99",), 500),
             (("origin_status: 1000",), 500),
-            (("origin_status: ２００",), 500),
+            (("origin_status: \uff12\uff10\uff10",), 500),
             (("origin_status: 100",), 500),
             (("origin_status: 101",), 500),
         ],

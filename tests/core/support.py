@@ -1,4 +1,4 @@
-"""What the tests of the broker share: tickets that remember, a journal that crashes and fills up."""
+"""What the tests of the broker share: tickets that remember, a journal that crashes or is full."""
 
 from __future__ import annotations
 

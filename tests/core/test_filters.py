@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zbus.core.filters import _MEMO_MAX, FILTER_BYTES_MAX, compile_filter
 
-TAGS = "a.b a.c a.b.c x a stock.600256 b.b".split()
+TAGS = ["a.b", "a.c", "a.b.c", "x", "a", "stock.600256", "b.b"]
 UNTAGGED = ""
 
 TABLE = [

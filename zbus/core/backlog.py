@@ -118,7 +118,8 @@ class Backlog:
 
     def floor(self) -> int:
         """Everything below it is finished."""
-        return min((self.cursor, *self._place, *self.leased, *self.delayed))
+        floor: int = min((self.cursor, *self._place, *self.leased, *self.delayed))
+        return floor
 
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 
 from zbus.journal.batch import Kind, headers, read_header
-from zbus.journal.ports import JournalConflict, JournalError, Lane, StoredLane
+from zbus.journal.ports import JournalConflict, JournalError, JournalFull, Lane, StoredLane
 
 
 class _MemoryLane:
@@ -31,8 +31,10 @@ class _MemoryLane:
 class MemoryJournal:
     """See above."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int | None = None) -> None:
         self._lanes: dict[Lane, _MemoryLane] = {}
+        self._bytes_max = bytes_max  # of all messages together; None = no limit
+        self._bytes_used = 0
 
     def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
         known = self._lanes.get(lane)
@@ -40,9 +42,13 @@ class MemoryJournal:
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
         found = headers(batches, expected_last)
+        if known is None and found[0][1].kind is not Kind.CHECKPOINT:
+            raise JournalError(f"{lane} is new and must begin with a checkpoint")
+        size = sum(header.length for _, header in found if header.kind is Kind.DATA)
+        if size and self._bytes_max is not None and self._bytes_used + size > self._bytes_max:
+            raise JournalFull(f"messages in memory take {self._bytes_max} bytes already")
+        self._bytes_used += size
         if known is None:
-            if found[0][1].kind is not Kind.CHECKPOINT:
-                raise JournalError(f"{lane} is new and must begin with a checkpoint")
             known = self._lanes[lane] = _MemoryLane()
         for position, header in found:
             batch = batches[position : position + header.length]
@@ -84,14 +90,17 @@ class MemoryJournal:
         done(b"".join([batch for _, batch in known.data[first:index]]))
 
     def trim(self, lane: Lane, before: int | None) -> None:
-        if before is None:
-            self._lanes.pop(lane, None)
-            return
         known = self._lanes.get(lane)
-        if known is not None:
+        if known is None:
+            return
+        if before is None:
+            del self._lanes[lane]
+            self._bytes_used -= sum(len(batch) for _, batch in known.data)
+        else:
             # The newest stays: the end of the log must be known, whatever was read.
             count = min(bisect_right(known.ends, before), len(known.data) - 1)
             if count > 0:
+                self._bytes_used -= sum(len(batch) for _, batch in known.data[:count])
                 del known.data[:count], known.bases[:count], known.ends[:count]
 
     def lanes(self) -> Iterator[StoredLane]:

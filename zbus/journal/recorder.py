@@ -53,7 +53,7 @@ class JournalRecorder:
             batches += state
         if batches:
             try:
-                size = engine.append(partition.lane, partition.last_crc, batches)
+                size = self._append(engine, partition, batches)
             except JournalFull:
                 if messages:
                     return False
@@ -65,6 +65,15 @@ class JournalRecorder:
                 if engine is self._memory:
                     self._trim_memory(partition)
         return True
+
+    def _append(self, engine: Journal, partition: Partition, batches: bytes) -> int:
+        try:
+            return engine.append(partition.lane, partition.last_crc, batches)
+        except JournalFull:
+            if engine is not self._memory:
+                raise
+            self._trim_memory(partition)
+            return engine.append(partition.lane, partition.last_crc, batches)
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         self._durable.commit([partition.lane for partition in partitions], done)

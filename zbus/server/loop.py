@@ -74,6 +74,10 @@ class Mailbox:
             except OSError:
                 pass  # full: the loop is awake anyway; closed: there is no loop any more
 
+    def close(self) -> None:
+        self.receiver.close()
+        self._sender.close()
+
     def run(self) -> None:
         """Run what was posted."""
         if self._signalled:
@@ -320,9 +324,7 @@ class Loop:
         if self.stopping:
             return
         self.stopping = True
-        for door in self._doors:
-            door.close()
-        self._doors.clear()
+        self._close_doors()
         self._broker.stop()
 
     def fail(self, text: str) -> None:
@@ -338,7 +340,14 @@ class Loop:
             or any(link.unsent or link.open_puts for link in self.links)
         )
 
+    def _close_doors(self) -> None:
+        for door in self._doors:
+            door.close()
+        self._doors.clear()
+
     def close(self) -> None:
+        """Let go of everything; nothing more is sent."""
+        self._close_doors()
         for link in list(self.links):
             self.drop(link)
         self._selector.close()

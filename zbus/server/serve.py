@@ -20,6 +20,7 @@ from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
+from zbus.journal.files import Files
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError
@@ -60,10 +61,10 @@ def _limits_of(config: Config, kind: type) -> dict[str, int]:
 class Server:
     """One broker with its journal and its listening socket."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, files: Files | None = None) -> None:
+        """`files` is how a test gets between the journal and the disk."""
         self.config = config
         self.mailbox = Mailbox()
-        self._fail_text = ""
         try:
             self._sock = listen(config.host, config.port)
         except OSError as error:
@@ -73,7 +74,7 @@ class Server:
             ) from None
         self.port: int = self._sock.getsockname()[1]
         try:
-            self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail)
+            self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail, files)
             topics, time_ms = recover(self.journal)
         except JournalError as error:
             self._sock.close()
@@ -85,7 +86,9 @@ class Server:
 
     def _build(self) -> None:
         config = self.config
-        recorder = JournalRecorder(self.journal, MemoryJournal(), config.segment_bytes)
+        recorder = JournalRecorder(
+            self.journal, MemoryJournal(config.memory_bytes_max), config.segment_bytes
+        )
         limits = Limits(**_limits_of(config, Limits))
         self.broker = Broker(recorder, _ids(), limits)
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
@@ -144,6 +147,7 @@ class Server:
     def close(self) -> None:
         self.loop.close()
         self.journal.close()
+        self.mailbox.close()
 
 
 def _banner(server: Server) -> str:

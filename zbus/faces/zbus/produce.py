@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
@@ -63,10 +64,11 @@ def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_ST
 def without_token(target: bytes) -> bytes:
     """A request target that may be shown to others."""
     path, mark, query = target.partition(b"?")
-    if b"token" not in query.lower():
-        return target
     pieces = query.split(b"&")
-    kept = [piece for piece in pieces if piece.partition(b"=")[0].lower() != b"token"]
+    names = [unquote_to_bytes(piece.partition(b"=")[0]).lower() for piece in pieces]
+    if b"token" not in names:
+        return target
+    kept = [piece for piece, name in zip(pieces, names, strict=True) if name != b"token"]
     return path + mark + b"&".join(kept) if kept else path
 
 

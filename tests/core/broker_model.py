@@ -1,0 +1,254 @@
+"""What a broker promised so far: the book that the state machine keeps and checks against.
+
+It knows messages by their ids, which are unique here, and judges each delivery when it happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.group import Group
+from zbus.core.message import Message
+from zbus.core.outcomes import Record
+from zbus.core.state import GroupOptions
+from zbus.core.topic import Topic
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass
+class PutRecord:
+    """One message that was put, whatever became of it."""
+
+    message: Message
+    index: int
+    probe: Probe
+    position: int  # among the messages of its put
+
+    @property
+    def offset(self) -> int:
+        return self.probe.offset + self.position
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.probe.fine
+
+
+@dataclass
+class GroupRecord:
+    """What one group has been promised and given. `life` is between two restarts."""
+
+    options: GroupOptions
+    start: list[int]  # per partition: offsets before it are none of its business
+    declared: Probe | None = None
+    leases: dict[Place, int] = field(default_factory=dict)  # -> deadline
+    got: set[bytes] = field(default_factory=set)  # ids, ever
+    got_in_life: set[bytes] = field(default_factory=set)
+    attempts: dict[bytes, int] = field(default_factory=dict)  # in this life
+    settled: set[bytes] = field(default_factory=set)  # must not come again in this life
+    highest: dict[int, int] = field(default_factory=dict)  # first deliveries, per partition
+    confirming: list[tuple[Probe, set[bytes]]] = field(default_factory=list)
+    excused: set[bytes] = field(default_factory=set)  # purged: need not come
+
+    def wants(self, put: PutRecord) -> bool:
+        """Whether the message has to come, sooner or later."""
+        return (
+            put.acknowledged
+            and put.offset >= self.start[put.index]
+            and not put.message.expires_ms
+            and put.message.id not in self.excused
+            and wanted_by(self.options.filter, put.message.tag)
+        )
+
+    def restarted(self) -> None:
+        """Only what was confirmed is certain now."""
+        certain = [ids for probe, ids in self.confirming if probe.fine]
+        self.settled = set().union(*certain)
+        self.confirming = [(probe, ids) for probe, ids in self.confirming if probe.fine]
+        self.got_in_life.clear()
+        self.attempts.clear()
+        self.highest.clear()
+
+
+@dataclass
+class TopicRecord:
+    """One topic, from its declaration to its removal."""
+
+    topic: Topic
+    declared: Probe
+    puts: dict[bytes, PutRecord] = field(default_factory=dict)
+    groups: dict[str, GroupRecord] = field(default_factory=dict)
+    vague: set[str] = field(default_factory=set)  # groups whose removal is not confirmed
+    removals: list[tuple[str, Probe]] = field(default_factory=list)
+    purged: set[bytes] = field(default_factory=set)  # with the topic: not for later groups either
+
+    @property
+    def durability(self) -> str:
+        return self.topic.options.durability
+
+
+def wanted_by(text: str, tag: bytes) -> bool:
+    """The filters that the machine uses, spelled out."""
+    if text == "a.*":
+        return tag.startswith(b"a.")
+    assert text in ("", "#")
+    return not text or tag != b""
+
+
+class Book:
+    """All topics that should be there."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.topics: dict[str, TopicRecord] = {}
+
+    @property
+    def journal(self) -> CrashJournal:
+        assert isinstance(self.box.journal, CrashJournal)
+        return self.box.journal
+
+    def durable(self, record: TopicRecord, index: int, offset: int) -> bool:
+        """Whether a power cut could not take the message any more."""
+        lane = (record.topic.name, index)
+        return record.durability != "disk" or offset < self.journal.synced_end.get(lane, 0)
+
+    def stored(self, record: TopicRecord, put: PutRecord) -> None:
+        """A put was acknowledged."""
+        if put.probe.fine:
+            assert self.durable(record, put.index, put.offset), "acknowledged before the sync"
+
+    def delivered(self, record: TopicRecord, group: Group, given: Record) -> None:
+        """Judge one message in somebody's hands."""
+        message, now_ms = given.message, self.box.now_ms
+        id = message.id
+        put = record.puts.get(id)
+        assert put is not None, "nobody put it there"
+        assert (put.index, put.offset) == (given.partition, given.offset)
+        for column in ("tag", "key", "headers", "body", "due_ms", "expires_ms"):
+            assert getattr(message, column) == getattr(put.message, column)
+        assert message.due_ms <= now_ms, "early"
+        assert not message.expires_ms or message.expires_ms > now_ms, "expired"
+        assert self.durable(record, given.partition, given.offset), "handed out before the sync"
+        known = record.groups[group.name]
+        assert wanted_by(known.options.filter, message.tag), "not what the filter lets through"
+        assert id not in known.settled, "settled, and here again"
+        first = id not in known.got_in_life
+        if first and not message.due_ms:
+            assert given.offset > known.highest.get(given.partition, -1), "out of order"
+            known.highest[given.partition] = given.offset
+        known.got.add(id)
+        known.got_in_life.add(id)
+        if known.options.lease:
+            self._leased(known, given)
+        else:
+            assert given.attempts == 0
+            known.settled.add(id)  # in this life
+
+    def _leased(self, known: GroupRecord, given: Record) -> None:
+        place = (given.partition, given.offset)
+        assert place not in known.leases, "in two hands"
+        known.leases[place] = self.box.now_ms + known.options.lease_ms
+        assert len(known.leases) <= known.options.window, "more than the window"
+        id = given.message.id
+        if id in known.attempts:
+            assert given.attempts == known.attempts[id] + 1
+        assert given.attempts >= 1
+        known.attempts[id] = given.attempts
+
+    def time_passed(self) -> None:
+        """Leases end by time."""
+        for record in self.topics.values():
+            for known in record.groups.values():
+                ended = [at for at, end_ms in known.leases.items() if end_ms <= self.box.now_ms]
+                for place in ended:
+                    del known.leases[place]
+
+    def agrees(self) -> None:
+        """The broker holds what the book says, no more and no less."""
+        broker = self.box.broker
+        broker.check()
+        assert set(broker.topics) == {name.lower() for name in self.topics}
+        for record in self.topics.values():
+            assert set(record.topic.groups) == set(record.groups)
+            for name, known in record.groups.items():
+                group = record.topic.groups[name]
+                leased = [
+                    (index, offset)
+                    for index, backlog in enumerate(group.backlogs)
+                    for offset in backlog.leased
+                ]
+                assert sorted(leased) == sorted(known.leases)
+                assert group.leased_count() == len(leased)
+            for put in record.puts.values():
+                self.stored(record, put)
+
+    def purged(self, record: TopicRecord, name: str, probe: Probe) -> None:
+        """What the log held when a group was purged need not come, and may not."""
+        known = record.groups[name]
+        ids = {
+            id
+            for id, put in record.puts.items()
+            if put.probe.offset >= 0 and (put.probe.open or put.probe.fine)
+        }
+        known.excused |= ids
+        known.settled |= ids
+        known.leases.clear()
+        known.confirming.append((probe, ids))
+
+    def restarted(self, box: Box) -> None:
+        """Hold a new broker on the same bytes against what was promised."""
+        self.box = box
+        old, self.topics = self.topics, {}
+        for key, topic in box.broker.topics.items():
+            assert key in old, "a topic that was removed is here again"
+            record = old.pop(key)
+            record.topic = topic
+            self.topics[key] = record
+            self._groups_after_restart(record)
+        for record in old.values():
+            if record.durability != "memory":
+                assert not record.declared.fine, "a topic is lost"
+                assert not any(put.acknowledged for put in record.puts.values())
+        self.agrees()
+
+    def _groups_after_restart(self, record: TopicRecord) -> None:
+        vague = record.vague | {key for key, probe in record.removals if probe.open}
+        record.vague, record.removals = set(), []
+        known, record.groups = record.groups, {}
+        for key, group in record.topic.groups.items():
+            if key in known and key not in vague:
+                record.groups[key] = known[key]
+            else:
+                # Its removal was never confirmed: it may be back, in any of its states.
+                ends = [partition.end for partition in record.topic.partitions]
+                record.groups[key] = GroupRecord(group.options, ends)
+            now = record.groups[key]
+            now.restarted()
+            now.leases = {
+                (index, offset): backlog.leased.due_of(offset)
+                for index, backlog in enumerate(group.backlogs)
+                for offset in backlog.leased
+            }
+        for key, gone in known.items():
+            if key not in record.groups and key not in vague:
+                assert gone.declared is None or not gone.declared.fine, "a group is lost"
+
+    def nothing_is_missing(self) -> None:
+        """Everything is drained: who should have got what has it, and the counts say so."""
+        for record in self.topics.values():
+            ends = [0] * len(record.topic.partitions)
+            for put in record.puts.values():
+                if put.acknowledged:
+                    ends[put.index] = max(ends[put.index], put.offset + 1)
+            for partition, end in zip(record.topic.partitions, ends, strict=True):
+                assert partition.first <= partition.visible == partition.end >= end
+            assert record.topic.depth() == sum(p.end for p in record.topic.partitions)
+            for name, known in record.groups.items():
+                group = record.topic.groups[name]
+                for id, put in record.puts.items():
+                    got = id in known.got or id in record.purged
+                    assert got or not known.wants(put), f"{name} misses {id!r}"
+                counts = (group.ready_count(), group.leased_count(), group.delayed_count())
+                assert counts == (0, 0, 0)

@@ -1,0 +1,363 @@
+"""The whole broker, driven at random, against the book of what it promised.
+
+Commits are held and released at random, the broker dies by kill (all bytes stay) or with its power
+(each lane keeps some of its unsynced batches), and starts again on what is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord
+from tests.core.support import Box, CrashJournal, Probe, refusal
+from zbus.core.errors import Refusal
+from zbus.core.group import Group, Pull
+from zbus.core.limits import Limits
+from zbus.core.message import Message
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
+from zbus.core.state import GroupOptions, TopicOptions
+
+TOPICS = {
+    "disk": TopicOptions("disk"),
+    "wide": TopicOptions("wide", partitions=3),
+    "os": TopicOptions("os", durability="os", partitions=3),
+    "memory": TopicOptions("memory", durability="memory"),
+}
+GROUPS = {
+    "plain": GroupOptions(),
+    "leases": GroupOptions(lease=True, lease_ms=50, window=3),
+    "filtered": GroupOptions(filter="a.*"),
+    "both": GroupOptions(lease=True, lease_ms=20, window=2, filter="#"),
+}
+TAGS = (b"", b"a.b", b"a.c", b"b")
+LIMITS = Limits(cache_bytes_max=2_000)  # a few messages: the others are read back
+
+NUMBERS = st.integers(0, 1000)
+TIMES = st.sampled_from([0, 1, 5, 20, 60])
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """A turn is open between the rules: `turn` ends it and begins the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = self.start(CrashJournal(), 0)
+        self.book = Book(self.box)
+        self.sessions = [self.box.session() for _ in range(3)]
+        self.ids = itertools.count()
+        self.probes: list[Probe] = []  # must all settle, in this life
+        self.pulls: list[Probe] = []
+
+    @staticmethod
+    def start(journal: CrashJournal, now_ms: int) -> Box:
+        return Box(journal, limits=LIMITS, segment_bytes_max=700, now_ms=now_ms or 10**12)
+
+    def probe(self) -> Probe:
+        self.probes.append(probe := Probe())
+        return probe
+
+    def record(self, number: int) -> TopicRecord | None:
+        topics = list(self.book.topics.values())
+        return topics[number % len(topics)] if topics else None
+
+    def group(self, number: int) -> tuple[TopicRecord, Group, GroupRecord] | None:
+        pairs = [(r, name) for r in self.book.topics.values() for name in r.groups]
+        if not pairs:
+            return None
+        record, name = pairs[number % len(pairs)]
+        return record, record.topic.groups[name], record.groups[name]
+
+    def lease(self, number: int) -> tuple[Group, GroupRecord, int, int] | None:
+        leases = [
+            (record.topic.groups[name], known, index, offset)
+            for record in self.book.topics.values()
+            for name, known in record.groups.items()
+            for index, offset in known.leases
+        ]
+        return leases[number % len(leases)] if leases else None
+
+    # -- topics and groups ----------------------------------------------------------------
+
+    @initialize(name=st.sampled_from(sorted(TOPICS)), group=st.sampled_from(sorted(GROUPS)))
+    def begin(self, name: str, group: str) -> None:
+        self.declare(name, group)
+
+    @rule(name=st.sampled_from(sorted(TOPICS)), group=st.sampled_from(sorted(GROUPS)))
+    def declare(self, name: str, group: str) -> None:
+        probe = self.box.declare(TOPICS[name], group, GROUPS[group])
+        self.probes.append(probe)
+        topic = self.box.topic(name)
+        record = self.book.topics.setdefault(name, TopicRecord(topic, probe))
+        if group not in record.groups:
+            place = topic.groups[group].position()
+            record.groups[group] = GroupRecord(GROUPS[group], place, probe)
+
+    @rule(number=NUMBERS)
+    def remove_topic(self, number: int) -> None:
+        record = self.record(number)
+        if record is not None and number % 3 == 0:
+            self.box.broker.remove_topic(self.probe(), record.topic)
+            del self.book.topics[record.topic.name]
+
+    @rule(number=NUMBERS)
+    def remove_group(self, number: int) -> None:
+        found = self.group(number)
+        if found is not None:
+            record, group, _ = found
+            probe = self.probe()
+            self.box.broker.remove_group(probe, group)
+            record.removals.append((group.name, probe))
+            del record.groups[group.name]
+
+    @rule(number=NUMBERS)
+    def purge_group(self, number: int) -> None:
+        found = self.group(number)
+        if found is not None:
+            record, group, _ = found
+            probe = self.probe()
+            self.box.broker.purge_group(probe, group)
+            self.book.purged(record, group.name, probe)
+
+    @rule(number=NUMBERS)
+    def purge_topic(self, number: int) -> None:
+        record = self.record(number)
+        if record is not None:
+            probe = self.probe()
+            self.box.broker.purge_topic(probe, record.topic)
+            record.purged |= set(record.puts)
+            for name in record.groups:
+                self.book.purged(record, name, probe)
+
+    # -- messages -------------------------------------------------------------------------
+
+    @rule(
+        number=NUMBERS,
+        index=st.integers(0, 2),
+        count=st.integers(1, 3),
+        tag=st.sampled_from(TAGS),
+        delay_ms=st.sampled_from([0, 0, 0, 1, 30]),
+        expiry_ms=st.sampled_from([0, 0, 0, 10, 40]),
+    )
+    def put(
+        self, number: int, index: int, count: int, tag: bytes, delay_ms: int, expiry_ms: int
+    ) -> None:
+        record = self.record(number)
+        if record is None:
+            return
+        now_ms = self.box.now_ms
+        partition = record.topic.partitions[index % len(record.topic.partitions)]
+        messages = [
+            Message(
+                id := b"m%d" % next(self.ids),
+                tag,
+                body=b"body of " + id,
+                headers=b"x: 1\r\n",
+                due_ms=delay_ms and now_ms + delay_ms,
+                expires_ms=expiry_ms and now_ms + expiry_ms,
+            )
+            for _ in range(count)
+        ]
+        probe = self.probe()
+        for position, message in enumerate(messages):
+            record.puts[message.id] = PutRecord(message, partition.index, probe, position)
+        if count == 1:
+            self.box.broker.put(partition, messages[0], probe)
+        else:
+            self.box.broker.put_all(partition, messages, probe)
+
+    @rule(
+        number=NUMBERS,
+        session=st.integers(0, 2),
+        count=st.integers(1, 4),
+        credit=st.sampled_from([1, 1, 3]),
+        wait_ms=st.sampled_from([None, 0, 1, 30]),
+        named=st.booleans(),
+        replaces=st.booleans(),
+    )
+    def pull(
+        self,
+        number: int,
+        session: int,
+        count: int,
+        credit: int,
+        wait_ms: int | None,
+        named: bool,
+        replaces: bool,
+    ) -> None:
+        found = self.group(number)
+        if found is None:
+            return
+        record, group, _ = found
+
+        def told(outcome: Outcome) -> None:
+            if isinstance(outcome, Delivered):
+                assert 1 <= len(outcome.records) <= count
+                for given in outcome.records:
+                    assert partition in (None, given.partition)
+                    self.book.delivered(record, group, given)
+
+        probe = Probe(told)
+        partition = number % len(group.backlogs) if named else None
+        pull = Pull(probe, self.sessions[session], count, partition, credit, replaces)
+        self.pulls.append(probe)
+        deadline_ms = None if wait_ms is None else self.box.now_ms + wait_ms
+        self.box.broker.pull(group, pull, deadline_ms)
+
+    @rule(number=NUMBERS)
+    def ack(self, number: int) -> None:
+        found = self.lease(number)
+        if found is not None:
+            group, known, index, offset = found
+            message = self.message(group, index, offset)
+            probe = self.probe()
+            self.box.broker.ack(probe, group, group.topic.partitions[index], offset)
+            del known.leases[index, offset]
+            known.settled.add(message)
+            known.confirming.append((probe, {message}))
+
+    def message(self, group: Group, index: int, offset: int) -> bytes:
+        """The id of what is leased there."""
+        puts = self.book.topics[group.topic.name].puts
+        there = [id for id, put in puts.items() if (put.index, put.offset) == (index, offset)]
+        known = self.book.topics[group.topic.name].groups[group.name]
+        return next((id for id in there if id in known.got), there[-1])
+
+    @rule(number=NUMBERS, offset=st.integers(0, 20))
+    def ack_or_nack_what_is_not_leased(self, number: int, offset: int) -> None:
+        found = self.group(number)
+        if found is not None and (0, offset) not in found[2].leases:
+            _, group, _ = found
+            partition = group.topic.partitions[0]
+            probe = self.probe()
+            self.box.broker.ack(probe, group, partition, offset)
+            for refused in (self.probe(), self.probe()):
+                if refused is self.probes[-1]:
+                    self.box.broker.nack(refused, group, partition, offset)
+                else:
+                    self.box.broker.extend(refused, group, partition, offset, 10**15)
+                assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+
+    @rule(number=NUMBERS, front=st.booleans(), later_ms=TIMES)
+    def nack(self, number: int, front: bool, later_ms: int) -> None:
+        found = self.lease(number)
+        if found is not None:
+            group, known, index, offset = found
+            partition = group.topic.partitions[index]
+            due_ms = self.box.now_ms + later_ms if later_ms else 0
+            self.box.broker.nack(self.probe(), group, partition, offset, front, due_ms)
+            del known.leases[index, offset]
+
+    @rule(number=NUMBERS, more_ms=st.sampled_from([1, 30, 100]))
+    def extend(self, number: int, more_ms: int) -> None:
+        found = self.lease(number)
+        if found is not None:
+            group, known, index, offset = found
+            deadline_ms = self.box.now_ms + more_ms
+            partition = group.topic.partitions[index]
+            self.box.broker.extend(self.probe(), group, partition, offset, deadline_ms)
+            known.leases[index, offset] = deadline_ms
+
+    @rule(session=st.integers(0, 2))
+    def leave(self, session: int) -> None:
+        self.box.broker.leave(self.sessions[session])
+        self.sessions[session] = self.box.session()
+
+    # -- time and death -------------------------------------------------------------------
+
+    def turn(self, ms: int, released: int = 0) -> None:
+        self.box.turn(ms)
+        self.book.time_passed()
+        self.book.journal.release(released)
+
+    @rule(ms=TIMES, released=st.integers(0, 3))
+    def next_turn(self, ms: int, released: int) -> None:
+        self.turn(ms, released)
+
+    @rule(ms=TIMES, data=st.data(), power=st.booleans())
+    def restart(self, ms: int, data: st.DataObject, power: bool) -> None:
+        journal = self.book.journal.crash(
+            lambda lane, unsynced: (
+                data.draw(st.integers(0, unsynced))
+                if power and not lane[0].startswith("os")
+                else unsynced
+            )
+        )
+        journal.full = False
+        self.box = self.start(journal, self.box.now_ms + ms)
+        self.sessions = [self.box.session() for _ in range(3)]
+        self.probes, self.pulls = [], []
+        self.book.restarted(self.box)
+
+    @rule(full=st.booleans())
+    def space(self, full: bool) -> None:
+        self.book.journal.full = full
+
+    @invariant()
+    def the_book_agrees(self) -> None:
+        self.book.agrees()
+        for probe in self.pulls:
+            assert all(isinstance(answer, Delivered) for answer in probe.answers[:-1])
+
+    # -- the end --------------------------------------------------------------------------
+
+    def rest(self, ms: int = 0) -> None:
+        self.turn(ms, 1000)
+        for _ in range(1000):
+            due_ms = self.box.broker.next_due()
+            if due_ms is None or due_ms > self.box.now_ms:
+                break
+            self.turn(0, 1000)
+        else:
+            raise AssertionError("the broker does not come to rest")
+
+    def teardown(self) -> None:
+        self.book.journal.full = False
+        for session in (0, 1, 2):
+            self.leave(session)
+        self.rest()
+        assert not any(probe.open for probe in self.probes), "a ticket was forgotten"
+        assert not any(probe.open for probe in self.pulls)
+        for _ in range(200):
+            begun = len(self.pulls)
+            for number in range(len(GROUPS) * len(TOPICS)):
+                self.pull(number, 0, 4, 1, 0, named=False, replaces=False)
+            self.rest()
+            while self.lease(0):
+                self.ack(0)
+            self.rest(100)
+            self.rest(1)
+            if all(self.drained(probe) for probe in self.pulls[begun:]):
+                break
+        else:
+            raise AssertionError("it never ends")
+        self.book.nothing_is_missing()
+        waiting = [Probe() for _ in self.book.topics]
+        for probe, record in zip(waiting, self.book.topics.values(), strict=True):
+            for group in record.topic.groups.values():
+                self.box.broker.pull(group, Pull(probe, self.sessions[0]), None)
+                break
+            else:
+                probe.settle(Empty(None, EmptyReason.STOPPING))  # type: ignore[arg-type]  # none
+        self.box.broker.stop()
+        self.rest()
+        assert not any(probe.open for probe in waiting)
+
+    @staticmethod
+    def drained(probe: Probe) -> bool:
+        answer = probe.answers[-1]
+        nothing = (EmptyReason.DRAINED, EmptyReason.FILTERED)
+        return isinstance(answer, Empty) and answer.reason in nothing
+
+
+BrokerMachine.TestCase.settings = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=250,
+    stateful_step_count=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestBroker = BrokerMachine.TestCase

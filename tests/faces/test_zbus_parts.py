@@ -1,0 +1,115 @@
+"""Small parts of the zbus face that are easier to show alone than in a dialogue."""
+
+import pytest
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Stored
+from zbus.faces.numbers import parse_number
+from zbus.faces.zbus.containers import split_lines
+from zbus.faces.zbus.face import COMMANDS, ZbusFace
+from zbus.faces.zbus.params import Params
+from zbus.faces.zbus.produce import stored_lines, without_token
+from zbus.faces.zbus.replies import STATUS, PutReply, error_text
+from zbus.faces.zbus.rpc import request_from_url
+from zbus.testing.world import World
+from zbus.wire.heads import Heads
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (b"/T", b"/T"),
+        (b"/token?a=1", b"/token?a=1"),
+        (b"/T?token=s", b"/T"),
+        (b"/T?Token=s&a=1", b"/T?a=1"),
+        (b"/T?a=1&token=s", b"/T?a=1"),
+        (b"/T?a=1&token=s&b=2&token=t", b"/T?a=1&b=2"),
+        (b"/T?token", b"/T"),
+        (b"/T?tokens=1", b"/T?tokens=1"),
+        (b"/T?a=token", b"/T?a=token"),
+        (b"/T?to%6Ben=s&a", b"/T?a"),
+    ],
+)
+def test_tokens_do_not_travel(target: bytes, shown: bytes) -> None:
+    assert without_token(target) == shown
+
+
+def test_stored_lines_can_be_read_back() -> None:
+    fields = {b"x": b"1", b"y": b"a\r\nb\0c%41", b"topic": b"T", b"cookie": b"token=1; a=2"}
+    lines = stored_lines(fields)
+    assert lines.count(b"\r\n") == 3
+    assert split_lines(lines) == {"x": "1", "y": "a%0D%0Ab%00c%2541", "cookie": "a=2"}
+
+
+def params(target: bytes, *lines: bytes) -> Params:
+    raw = b"\r\n".join((b"GET " + target + b" HTTP/1.1", b"host: x", *lines))
+    return Params(Heads().read(raw)[0])
+
+
+@pytest.mark.parametrize("digits", [b"1" * 30, b"0.10", b"1E400", b"-0", b"1e5"])
+def test_numbers_in_calls_are_passed_as_written(digits: bytes) -> None:
+    request = request_from_url(params(b"/S/m/" + digits), "seed")
+    quoted = b'"%b"' % digits
+    assert request in (
+        b'{"method":"m","module":"","params":[%b]}' % digits,
+        b'{"method":"m","module":"","params":[%b]}' % quoted,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "meaning"),
+    [(b"1", True), (b"true", True), (b"True", True), (b"0", False), (b"yes", False), (b"", False)],
+)
+def test_flags(value: bytes, meaning: bool) -> None:
+    assert params(b"/T", b"ack: " + value).flag(b"ack", True) is meaning
+    assert params(b"/T").flag(b"ack", True) is True
+
+
+def test_names_of_query_keys_that_are_no_header_names_are_left_out() -> None:
+    found = params(b"/T?a%0D%0Ab=1&%20=2&c:=3&d=4")
+    assert found.query_names == [b"d"]
+    assert b"a\r\nb" not in found.fields
+
+
+def test_every_refusal_has_a_status_and_a_text() -> None:
+    assert set(STATUS) == set(Refusal)
+    for refusal, status in STATUS.items():
+        text = error_text(BrokerError(refusal, "why"))
+        assert text
+        assert 400 <= status < 600
+
+
+def test_every_command_survives_an_empty_request() -> None:
+    world = World()
+    for name in COMMANDS:
+        client = world.connect()
+        client.exchange(b"GET / HTTP/1.1\r\ncmd: " + name + b"\r\n\r\n")
+        world.broker.check()
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_quick_reply_to_a_put_says_what_the_careful_one_does(partitions: int) -> None:
+    world = World()
+    client = world.connect()
+    declare = b"GET /T?cmd=declare&partitions=%d HTTP/1.1\r\nhost: x\r\n\r\n" % partitions
+    client.request(declare)
+    raw = b"GET / HTTP/1.1\r\ncmd: produce\r\ntopic: T"
+    face: ZbusFace = world.face
+    quick, careful = (Params(Heads().read(raw)[0]) for _ in range(2))
+    careful.plain = False
+    sent = []
+    for one in (quick, careful):
+        reply = PutReply(face, one, client.peer, b"id", False)
+        client.peer.open_puts += 1
+        reply.offset = 7
+        client.peer.out = []
+        reply.settle(Stored(world.broker.topics["t"].partitions[-1]))
+        (data,) = client.peer.out
+        head, _, body = data.partition(b"\r\n\r\n")
+        sent.append((sorted(head.split(b"\r\n")), body))
+    assert sent[0] == sent[1]
+
+
+def test_parse_number_is_not_int() -> None:
+    for value in (b"+1", b"-1", b"1_0", b" 1", b"1 ", b"", "\uff11".encode(), b"1\n"):
+        assert parse_number(value) is None

@@ -1,0 +1,105 @@
+"""The promise about the disk, through the whole server: the real loop, sockets and sync thread,
+only the sync itself is in the test's hands."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from zbus.config import Config
+from zbus.journal.files import OsFiles
+from zbus.server.serve import Server
+
+
+class HeldFiles(OsFiles):
+    """Syncs wait for `allowed`, and fail if told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = threading.Event()
+        self.allowed.set()
+        self.fails = False
+
+    def sync(self, file: int) -> None:
+        assert self.allowed.wait(30)
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        super().sync(file)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, files: HeldFiles) -> AsyncIterator[tuple[Server, trio.Event]]:
+    """A server, and an event for when it serves no more."""
+    server = Server(Config(port=0, data_dir=tmp_path / "data"), files)
+    ended = trio.Event()
+
+    async def run() -> None:
+        await server.run()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        yield server, ended
+        server.mailbox.post(server.loop.stop)
+    server.close()
+
+
+def get(target: str, body: str = "") -> bytes:
+    return f"GET {target} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+
+
+async def answer(stream: trio.SocketStream) -> bytes:
+    with trio.fail_after(10):
+        return bytes(await stream.receive_some())
+
+
+def nothing_came(stream: trio.SocketStream) -> bool:
+    try:
+        stream.socket._sock.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)  # type: ignore[attr-defined]
+    except BlockingIOError:
+        return True
+    return False
+
+
+async def test_while_the_sync_is_held_no_reply_leaves(tmp_path: Path) -> None:
+    files = HeldFiles()
+    async with serving(tmp_path, files) as (server, _), AsyncExitStack() as stack:
+        producer, consumer, other = [
+            await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", server.port))
+            for _ in range(3)
+        ]
+        await producer.send_all(get("/T?cmd=declare"))
+        assert b"200 OK" in await answer(producer)
+        files.allowed.clear()
+        await consumer.send_all(get("/T?cmd=consume"))
+        await producer.send_all(get("/T?cmd=produce", "hello") * 100)
+        # The loop goes on: others are served, many turns pass, and still nothing is told.
+        for _ in range(50):
+            await other.send_all(get("/T?cmd=query"))
+            assert b'"messageDepth":100' in await answer(other)
+        assert nothing_came(producer), "a produce was answered before its sync"
+        assert nothing_came(consumer), "a message was handed out before its sync"
+        files.allowed.set()
+        assert b"durability: disk" in await answer(producer)
+        assert b"\r\n\r\nhello" in await answer(consumer)
+
+
+async def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path) -> None:
+    files = HeldFiles()
+    async with (
+        serving(tmp_path, files) as (server, ended),
+        await trio.open_tcp_stream("127.0.0.1", server.port) as producer,
+    ):
+        await producer.send_all(get("/T?cmd=declare"))
+        assert b"200 OK" in await answer(producer)
+        files.fails = True
+        await producer.send_all(get("/T?cmd=produce", "hello"))
+        with trio.fail_after(10):
+            await ended.wait()
+        assert "Input/output error" in server.loop.failure
+        assert nothing_came(producer)
