@@ -3,6 +3,7 @@ speeds. Ratios of one run count; absolute figures are only printed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -96,3 +97,9 @@ def resident_bytes(pid: int) -> int:
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show(**figures: float | str) -> None:
+    """Print a line of figures; they are what a benchmark is for."""
+    rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
+    print("\n" + json.dumps(rounded), flush=True)

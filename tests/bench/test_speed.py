@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +9,9 @@ import pytest
 from tests.bench.measure import (
     ab,
     alternate,
-    cpu_seconds,
     disk_bytes_per_second,
     floor,
-    resident_bytes,
+    show,
     wrk_unique_ids,
 )
 from tests.process.broker import BrokerProcess
@@ -25,12 +21,6 @@ from zbus.cli.bench.run import run_load
 pytestmark = pytest.mark.bench
 
 ROUNDS = 3
-
-
-def show(**figures: float | str) -> None:
-    """Print a line of figures; they are what a benchmark is for."""
-    rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
-    print("\n" + json.dumps(rounded), flush=True)
 
 
 def test_ab_against_the_floor(tmp_path: Path) -> None:
@@ -105,27 +95,3 @@ def test_batches_against_the_disk(tmp_path: Path) -> None:
             batch=100,
         )
     show(disk_mb_s=raw / 1e6, messages_s=rate, mb_s=rate * 1024 / 1e6, consumed_s=take)
-
-
-@pytest.mark.parametrize("count", [1_000, 10_000])
-def test_idle_connections(tmp_path: Path, count: int) -> None:
-    """At most 8 KB for an idle connection, 2 % of a core for all of them."""
-    with BrokerProcess(tmp_path / "data") as broker:
-        before = resident_bytes(broker.process.pid)
-        socks = []
-        ping = b"GET /?cmd=ping HTTP/1.1\r\nhost: x\r\n\r\n"
-        for _ in range(count):
-            sock = socket.create_connection(("127.0.0.1", broker.port))
-            sock.sendall(ping)
-            assert sock.recv(4096).startswith(b"HTTP/1.1 200")
-            socks.append(sock)
-        each = (resident_bytes(broker.process.pid) - before) / count
-        total = resident_bytes(broker.process.pid) / 1e6
-        cpu, started = cpu_seconds(broker.process.pid), time.monotonic()
-        time.sleep(10)
-        busy = (cpu_seconds(broker.process.pid) - cpu) / (time.monotonic() - started)
-        for sock in socks:
-            sock.close()
-    show(connections=count, bytes_each=each, total_mb=total, idle_cpu=busy)
-    assert each <= 8192
-    assert busy <= 0.02
