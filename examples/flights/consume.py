@@ -10,7 +10,8 @@ the tag `carrier.origin.dest`: `*` is one word, `#` any rest, `;` means or.
 
 Messages are taken out as they are handed out: what is on its way while the broker or this program
 dies is gone for this group. Where that is not good enough, declare the group with `group_mask: 64`
-and acknowledge each message with `cmd: ack`.
+and acknowledge each message by its offset with `cmd: ack`, within the group's
+`group_ack_timeout`: later than that, it comes again.
 """
 
 from __future__ import annotations

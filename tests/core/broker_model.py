@@ -45,7 +45,6 @@ class GroupRecord:
     declared: Probe | None = None
     leases: dict[Place, int] = field(default_factory=dict)  # -> deadline
     got: set[bytes] = field(default_factory=set)  # ids, ever
-    got_in_life: set[bytes] = field(default_factory=set)
     attempts: dict[bytes, int] = field(default_factory=dict)  # in this life
     settled: set[bytes] = field(default_factory=set)  # must not come again in this life
     highest: dict[int, int] = field(default_factory=dict)  # first deliveries, per partition
@@ -67,9 +66,7 @@ class GroupRecord:
         certain = [ids for probe, ids in self.confirming if probe.fine]
         self.settled = set().union(*certain)
         self.confirming = [(probe, ids) for probe, ids in self.confirming if probe.fine]
-        self.got_in_life.clear()
         self.attempts.clear()
-        self.highest.clear()
 
 
 @dataclass
@@ -134,12 +131,10 @@ class Book:
         known = record.groups[group.name]
         assert wanted_by(known.options.filter, message.tag), "not what the filter lets through"
         assert id not in known.settled, "settled, and here again"
-        first = id not in known.got_in_life
-        if first and not message.due_ms:
+        if id not in known.got and not message.due_ms:
             assert given.offset > known.highest.get(given.partition, -1), "out of order"
             known.highest[given.partition] = given.offset
         known.got.add(id)
-        known.got_in_life.add(id)
         if known.options.lease:
             self._leased(known, given)
         else:

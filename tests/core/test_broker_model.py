@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord
 from tests.core.support import Box, CrashJournal, Probe, refusal
+from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
@@ -36,7 +37,7 @@ GROUPS = {
 TAGS = (b"", b"a.b", b"a.c", b"b")
 LIMITS = Limits(cache_bytes_max=2_000)  # a few messages: the others are read back
 
-NUMBERS = st.integers(0, 1000)
+NUMBERS = st.integers(0, 23)
 TIMES = st.sampled_from([0, 1, 5, 20, 60])
 
 
@@ -82,31 +83,43 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- topics and groups ----------------------------------------------------------------
 
-    @initialize(name=st.sampled_from(sorted(TOPICS)), group=st.sampled_from(sorted(GROUPS)))
-    def begin(self, name: str, group: str) -> None:
-        self.declare(name, group)
+    @initialize(
+        names=st.sets(st.sampled_from(sorted(TOPICS)), min_size=1),
+        groups=st.sets(st.sampled_from(sorted(GROUPS)), min_size=1),
+    )
+    def begin(self, names: set[str], groups: set[str]) -> None:
+        for name in sorted(names):
+            for group in sorted(groups):
+                self.declare(name, group, from_start=False)
+        self.turn(0, 2)
 
-    @rule(name=st.sampled_from(sorted(TOPICS)), group=st.sampled_from(sorted(GROUPS)))
-    def declare(self, name: str, group: str) -> None:
-        probe = self.box.declare(TOPICS[name], group, GROUPS[group])
+    @rule(
+        name=st.sampled_from(sorted(TOPICS)),
+        group=st.sampled_from(sorted(GROUPS)),
+        from_start=st.booleans(),
+    )
+    def declare(self, name: str, group: str, from_start: bool) -> None:
+        known = name in self.book.topics and group in self.book.topics[name].groups
+        start = Start(offset=0) if from_start and not known else None
+        probe = self.box.declare(TOPICS[name], group, GROUPS[group], start)
         self.probes.append(probe)
         topic = self.box.topic(name)
         record = self.book.topics.setdefault(name, TopicRecord(topic, probe))
-        if group not in record.groups:
+        if not known:
             place = topic.groups[group].position()
             record.groups[group] = GroupRecord(GROUPS[group], place, probe)
 
     @rule(number=NUMBERS)
     def remove_topic(self, number: int) -> None:
         record = self.record(number)
-        if record is not None and number % 3 == 0:
+        if record is not None and number < 8:
             self.box.broker.remove_topic(self.probe(), record.topic)
             del self.book.topics[record.topic.name]
 
     @rule(number=NUMBERS)
     def remove_group(self, number: int) -> None:
         found = self.group(number)
-        if found is not None:
+        if found is not None and number < 16:
             record, group, _ = found
             probe = self.probe()
             self.box.broker.remove_group(probe, group)
@@ -125,7 +138,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def purge_topic(self, number: int) -> None:
         record = self.record(number)
-        if record is not None:
+        if record is not None and number < 8:
             probe = self.probe()
             self.box.broker.purge_topic(probe, record.topic)
             record.purged |= set(record.puts)
@@ -133,6 +146,18 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.book.purged(record, name, probe)
 
     # -- messages -------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, delay_ms=st.sampled_from([0, 0, 5]), released=st.integers(0, 2))
+    def traffic(self, number: int, delay_ms: int, released: int) -> None:
+        """What happens most: many put, many read, and the turns go on."""
+        for step in range(8):
+            self.put(number + step // 4, step, 1 + step % 2, TAGS[step % 4], delay_ms, 0)
+        self.turn(1, released)
+        for step in range(6):
+            self.pull(number + step, step % 3, 1 + step % 3, 1, 10, False, False)
+        self.turn(1, released)
+        for step in range(number % 4):
+            self.ack(number + step)
 
     @rule(
         number=NUMBERS,

@@ -88,6 +88,11 @@ class Backlog:
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
+    @property
+    def in_order(self) -> bool:
+        """Nothing goes before the cursor and nothing at it is taken."""
+        return not self._place and not self.ahead
+
     # -- looking --------------------------------------------------------------------------
 
     def next(self, end: int) -> int | None:

@@ -29,6 +29,7 @@ from zbus.server.link import Link
 from zbus.server.sweep import Sweep
 
 _RECEIVE_BYTES = 64 << 10
+_LINGER_S = 0.001
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
@@ -155,9 +156,13 @@ class Loop:
         """Turn until stopped and drained, or until the journal failed."""
         selector = self._selector
         yielded = time.monotonic()
+        worked = False
         drain_until_ms = 0
         while not self.failure:
-            events: Events = selector.select(0)
+            # Right after work the next is near: wait for it here for a moment, without trio.
+            busy = bool(self.ready) or self._is_due()
+            events: Events = selector.select(_LINGER_S if worked and not busy else 0)
+            worked = bool(events)
             now = time.monotonic()
             if not (events or self.ready or self._is_due()):
                 await self._wait()
@@ -212,7 +217,14 @@ class Loop:
             return
         try:
             if mask & EVENT_READ:
-                self._receive(link)
+                data = link.sock.recv(_RECEIVE_BYTES)
+                if data and not link.linger_until_ms:
+                    link.heard_ms = self.now_ms
+                    link.receive(data)
+                    if link.open_puts > self.limits.puts_per_connection_max or link.closing:
+                        self._held[link] = None
+                elif not data:
+                    self._hung_up(link)
             if mask & EVENT_WRITE and not link.closed:
                 self._flush(link)
         except (BlockingIOError, InterruptedError):
@@ -223,24 +235,13 @@ class Loop:
             log.exception("a connection failed", extra={"peer": link.address})
             self.drop(link)
 
-    def _receive(self, link: Link) -> None:
-        data = link.sock.recv(_RECEIVE_BYTES)
-        if link.linger_until_ms:
-            if not data:
-                self.drop(link)
-        elif data:
-            link.heard_ms = self.now_ms
-            link.receive(data)
-            if link.open_puts > self.limits.puts_per_connection_max or link.closing:
-                self._held[link] = None
-        else:
-            self._hung_up(link)
-
     def _hung_up(self, link: Link) -> None:
         """The peer sends no more. It may still read: replies that are on their way go out, but no
         new message is handed to it."""
         self._broker.leave(link)
-        if link.open_puts or link.out or link.unsent:
+        if link.linger_until_ms:
+            self.drop(link)
+        elif link.open_puts or link.out or link.unsent:
             link.closing = True
             link.turns = link.turns if link.open_puts else None
             self._held[link] = None

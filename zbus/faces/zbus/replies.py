@@ -88,7 +88,10 @@ class ZbusReply(Reply):
         else:
             # Only a request that can be recognised by id may be answered out of turn.
             self.ordered = True
-            peer.take_turn(self)
+            if peer.turns is None:
+                peer.take_turn(self)
+            else:
+                peer.turns.append(self)
 
     def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
@@ -203,6 +206,11 @@ class CallReply(ZbusReply):
             super().answer(outcome)
 
 
+_DELIVERY = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n%b\r\n%b"
+)
+
+
 class PullReply(ZbusReply):
     """Of a consume: one message, a container of many, or why there is none. Whoever makes one
     counts it in `peer.open_waits`."""
@@ -236,10 +244,7 @@ class PullReply(ZbusReply):
             body = records[0].message.body
             lines = containers.record_lines(topic, group, records[0])
         if params.plain:
-            start = (
-                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
-            )
-            data = (start + b"%b\r\n%b") % (len(body), params.topic_line, self.id, lines, body)
+            data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
         else:
             data = params.reply(200, self.id, lines, body)
         if self.open:
