@@ -284,3 +284,29 @@ def test_memory_topics_are_gone_after_a_restart_and_others_are_as_they_were() ->
     assert after == before
     assert pull(reader, "/T/g").body == b"0"
     assert pull(reader, "/T/h").body == b"1"
+
+
+def test_old_messages_come_again_before_newer_ones_that_also_ended() -> None:
+    """Leases that end one after another must not starve the first of them."""
+    world, client = declared("T/g?group_mask=64")
+    put(client, "T", b"0", b"1", b"2")
+    for _ in range(3):
+        pull(client, "/T/g")
+        world.advance(100)
+    world.advance(20_000)
+    assert [pull(client, "/T/g").body for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_an_ack_that_comes_after_the_lease_counts_all_the_same() -> None:
+    world, client = declared("T/g?group_mask=64")
+    put(client, "T", b"0", b"1")
+    pull(client, "/T/g")
+    world.advance(10_000)
+    assert document(client.request(http("/T/g?cmd=query")))["leasedCount"] == 0
+    ok(client, ack(0))
+    assert pull(client, "/T/g").body == b"1"
+    assert pull(client, "/T/g", "timeout=0").status == 204
+    # What was never handed out cannot be acknowledged.
+    put(client, "T", b"2")
+    ok(client, ack(2))
+    assert pull(client, "/T/g").body == b"2"

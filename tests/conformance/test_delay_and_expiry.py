@@ -8,6 +8,7 @@ from tests.conformance.dialogue import (
     cmd,
     declared,
     drain,
+    http,
     ok,
     pull,
     put,
@@ -167,3 +168,15 @@ def test_a_filter_looks_at_what_is_due_only() -> None:
     put(client, "T", b"b", query="delay=10&tag=b")
     world.advance(10)
     assert drain(client, "/T/g") == [b"a"]
+
+
+def test_a_new_group_gets_what_is_not_due_yet() -> None:
+    world, client = declared("T")
+    put(client, "T", b"later", query="delay=5000")
+    put(client, "T", b"now")
+    assert pull(client).body == b"now"
+    ok(client, http("/T/new?cmd=declare"))
+    assert pull(client, "/T/new").headers["empty"] == "delayed"
+    world.advance(5_000)
+    assert pull(client, "/T/new").body == b"later"
+    assert pull(client).body == b"later"

@@ -14,6 +14,7 @@ from tests.conformance.dialogue import (
     pull,
     put,
     refused,
+    restart,
 )
 
 TAGS = ("a.b", "a.c", "a.b.c", "x", "", "a", "stock.600256", "b.b")
@@ -310,3 +311,16 @@ def test_topics_of_services_are_one_queue(mask: int) -> None:
     assert pull(client, "/T/anything").body == b"1"
     assert pull(client, "/T/g").status == 204
     world.broker.check()
+
+
+def test_a_temporary_group_outlives_a_restart_only_if_its_readers_come_back() -> None:
+    world, client = declared("T")
+    for name in ("left", "kept"):
+        ok(client, http(f"/T/{name}?cmd=declare&group_mask=32"))
+    put(client, "T", b"x")
+    again = restart(world)
+    reader = again.connect()
+    assert pull(reader, "/T/kept").body == b"x"
+    again.advance(10_000)
+    assert refused(reader, http("/T/left?cmd=query"))[0] == 404
+    ok(reader, http("/T/kept?cmd=query"))

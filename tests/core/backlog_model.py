@@ -111,8 +111,8 @@ class BacklogModel:
     def wake(self, now_ms: int) -> None:
         ended = [o for o in self._in_time(Life.LEASED) if self.log[o].time_ms <= now_ms]
         due = [o for o in self._in_time(Life.DELAYED) if self.log[o].time_ms <= now_ms]
-        for offset in reversed(ended):
-            self.put_front(offset)
+        for offset in ended:
+            self._change(offset, Life.READY, rank=offset)
         for offset in due:
             self.put_end(offset)
 
@@ -131,7 +131,7 @@ class BacklogModel:
         """Of itself, as another group starts from it: what was handed out goes first."""
         leased = sorted(self.offsets(Life.LEASED), key=lambda offset: self.log[offset].serial)
         for offset in leased:
-            self._change(offset, Life.READY, rank=-1)
+            self._change(offset, Life.READY, rank=offset)
         for message in self.log:
             message.attempts = 0
 

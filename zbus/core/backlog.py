@@ -4,7 +4,8 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
 
 * `ready`: put back, each with a rank. An entry is next when its rank is at or below the cursor;
   the smallest rank goes first. Put back in front: a rank below everything. Put back at the end:
-  the log's end at that moment, so that it follows everything that was there then.
+  the log's end at that moment, so that it follows everything that was there then. Back because its
+  lease ended: its own offset, so that old messages come before newer ones.
 * `delayed`: wait for a time, then become ready as if put back at the end.
 * `leased`: handed out, not settled; each has a deadline.
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
@@ -98,7 +99,7 @@ class Backlog:
     def next(self, end: int) -> int | None:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
-            self._step_over()  # first: ranks are compared with where the cursor really is
+            self._step_over()
         if self._place:
             (rank, _), offset = self._ready.peekitem(0)
             if rank <= self.cursor:
@@ -177,9 +178,9 @@ class Backlog:
         self._put(offset, end)
 
     def wake(self, now_ms: int, end: int) -> None:
-        """Ended leases come back in front in their old order; what is due, at the end."""
-        for offset in reversed(self.leased.pop_due(now_ms)):
-            self._put(offset, self._front())
+        """Messages whose lease ended go back to their places; what is due, to the end."""
+        for offset in self.leased.pop_due(now_ms):
+            self._put(offset, offset)
         for offset in self.delayed.pop_due(now_ms):
             self._put(offset, end)
 
@@ -209,10 +210,17 @@ class Backlog:
         for entry in other._entries(other._exceptions()):
             # What the other has handed out, this one has not.
             if entry.state is EntryState.LEASED:
-                entry = Entry(entry.offset, EntryState.READY, rank=-1)
+                entry = Entry(entry.offset, EntryState.READY, rank=entry.offset)
             self._apply_entry(entry)
             self._touched[entry.offset] = None
         self.attempts.clear()
+
+    def copy_delayed(self, other: Backlog) -> None:
+        """Wait for the messages that another group has not been given because they are not due."""
+        for offset in other.delayed:
+            if offset < self.cursor and not other.attempts.get(offset):
+                self.delayed.set(offset, other.delayed.due_of(offset))
+                self._touched[offset] = None
 
     # -- memory of a tick -----------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from zbus.core import declare as declaring
 from zbus.core.calls import Calls, CallTicket
+from zbus.core.deadlines import Deadlines
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import (
     BrokerError,
@@ -34,6 +35,9 @@ from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Cache, Partition, Topic
 
+ORPHAN_MS = 10_000
+"""How long a temporary group waits for a reader after a restart of the broker."""
+
 
 class Broker:
     """See the module."""
@@ -49,6 +53,7 @@ class Broker:
         self.cache = Cache(limits.cache_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache)
         self.tick = self.dispatch.tick
+        self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
         self.turns = 0
         self.stopping = False
@@ -63,6 +68,9 @@ class Broker:
         self.turns += 1
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)
+        for group in self._orphans.pop_due(now_ms):
+            if not group.readers and group.topic.groups.get(group.name.lower()) is group:
+                self.remove_group(Silent(), group)
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
@@ -74,8 +82,8 @@ class Broker:
         """When the next turn is needed if nothing comes from outside; None = never."""
         if self.tick.touched or self.dispatch.active:
             return self.now_ms
-        calls, waits = self.calls.next_due(), self.dispatch.next_due()
-        return min(calls, waits) if calls and waits else calls or waits
+        due = (self.calls.next_due(), self.dispatch.next_due(), self._orphans.next_due())
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
@@ -83,6 +91,9 @@ class Broker:
         for group in topic.groups.values():
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
+            if group.delete_on_exit:
+                # Its readers did not outlive the broker; they may be on their way back.
+                self._orphans.set(group, self.now_ms + ORPHAN_MS)
 
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""
@@ -258,9 +269,10 @@ class Broker:
         return None
 
     def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
-        """Settle a lease. Whoever asks, and asked for twice, it is the same."""
+        """Settle a message that was handed out, also one whose lease has ended since. Whoever
+        asks, and asked for twice, it is the same."""
         backlog = group.backlogs[partition.index]
-        if offset in backlog.leased:
+        if offset in backlog.attempts:
             backlog.finish(offset)
             self.tick.change(partition, group)
             if group.waiting:

@@ -251,3 +251,4 @@ def _start_new(topic: Topic, group: Group, start: Start) -> None:
             backlog.copy_from(model.backlogs[index])
         else:
             backlog.cursor = model.backlogs[index].cursor
+            backlog.copy_delayed(model.backlogs[index])

@@ -104,6 +104,5 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
             here = lanes.get(index)
             backlog = here.backlogs.get(key) if here else None
             group.backlogs[index] = backlog or Backlog(partition.first)
-        group.had_reader = group.delete_on_exit  # its readers did not outlive the broker
         topic.groups[key] = group
     return topic

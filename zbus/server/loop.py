@@ -218,13 +218,13 @@ class Loop:
         try:
             if mask & EVENT_READ:
                 data = link.sock.recv(_RECEIVE_BYTES)
-                if data and not link.linger_until_ms:
+                if not data:
+                    self._hung_up(link)
+                elif not link.closing:  # what comes after the last request is dropped
                     link.heard_ms = self.now_ms
                     link.receive(data)
                     if link.open_puts > self.limits.puts_per_connection_max or link.closing:
                         self._held[link] = None
-                elif not data:
-                    self._hung_up(link)
             if mask & EVENT_WRITE and not link.closed:
                 self._flush(link)
         except (BlockingIOError, InterruptedError):
@@ -298,7 +298,8 @@ class Loop:
             self._broker.resume(link)
             link.resume()
         crowded = link.stalled or link.open_puts > limits.puts_per_connection_max
-        events = 0 if crowded or link.closing else EVENT_READ
+        # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
+        events = 0 if crowded or (link.closing and not link.open_waits) else EVENT_READ
         if link.unsent:
             events |= EVENT_WRITE
         elif not crowded and not link.closing:
