@@ -218,7 +218,7 @@ class Book:
             else:
                 # Its removal was never confirmed: it may be back, in any of its states.
                 ends = [partition.end for partition in record.topic.partitions]
-                record.groups[key] = GroupRecord(group.options, ends)
+                record.groups[key] = GroupRecord(group.options, ends, got=set(record.puts))
             now = record.groups[key]
             now.restarted()
             now.leases = {

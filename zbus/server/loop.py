@@ -17,7 +17,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector, SelectorKey
 from typing import Protocol
 
 import attrs
@@ -26,6 +25,7 @@ import trio
 from zbus.core.broker import Broker
 from zbus.journal.ports import JournalError
 from zbus.server.link import Link
+from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
 
 _RECEIVE_BYTES = 64 << 10
@@ -34,8 +34,6 @@ _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
 log = logging.getLogger("zbus")
-
-Events = list[tuple[SelectorKey, int]]
 
 
 class Door(Protocol):
@@ -99,8 +97,8 @@ class Loop:
         self._broker = broker
         self._mailbox = mailbox
         self.limits = limits
-        self._selector = DefaultSelector()
-        self._selector.register(mailbox.receiver, EVENT_READ, None)
+        self._readiness = Readiness()
+        self._readiness.watch(mailbox.receiver.fileno(), READ, None)
         self.links: dict[Link, None] = {}
         self.ready: list[Link] = []  # have something to send in this turn
         self._held: dict[Link, None] = {}  # not read from until they get rid of something
@@ -114,19 +112,16 @@ class Loop:
 
     def open_door(self, door: Door, sock: socket.socket) -> None:
         self._doors.append(door)
-        self._selector.register(sock, EVENT_READ, door)
+        self.watch_door(door, sock, True)
 
     def watch_door(self, door: Door, sock: socket.socket, watch: bool) -> None:
         """Pause or resume accepting."""
-        if watch:
-            self._selector.register(sock, EVENT_READ, door)
-        else:
-            self._selector.unregister(sock)
+        self._readiness.watch(sock.fileno(), READ if watch else 0, door)
 
     def add(self, link: Link) -> None:
         self.links[link] = None
         self._broker.join(link)
-        self._watch(link, EVENT_READ)
+        self._watch(link, READ)
 
     def drop(self, link: Link) -> None:
         """The connection is over."""
@@ -140,39 +135,33 @@ class Loop:
         self._broker.leave(link)
 
     def _watch(self, link: Link, events: int) -> None:
-        if events == link.interest:
-            return
-        if not link.interest:
-            self._selector.register(link.sock, events, link)
-        elif events:
-            self._selector.modify(link.sock, events, link)
-        else:
-            self._selector.unregister(link.sock)
-        link.interest = events
+        if events != link.interest:
+            self._readiness.watch(link.sock.fileno(), events, link)
+            link.interest = events
 
     # -- the turn -------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Turn until stopped and drained, or until the journal failed."""
-        selector = self._selector
+        wait, events_max = self._readiness.wait, self.limits.tick_events_max
         yielded = time.monotonic()
         worked = False
         drain_until_ms = 0
         while not self.failure:
             # Right after work the next is near: wait for it here for a moment, without trio.
-            busy = bool(self.ready) or self._is_due()
-            events: Events = selector.select(_LINGER_S if worked and not busy else 0)
+            due = bool(self.ready) or self._is_due()
+            events = wait(_LINGER_S if worked and not due else 0, events_max)
             worked = bool(events)
             now = time.monotonic()
-            if not (events or self.ready or self._is_due()):
+            if not (events or due):
                 await self._wait()
                 yielded = now = time.monotonic()
-                events = selector.select(0)
+                events = wait(0, events_max)
             elif now - yielded > _YIELD_AFTER_S:
                 await trio.lowlevel.checkpoint()
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
-            self.turn(events[: self.limits.tick_events_max])
+            self.turn(events)
             if self.stopping:
                 drain_until_ms = drain_until_ms or self.now_ms + self.limits.drain_timeout_ms
                 if self._drained() or self.now_ms >= drain_until_ms:
@@ -189,15 +178,14 @@ class Loop:
         if due_ms is not None:
             seconds = min(seconds, max(0.0, (due_ms - _wall_ms()) / 1000))
         with trio.move_on_after(seconds):
-            await trio.lowlevel.wait_readable(self._selector.fileno())
+            await trio.lowlevel.wait_readable(self._readiness.fileno())
 
     def turn(self, events: Events) -> None:
         """One turn over what is ready."""
         broker = self._broker
         broker.begin(_wall_ms())
         self._mailbox.run()
-        for key, mask in events:
-            target = key.data
+        for target, mask in events:
             if type(target) is Link:
                 self._serve(target, mask)
             elif target is not None:
@@ -216,7 +204,7 @@ class Loop:
         if link.closed:
             return
         try:
-            if mask & EVENT_READ:
+            if mask != WRITE:
                 data = link.sock.recv(_RECEIVE_BYTES)
                 if not data:
                     self._hung_up(link)
@@ -225,7 +213,7 @@ class Loop:
                     link.receive(data)
                     if link.open_puts > self.limits.puts_per_connection_max or link.closing:
                         self._held[link] = None
-            if mask & EVENT_WRITE and not link.closed:
+            if mask & WRITE and not link.closed:
                 self._flush(link)
         except (BlockingIOError, InterruptedError):
             pass
@@ -250,34 +238,35 @@ class Loop:
 
     def _send(self) -> None:
         """Send what this turn's links have to say; look after those that are held."""
-        ready, self.ready[:] = self.ready[:], []
+        now_ms = self.now_ms
+        ready = self.ready.copy()
+        self.ready.clear()  # the list itself is known to the listeners
         for link in ready:
-            if not link.closed:
-                try:
-                    self._gather(link)
-                except OSError:
-                    self.drop(link)
+            out = link.out
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            if link.closed:
+                continue
+            if link.unsent:  # so it is held
+                link.unsent += data
+                continue
+            try:
+                sent = link.sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.drop(link)
+                continue
+            link.sent_ms = now_ms
+            link.out_bytes -= sent
+            if sent < len(data):
+                link.unsent = data[sent:]
+                self._held[link] = None
+            elif link.closing or link.stalled:
+                self._held[link] = None
         if self._held:
             for link in list(self._held):
                 self._settle(link)
-
-    def _gather(self, link: Link) -> None:
-        out = link.out
-        data = out[0] if len(out) == 1 else b"".join(out)
-        link.out = []
-        if link.unsent:
-            link.unsent += data
-            self._held[link] = None
-            return
-        try:
-            sent = link.sock.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        link.sent_ms = self.now_ms
-        link.unsent = data[sent:]
-        link.out_bytes = len(link.unsent)
-        if link.unsent or link.closing or link.stalled:
-            self._held[link] = None
 
     def _flush(self, link: Link) -> None:
         """The socket takes bytes again."""
@@ -285,7 +274,7 @@ class Loop:
         if sent:
             link.sent_ms = self.now_ms
             link.unsent = link.unsent[sent:]
-            link.out_bytes = len(link.unsent)
+            link.out_bytes -= sent
         self._held[link] = None
 
     def _settle(self, link: Link) -> None:
@@ -299,9 +288,9 @@ class Loop:
             link.resume()
         crowded = link.stalled or link.open_puts > limits.puts_per_connection_max
         # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
-        events = 0 if crowded or (link.closing and not link.open_waits) else EVENT_READ
+        events = 0 if crowded or (link.closing and not link.open_waits) else READ
         if link.unsent:
-            events |= EVENT_WRITE
+            events |= WRITE
         elif not crowded and not link.closing:
             del self._held[link]
         self._watch(link, events)
@@ -317,7 +306,7 @@ class Loop:
             return
         self._broker.leave(link)
         link.linger_until_ms = self.now_ms + 1_000
-        self._watch(link, EVENT_READ)
+        self._watch(link, READ)
 
     # -- the end --------------------------------------------------------------------------
 
@@ -352,7 +341,7 @@ class Loop:
         self._close_doors()
         for link in list(self.links):
             self.drop(link)
-        self._selector.close()
+        self._readiness.close()
 
 
 def _wall_ms() -> int:
