@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench soak fuzz clean system-packages
+.PHONY: help run test lint bench clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -23,14 +23,8 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
-	$(BIN)/python -m pytest -m bench $(ARGS)
-
-soak: $(VENV)/test.stamp ## Run the tests that take long
-	$(BIN)/python -m pytest -m soak $(ARGS)
-
-fuzz: $(VENV)/test.stamp ## Throw random input at the parsers
-	$(BIN)/python -m pytest -m fuzz $(ARGS)
+bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
+	$(BIN)/python -m pytest -m bench -s $(ARGS)
 
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -55,6 +49,10 @@ $(BIN)/python:
 system-packages:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
+
+load-generators:
+	@command -v ab >/dev/null || $(call debian-package,apache2-utils)
+	@command -v wrk >/dev/null || $(call debian-package,wrk)
 
 define debian-package
 { if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -32,7 +32,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
+    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    chromium = next(filter(None, found), None)
     assert chromium, "Chromium is missing: `make test` installs it"
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
