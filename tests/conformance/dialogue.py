@@ -90,6 +90,7 @@ def declared(*targets: str) -> tuple[World, Client]:
 def restart(world: World) -> World:
     """What another process finds on the same journal."""
     world.broker.check()
+    world.flush()
     again = World(world.journal, now_ms=world.now_ms)
     again.broker.check()
     return again

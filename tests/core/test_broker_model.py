@@ -346,7 +346,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.rest()
         assert not any(probe.open for probe in self.probes), "a ticket was forgotten"
         assert not any(probe.open for probe in self.pulls)
-        for _ in range(200):
+        for _ in range(2000):
             begun = len(self.pulls)
             for number in range(len(GROUPS) * len(TOPICS)):
                 self.pull(number, 0, 4, 1, 0, named=False, replaces=False)

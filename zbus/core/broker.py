@@ -74,15 +74,21 @@ class Broker:
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
-        if self.tick.touched:
+        due_ms = self.tick.due_ms()
+        if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
         self.dispatch.run()
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
-        if self.tick.touched or self.dispatch.active:
+        if self.dispatch.active:
             return self.now_ms
-        due = (self.calls.next_due(), self.dispatch.next_due(), self._orphans.next_due())
+        due = (
+            self.tick.due_ms(),
+            self.calls.next_due(),
+            self.dispatch.next_due(),
+            self._orphans.next_due(),
+        )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def restore(self, topic: Topic) -> None:

@@ -22,6 +22,11 @@ Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Out
 """A partition, its end, and the puts and confirmations that become true when it is durable."""
 
 
+STATE_EVERY_MS = 5
+"""Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
+and with anything else at once. A crash redelivers what was handed out since."""
+
+
 class Tick:
     """See the module. `now_ms` is the only time the broker knows."""
 
@@ -34,9 +39,18 @@ class Tick:
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
         self.open_commits = 0  # syncs asked for and not answered yet
+        self._awaited = False  # somebody waits for what is to be written
+        self._written_ms = 0
+
+    def due_ms(self) -> int | None:
+        """When there is something to write; None = there is nothing."""
+        if not self.touched:
+            return None
+        return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
         """Stage one message; its ticket settles when the message is durable."""
+        self._awaited = True
         if not partition.touched:
             partition.touched = True
             self.touched.append(partition)
@@ -66,6 +80,7 @@ class Tick:
 
     def confirm(self, partition: Partition, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """Settle the ticket when what this tick changed in the partition is durable."""
+        self._awaited = True
         self.touch(partition)
         partition.confirms.append((ticket, outcome))
 
@@ -90,6 +105,8 @@ class Tick:
     def commit(self) -> None:
         """Write what the tick gathered; answer it now or when it is synced."""
         touched, self.touched = self.touched, []
+        self._awaited = False
+        self._written_ms = self.now_ms
         at_once: list[Written] = []
         after_sync: list[Written] = []
         for partition in touched:

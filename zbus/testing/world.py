@@ -207,6 +207,10 @@ class World:
             self.turn()
         raise AssertionError("the broker does not come to rest")
 
+    def flush(self) -> None:
+        """Write what nobody waits for, too; without it, a restart is a crash."""
+        self.broker.tick.commit()
+
     def advance(self, ms: int) -> None:
         """Let time pass, stopping wherever the broker has something to do."""
         end_ms = self.now_ms + ms

@@ -1,0 +1,26 @@
+"""The life-cycle diagram of the architecture page, drawn from the table in the code.
+
+    python -m tests.docs.diagram
+"""
+
+from __future__ import annotations
+
+from zbus.core.backlog import TRANSITIONS, Life
+
+BEGINNING = Life.READY
+
+
+def diagram() -> str:
+    """A mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {BEGINNING.name}: put"]
+    lines += [
+        f"    {before.name} --> {after.name}: {step}"
+        for (before, step), after in TRANSITIONS.items()
+    ]
+    left = {before for before, _ in TRANSITIONS}
+    lines += [f"    {life.name} --> [*]" for life in Life if life not in left]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(diagram(), end="")

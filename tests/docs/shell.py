@@ -1,0 +1,182 @@
+"""Plays the console blocks of a page against a real broker and compares what comes back.
+
+Only host and port are changed on the way in. On the way out times, ids and sessions are made
+equal, since they differ from run to run. In the page `...` stands for any text within a line, and
+a line of `...` alone for any number of lines.
+
+The shell's job control is played, too: `zbus serve &` starts the broker, `kill %1` and `kill -9 %1`
+end it, and any other `&` starts a program whose first lines are compared. A small `nc` is put on
+the path, because machines have different ones or none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from tests.docs.pages import ROOT, Step
+
+COMMAND_TIMEOUT_S = 60
+
+_NC = """#!{python}
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as sock:
+    sock.sendall(sys.stdin.buffer.read())
+    while data := sock.recv(65536):
+        sys.stdout.buffer.write(data)
+"""
+
+_CURL_SETTINGS = "silent\nshow-error\n"  # the progress bar is for people who wait
+
+_VARYING = (
+    (re.compile(r"\b1[789]\d{11}\b"), "<time>"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<session>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+)
+
+
+class Shell:
+    """One page's worth of commands."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._data_dir = tmp_path / "data"
+        self._log = (tmp_path / "broker.log").open("wb")
+        self._broker: subprocess.Popen[str] | None = None
+        self._programs: list[subprocess.Popen[str]] = []
+        self._port = 0
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        nc = tools / "nc"
+        nc.write_text(_NC.format(python=sys.executable))
+        nc.chmod(0o755)
+        (tools / ".curlrc").write_text(_CURL_SETTINGS)
+        here = (str(tools), str(Path(sys.executable).parent), os.environ["PATH"])
+        self._environment = os.environ | {"PATH": os.pathsep.join(here), "CURL_HOME": str(tools)}
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for program in (*self._programs, self._broker):
+            if program is not None:
+                program.kill()
+                _end(program)
+        self._log.close()
+
+    def serve(self) -> list[str]:
+        """Start the broker; the lines it printed."""
+        assert self._broker is None, "a broker runs already"
+        options = ("--port", str(self._port), "--data-dir", str(self._data_dir))
+        self._broker = self._popen("-m", "zbus", "serve", *options)
+        banner = ""
+        while "try:" not in banner:
+            assert self._broker.stdout is not None
+            line = self._broker.stdout.readline()
+            assert line, f"the broker ended: {banner}"
+            banner += line
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", banner)
+        assert found is not None, banner
+        self._port = int(found[1])
+        self._environment["ZBUS_URL"] = f"http://127.0.0.1:{self._port}"
+        return self._shown(banner)
+
+    def play(self, step: Step) -> list[str]:
+        """Run one command; the lines it printed."""
+        command = step.command
+        if command == "zbus serve &":
+            return self.serve()
+        if command in ("kill %1", "kill -9 %1"):
+            self._stop(gently=command == "kill %1")
+            return []
+        if command.endswith("&"):
+            return self._start(command[:-1], len(step.output))
+        done = subprocess.run(
+            ["bash", "-c", self._placed(command)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=self._environment,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        return self._shown(done.stdout + done.stderr)
+
+    def _stop(self, gently: bool) -> None:
+        broker, self._broker = self._broker, None
+        assert broker is not None, "no broker runs"
+        if gently:
+            broker.terminate()
+        else:
+            broker.kill()
+        _end(broker)
+        assert (broker.returncode == 0) is gently
+
+    def _start(self, command: str, lines: int) -> list[str]:
+        words = shlex.split(self._placed(command))
+        assert words.pop(0) == "python"
+        program = self._popen("-u", *words, "--url", f"http://127.0.0.1:{self._port}")
+        self._programs.append(program)
+        assert program.stdout is not None
+        return self._shown("".join([program.stdout.readline() for _ in range(lines)]))
+
+    def _popen(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, *words]
+        out = subprocess.PIPE
+        return subprocess.Popen(command, stdout=out, stderr=self._log, text=True, cwd=ROOT)
+
+    def _placed(self, command: str) -> str:
+        """The command, with the place of the test's broker."""
+        return re.sub(r"\blocalhost([: ])15555\b", rf"127.0.0.1\g<1>{self._port}", command)
+
+    def _shown(self, text: str) -> list[str]:
+        """What was printed, with the documentation's port."""
+        return _trimmed(text.replace(f":{self._port}", ":15555").splitlines())
+
+
+def _end(program: subprocess.Popen[str]) -> None:
+    program.wait(COMMAND_TIMEOUT_S)
+    assert program.stdout is not None
+    program.stdout.close()
+
+
+def alike(shown: list[str], printed: list[str]) -> bool:
+    """Whether a page shows what was printed."""
+    return _alike([_neutral(line) for line in _trimmed(shown)], [_neutral(x) for x in printed])
+
+
+def _alike(shown: list[str], printed: list[str]) -> bool:
+    for number, line in enumerate(shown):
+        if line == "...":
+            rest = shown[number + 1 :]
+            return any(_alike(rest, printed[at:]) for at in range(number, len(printed) + 1))
+        if number >= len(printed) or not _alike_line(line, printed[number]):
+            return False
+    return len(printed) == len(shown)
+
+
+def _alike_line(shown: str, printed: str) -> bool:
+    pattern = ".*".join(re.escape(part) for part in shown.split("..."))
+    return re.fullmatch(pattern, printed) is not None
+
+
+def _trimmed(lines: list[str]) -> list[str]:
+    lines = [line.strip() for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _neutral(line: str) -> str:
+    for pattern, name in _VARYING:
+        line = pattern.sub(name, line)
+    return line

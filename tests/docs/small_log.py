@@ -1,0 +1,116 @@
+"""The worked example of the page on the disk format: a small log, written by the real journal.
+
+    python -m tests.docs.small_log
+
+prints the blocks of the page.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from zbus.core.broker import Broker
+from zbus.core.declare import GroupWish
+from zbus.core.group import Pull
+from zbus.core.message import Message
+from zbus.core.session import Session
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.ticket import Silent
+from zbus.journal.batch import Batch, iterate
+from zbus.journal.files import Files, OsFiles
+from zbus.journal.local import LocalJournal
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.worker import Job
+
+TIME_MS = 1_800_000_000_000
+SEGMENT = Path("orders/0/00000000000000000000.log")
+
+
+class AtOnce:
+    """A worker that does its jobs when they come."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def submit(self, job: Job) -> None:
+        job()
+
+    def stop(self) -> None:
+        pass
+
+
+def fail(text: str) -> None:
+    raise AssertionError(text)
+
+
+def write_log(data_dir: Path) -> bytes:
+    """Declare a topic, put two messages, lease one of them; each in a tick of its own."""
+    posted: list[Callable[[], None]] = []
+    files: Files = OsFiles()
+    journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
+    broker = Broker(JournalRecorder(journal, MemoryJournal(), 1 << 26), iter(()))
+    session = Session(b"s", "127.0.0.1:40001")
+    moments = itertools.count(TIME_MS)
+
+    def tick(act: Callable[[], None]) -> None:
+        broker.begin(next(moments))
+        act()
+        broker.finish()
+        while posted:
+            posted.pop(0)()
+
+    wish = GroupWish("orders", GroupOptions(lease=True))
+    tick(lambda: broker.declare(Silent(), TopicOptions("orders"), wish))
+    topic = broker.topics["orders"]
+
+    def put() -> None:
+        for message in (
+            Message(b"a-1", tag=b"eu", headers=b"colour: red\r\n", body=b"hello"),
+            Message(b"a-2", body=b"good morning", due_ms=TIME_MS + 60_000),
+        ):
+            message.produced_ms = broker.now_ms
+            broker.put(topic.partitions[0], message, Silent())
+
+    tick(put)
+    tick(lambda: broker.pull(topic.groups["orders"], Pull(Silent(), session), None))
+    tick(lambda: None)  # what the pull changed is written with the tick after it
+    journal.close()
+    return (data_dir / SEGMENT).read_bytes()
+
+
+def dump(data: bytes, start: int) -> str:
+    """As `hexdump -C` prints it."""
+    lines = []
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
+        left = " ".join(f"{byte:02x}" for byte in row[:8])
+        right = " ".join(f"{byte:02x}" for byte in row[8:])
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{start + at:08x}  {left:<23}  {right:<23}  |{text}|")
+    return "\n".join(lines) + "\n"
+
+
+def batches(log: bytes) -> list[Batch]:
+    walk = iterate(log, 0, 0)
+    found = list(walk)
+    assert walk.position == len(log), walk.reason
+    return found
+
+
+def page_blocks() -> list[str]:
+    """A dump for each batch of the log."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = write_log(Path(folder) / "data")
+    blocks, at = [], 0
+    for batch in batches(log):
+        blocks.append(dump(batch.raw, at))
+        at += len(batch.raw)
+    return blocks
+
+
+if __name__ == "__main__":
+    print("\n".join(page_blocks()), end="")

@@ -1,0 +1,57 @@
+"""What the pages show of a shell is what a shell shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, name_of, steps
+from tests.docs.shell import Shell, alike
+
+PLAYED = [page for page in PAGES if steps(page)]
+STARTS_ITSELF = {ROOT / "docs/quickstart.md"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the pages are about curl")
+@pytest.mark.parametrize("page", PLAYED, ids=name_of)
+def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
+    with Shell(tmp_path) as shell:
+        if page not in STARTS_ITSELF:
+            shell.serve()
+        for step in steps(page):
+            printed = shell.play(step)
+            assert alike(step.output, printed), (
+                f"{name_of(page)}:{step.line}\n$ {step.command}\n"
+                + "\n".join(["--- page", *step.output, "--- printed", *printed])
+            )
+
+
+def test_the_pages_that_show_a_shell_are_these() -> None:
+    """So that a page cannot drop out because its blocks are not recognised any more."""
+    names = {name_of(page) for page in PLAYED}
+    howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
+    assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        (["a", "b"], ["a", "b"], True),
+        (["a"], ["a", "b"], False),
+        (["a", "b"], ["a"], False),
+        (["a", "...", "d"], ["a", "b", "c", "d"], True),
+        (["a", "...", "d"], ["a", "d"], True),
+        (["a", "..."], ["a"], True),
+        (["...", "c"], ["a", "b"], False),
+        (["x ... y"], ["x 1 y"], True),
+        (["x ... y"], ["x 1 z"], False),
+        (["1795270469628"], ["1801234567890"], True),
+        (["1795270469628"], ["oops"], False),
+        (["a.c"], ["abc"], False),
+        (["a", ""], ["a"], True),
+    ],
+)
+def test_comparing(shown: list[str], printed: list[str], same: bool) -> None:
+    assert alike(shown, printed) is same
