@@ -26,8 +26,9 @@ def full_box(durability: str = "disk") -> tuple[Box, CrashJournal]:
 
 
 def again(box: Box) -> Box:
-    """Recovery of the same bytes."""
+    """Recovery of the same bytes, once everything is written."""
     assert isinstance(box.journal, CrashJournal)
+    box.broker.tick.commit()
     return Box(box.journal.crash(lambda lane, unsynced: unsynced), now_ms=box.now_ms)
 
 
