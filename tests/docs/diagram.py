@@ -1,6 +1,6 @@
 """The life-cycle diagram of the architecture page, drawn from the table in the code.
 
-    python -m tests.docs.diagram
+python -m tests.docs.diagram
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.worker import Job
 
 TIME_MS = 1_800_000_000_000
+TICK_MS = 10
 SEGMENT = Path("orders/0/00000000000000000000.log")
 
 
@@ -54,7 +55,7 @@ def write_log(data_dir: Path) -> bytes:
     journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
     broker = Broker(JournalRecorder(journal, MemoryJournal(), 1 << 26), iter(()))
     session = Session(b"s", "127.0.0.1:40001")
-    moments = itertools.count(TIME_MS)
+    moments = itertools.count(TIME_MS, TICK_MS)
 
     def tick(act: Callable[[], None]) -> None:
         broker.begin(next(moments))
@@ -77,7 +78,7 @@ def write_log(data_dir: Path) -> bytes:
 
     tick(put)
     tick(lambda: broker.pull(topic.groups["orders"], Pull(Silent(), session), None))
-    tick(lambda: None)  # what the pull changed is written with the tick after it
+    tick(lambda: None)  # what the pull changed is written in a later tick
     journal.close()
     return (data_dir / SEGMENT).read_bytes()
 
