@@ -89,7 +89,10 @@ class Config:
     # What one connection may hold
     connections_max: int = _number(20_000, 1, 1_000_000, "Connections open at once.")
     tickets_per_connection_max: int = _number(
-        1024, 1, 100_000, "Unanswered requests of a connection; past it, reading from it pauses."
+        1024,
+        1,
+        100_000,
+        "Unanswered requests of a connection; past it, produces wait, pulls get a 429.",
     )
     output_bytes_max: int = _number(
         256 * KIB, 4 * KIB, GIB, "Unsent bytes of a connection; past it, reading from it pauses."

@@ -135,7 +135,7 @@ class Broker:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
         for pull in [pull for pull in group.waiting.values() if pull.session is session]:
-            self.dispatch.end(pull, EmptyReason.REPLACED)
+            self.dispatch.end(pull, EmptyReason.LEFT)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 

@@ -54,6 +54,7 @@ class EmptyReason(enum.Enum):
     DELAYED = "delayed"  # all that is left is not due yet
     PAUSED = "paused"
     REPLACED = "replaced"  # a later pull of the same session took its place
+    LEFT = "left"  # the session reads the group no more
     STOPPING = "stopping"
 
 

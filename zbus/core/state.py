@@ -59,7 +59,6 @@ class GroupOptions:
     lease: bool | None = None  # False: acknowledged on delivery
     lease_ms: int = 10_000
     window: int = 100  # leases that may be open at once
-    attempts_max: int = 0  # 0 = no end of redelivery
     exclusive: bool | None = None  # one session at a time
     delete_on_exit: bool | None = None
     paused: bool | None = None

@@ -134,6 +134,8 @@ class Tick:
         if self._recorder.write(partition, messages, change, self.now_ms):
             if messages:
                 self._cache.admit(partition, first, messages)
+                # Messages without a key fill one partition a turn: one write, not many.
+                partition.topic.turn += 1
         else:
             self._unstage(partition, first)
             self._recorder.write(partition, (), change.truncated(first), self.now_ms)

@@ -12,13 +12,14 @@ from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
 
-GROUP_IN_PATH = frozenset((b"consume", b"declare", b"query", b"remove", b"empty"))
-"""Commands whose second path segment is a group."""
+GROUP_COMMANDS = frozenset(
+    (b"consume", b"unconsume", b"ack", b"declare", b"query", b"remove", b"empty")
+)
+"""Commands whose second path segment is a group, and that know `group` as its short name. (The
+original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 
 _ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
 """Headers that stock clients send percent-encoded."""
-
-_GROUP_ALIAS_FOR = GROUP_IN_PATH | {b"unconsume", b"ack"}
 
 
 class BadRequest(Exception):
@@ -64,7 +65,7 @@ class Params:
                 self.fields[name] = decode_valid_percent(self.fields[name])
         if not (self.headed and self.fields.get(b"topic")):
             self._merge_target(skip)
-        if b"group" in self.fields and self.cmd in _GROUP_ALIAS_FOR:
+        if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
         # A query's id; a header's comes with each request.
@@ -91,7 +92,7 @@ class Params:
         self.segments = segments
         if segments and not self.fields.get(b"topic"):
             self.fields[b"topic"] = segments[0]
-        if len(segments) > 1 and self.cmd in GROUP_IN_PATH and not self._names_group():
+        if len(segments) > 1 and self.cmd in GROUP_COMMANDS and not self._names_group():
             self.fields[b"consume_group"] = segments[1]
 
     def _names_group(self) -> bool:

@@ -206,6 +206,9 @@ class CallReply(ZbusReply):
             super().answer(outcome)
 
 
+_FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
+"""Pulls of the zbus protocol that end like this are never answered by the original either."""
+
 _DELIVERY = (
     b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n%b\r\n%b"
 )
@@ -228,8 +231,8 @@ class PullReply(ZbusReply):
         elif isinstance(outcome, Peeked):
             self._deliver(outcome.topic, outcome.group, outcome.records)
         elif isinstance(outcome, Empty):
-            if outcome.reason is EmptyReason.REPLACED and self.waits and self.params.headed:
-                self.send(b"")  # the original forgets a pull that another one replaces
+            if outcome.reason in _FORGOTTEN and self.waits and self.params.headed:
+                self.send(b"")
             else:
                 self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
         else:
