@@ -128,7 +128,7 @@ class BacklogModel:
                 message.rank = min(message.rank, end)
 
     def become_a_copy(self) -> None:
-        """Of itself, as another group starts from it: what was handed out goes first."""
+        """Of itself, as another group starts from it: what was handed out is back at its place."""
         leased = sorted(self.offsets(Life.LEASED), key=lambda offset: self.log[offset].serial)
         for offset in leased:
             self._change(offset, Life.READY, rank=offset)

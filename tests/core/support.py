@@ -56,7 +56,7 @@ class Probe(Ticket):
 class Reader(Session):
     """A session without a connection."""
 
-    def push(self, routed: Routed) -> None:
+    def push(self, routed: Routed) -> bool:
         raise AssertionError("nobody routes here")
 
 
@@ -254,3 +254,21 @@ def refusal(probe: Probe) -> BrokerError:
     answer = probe.answers[-1]
     assert isinstance(answer, BrokerError)
     return answer
+
+
+def again(box: Box, segment_bytes_max: int = 64 << 20) -> Box:
+    """Recovery of the same bytes, once everything is written."""
+    assert isinstance(box.journal, CrashJournal)
+    box.broker.tick.commit()
+    journal = box.journal.crash(lambda lane, unsynced: unsynced)
+    return Box(journal, now_ms=box.now_ms, segment_bytes_max=segment_bytes_max)
+
+
+def same_state(one: Box, other: Box) -> None:
+    """What must survive is the same in both."""
+    assert set(one.broker.topics) == set(other.broker.topics)
+    for name in one.broker.topics:
+        pairs = zip(one.topic(name).partitions, other.topic(name).partitions, strict=True)
+        for here, there in pairs:
+            assert (here.end, here.last_crc) == (there.end, there.last_crc)
+            assert here.snapshot() == there.snapshot()

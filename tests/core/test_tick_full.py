@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, refusal
+from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.ports import Lane
@@ -23,21 +23,6 @@ def full_box(durability: str = "disk") -> tuple[Box, CrashJournal]:
     box.settle()
     journal.full = True
     return box, journal
-
-
-def again(box: Box) -> Box:
-    """Recovery of the same bytes, once everything is written."""
-    assert isinstance(box.journal, CrashJournal)
-    box.broker.tick.commit()
-    return Box(box.journal.crash(lambda lane, unsynced: unsynced), now_ms=box.now_ms)
-
-
-def same_state(one: Box, other: Box) -> None:
-    for name in one.broker.topics:
-        pairs = zip(one.topic(name).partitions, other.topic(name).partitions, strict=True)
-        for here, there in pairs:
-            assert (here.end, here.last_crc) == (there.end, there.last_crc)
-            assert here.snapshot() == there.snapshot()
 
 
 @pytest.mark.parametrize("durability", ["os", "disk"])

@@ -100,7 +100,6 @@ def test_the_quick_reply_to_a_put_says_what_the_careful_one_does(partitions: int
     sent = []
     for one in (quick, careful):
         reply = PutReply(face, one, client.peer, b"id", False)
-        client.peer.open_puts += 1
         reply.offset = 7
         client.peer.out = []
         reply.settle(Stored(world.broker.topics["t"].partitions[-1]))

@@ -69,7 +69,7 @@ class Broker:
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)
         for group in self._orphans.pop_due(now_ms):
-            if not group.readers and group.topic.groups.get(group.name.lower()) is group:
+            if not group.readers:
                 self.remove_group(Silent(), group)
 
     def finish(self) -> None:
@@ -77,6 +77,10 @@ class Broker:
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
+        while self.tick.unborn:
+            topic = self.tick.unborn.pop()
+            if self.topics.get(topic.name.lower()) is topic:
+                self.remove_topic(Silent(), topic)
         self.dispatch.run()
 
     def next_due(self) -> int | None:
@@ -134,7 +138,7 @@ class Broker:
         if session.groups is not None:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
-        for pull in [pull for pull in group.waiting.values() if pull.session is session]:
+        for pull in [pull for pull in session.pulls or () if pull.group is group]:
             self.dispatch.end(pull, EmptyReason.LEFT)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
@@ -177,6 +181,7 @@ class Broker:
     def _dissolve(self, group: Group, gone: BrokerError) -> None:
         self.dispatch.end_waiting(group, gone)
         self.dispatch.forget(group)
+        self._orphans.discard(group)
         for session in group.readers:
             if session.groups is not None:
                 session.groups.pop(group, None)
@@ -203,7 +208,7 @@ class Broker:
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
         """Store one message; settles with Stored when it is durable."""
         if len(message.body) > self.limits.message_bytes_max:
-            ticket.settle(self._too_large())
+            ticket.settle(self.too_large())
         else:
             self.tick.put(partition, message, ticket)
 
@@ -214,11 +219,12 @@ class Broker:
             text = f"a batch has 1 to {limits.batch_messages_max} messages"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
         elif max([len(message.body) for message in messages]) > limits.message_bytes_max:
-            ticket.settle(self._too_large())
+            ticket.settle(self.too_large())
         else:
             self.tick.put_all(partition, messages, ticket)
 
-    def _too_large(self) -> BrokerError:
+    def too_large(self) -> BrokerError:
+        """The refusal of a body over the limit."""
         text = f"a message body has at most {self.limits.message_bytes_max} bytes"
         return BrokerError(Refusal.TOO_LARGE, text)
 
@@ -242,11 +248,10 @@ class Broker:
         """Send a message straight to a session, as the answer to its call of that id if any."""
         if not self.calls.settle(target, routed.id, routed):
             session = self.sessions.get(target)
-            if session is None:
-                text = f"there is no session {target.decode('utf-8', 'replace')}"
+            if session is None or not session.push(routed):
+                text = f"there is no session {target.decode('utf-8', 'replace')} that would take it"
                 ticket.settle(BrokerError(Refusal.SESSION_UNKNOWN, text))
                 return
-            session.push(routed)
         ticket.settle(DONE)
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
@@ -409,6 +414,4 @@ class _Discard(Ticket):
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
         partition.first = max(partition.first, min(partition.purged_to, partition.visible))
-        if partition.first == partition.end:
-            # Else more was put since then: `discard` would drop that, too.
-            self._broker.recorder.discard(partition)
+        self._broker.recorder.discard(partition, self._broker.now_ms)

@@ -58,9 +58,10 @@ class Calls:
         return self._deadlines.next_due()
 
     def drop(self, session_id: bytes) -> None:
-        """The caller is gone."""
-        for id in self._open.pop(session_id, {}):
-            self._deadlines.discard((session_id, id))
+        """The caller is gone, or about to be."""
+        gone = BrokerError(Refusal.UNANSWERED, "the connection is being closed")
+        for id in list(self._open.get(session_id, ())):
+            self.settle(session_id, id, gone)
 
     def stop(self) -> None:
         """No answer will come any more."""

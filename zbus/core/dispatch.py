@@ -54,6 +54,10 @@ class Dispatch:
         if pull.key is not pull and (older := group.waiting.get(pull.key)) is not None:
             self.end(older, EmptyReason.REPLACED)
         group.waiting[pull.key] = pull
+        session = pull.session
+        if session.pulls is None:
+            session.pulls = {}
+        session.pulls[pull] = None
         if deadline_ms is not None:
             self._fresh.append((pull, deadline_ms))
         self.activate(group)
@@ -139,6 +143,8 @@ class Dispatch:
             backlog.cursor = offset + 1
             if pulls:
                 pulls.discard(pull)
+            if pull.session.pulls:
+                pull.session.pulls.pop(pull, None)
             pull.ticket.settle(Delivered(group, [Record(0, offset, message, 0)]))
 
     def _serve(self, group: Group) -> None:
@@ -166,6 +172,8 @@ class Dispatch:
                 del waiting[pull.key]
                 if pulls:
                     pulls.discard(pull)
+                if pull.session.pulls:
+                    pull.session.pulls.pop(pull, None)
                 pull.ticket.settle(Delivered(group, records))
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
@@ -174,13 +182,13 @@ class Dispatch:
     def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
         """`first`, and up to `count_max` messages with it, without waiting."""
         records = [first]
-        size = len(first.message.body)
+        size = len(first.message.body) + len(first.message.headers)
         while len(records) < pull.count_max and size < pull.bytes_max:
             record = self._next(group, pull)
             if record is None:
                 break
             records.append(record)
-            size += len(record.message.body)
+            size += len(record.message.body) + len(record.message.headers)
         return records
 
     def _next(self, group: Group, pull: Pull) -> Record | None:
@@ -282,6 +290,8 @@ class Dispatch:
         if group.waiting.get(pull.key) is pull:
             del group.waiting[pull.key]
         self._pulls.discard(pull)
+        if pull.session.pulls:
+            pull.session.pulls.pop(pull, None)
         if pull.ticket.open:
             outcome = reason if isinstance(reason, BrokerError) else Empty(group, reason)
             pull.ticket.settle(outcome)

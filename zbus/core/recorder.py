@@ -21,8 +21,8 @@ class Recorder(Protocol):
     def write(
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
-        """Append messages, then the change. False if there was no room for the messages: then
-        nothing was written. A change without messages always has room."""
+        """Append messages, then the change. False if there was no room for the messages, or for a
+        partition's beginning: then nothing was written. Any other change always has room."""
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         """Call `done` once everything written so far to these partitions is synced."""
@@ -39,8 +39,8 @@ class Recorder(Protocol):
     ) -> None:
         """Read stored batches as they are, from the one that holds `offset` on."""
 
-    def discard(self, partition: Partition) -> None:
-        """Drop what is stored before the partition's end, safely against a crash."""
+    def discard(self, partition: Partition, now_ms: int) -> None:
+        """Drop what is stored before the partition's first offset, safely against a crash."""
 
     def remove(self, partition: Partition) -> None:
         """Drop the partition itself."""

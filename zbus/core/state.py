@@ -87,6 +87,7 @@ class StateChange:
 
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
+    first: int = 0  # messages below it were purged
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -102,4 +103,4 @@ class StateChange:
             )
             for group in self.groups
         ]
-        return attrs.evolve(self, groups=tuple(groups))
+        return attrs.evolve(self, groups=tuple(groups), first=min(self.first, end))

@@ -22,6 +22,8 @@ Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Out
 """A partition, its end, and the puts and confirmations that become true when it is durable."""
 
 
+FULL = BrokerError(Refusal.FULL, "no space left to store messages")
+
 STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
@@ -38,6 +40,7 @@ class Tick:
         self._cache = cache
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
+        self.unborn: list[Topic] = []  # there was no room for their beginning
         self.open_commits = 0  # syncs asked for and not answered yet
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
@@ -118,6 +121,9 @@ class Tick:
                 after_sync.append(written)
             else:
                 at_once.append(written)
+        if self.unborn:
+            at_once = self._refuse_unborn(at_once)
+            after_sync = self._refuse_unborn(after_sync)
         if after_sync:
             self.open_commits += 1
             self._recorder.commit(
@@ -138,12 +144,24 @@ class Tick:
                 partition.topic.turn += 1
         else:
             self._unstage(partition, first)
-            self._recorder.write(partition, (), change.truncated(first), self.now_ms)
-            full = BrokerError(Refusal.FULL, "no space left to store messages")
             for ticket in puts:
-                ticket.settle(full)
+                ticket.settle(FULL)
             puts = []
+            if not self._recorder.write(partition, (), change.truncated(first), self.now_ms):
+                self.unborn.append(partition.topic)
         return partition, partition.end, puts, confirms
+
+    def _refuse_unborn(self, written: list[Written]) -> list[Written]:
+        """A topic comes to life with all its partitions or not at all."""
+        alive = []
+        for one in written:
+            partition, _, puts, confirms = one
+            if partition.topic in self.unborn:
+                for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+                    ticket.settle(FULL)
+            else:
+                alive.append(one)
+        return alive
 
     def _unstage(self, partition: Partition, first: int) -> None:
         """Messages that found no room were never there."""

@@ -35,7 +35,7 @@ class Cache:
     def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
         """Keep `messages`, whose offsets count up from `first`."""
         count = len(messages)
-        size = count * _MESSAGE_BYTES + sum([len(message.body) for message in messages])
+        size = count * _MESSAGE_BYTES + sum([len(m.body) + len(m.headers) for m in messages])
         partition.cache.update(zip(range(first, first + count), messages, strict=True))
         self._portions.append((partition, first, messages, size))
         self.bytes_used += size
@@ -66,6 +66,7 @@ class Partition:
         "options_changed",
         "purged_to",
         "puts",
+        "removed",
         "removed_groups",
         "segment_bytes",
         "staged",
@@ -99,6 +100,7 @@ class Partition:
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
         # The recorder's own.
         self.last_crc = 0
+        self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0
 
@@ -108,7 +110,8 @@ class Partition:
         for group in self.topic.groups.values():
             change = group.backlogs[self.index].snapshot(group.name)
             groups.append(attrs.evolve(change, options=group.options))
-        return StateChange(self.topic.options, tuple(groups))
+        first = max(self.first, self.purged_to)
+        return StateChange(self.topic.options, tuple(groups), first)
 
     def take_changes(self) -> StateChange:
         """What this tick changed, and nothing left to tell."""
@@ -127,7 +130,8 @@ class Partition:
             self.options_changed = {}
         topic = self.topic.options if self.topic_changed else None
         self.topic_changed = False
-        return StateChange(topic, tuple(changes))
+        first = self.purged_to if self.purged_to > self.first else 0
+        return StateChange(topic, tuple(changes), first)
 
 
 class Topic:

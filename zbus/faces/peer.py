@@ -45,8 +45,10 @@ class Peer(Session):
         "_undone",
         "broken",
         "closing",
+        "headed",
+        "held_bytes",
         "lines",
-        "open_puts",
+        "open_tickets",
         "open_waits",
         "out",
         "out_bytes",
@@ -74,8 +76,10 @@ class Peer(Session):
         self._out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
         self._undone: list[Request] | None = None  # came while the peer took no replies
         self.turns: deque[Reply] | None = None  # requests that are answered in order
-        self.open_puts = 0  # settle by themselves, soon
-        self.open_waits = 0  # pulls and calls: may take for ever
+        self.open_tickets = 0  # requests without a final answer
+        self.open_waits = 0  # those of them that may take for ever: pulls and calls
+        self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
+        self.headed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
 
@@ -94,7 +98,7 @@ class Peer(Session):
     def _work(self, requests: list[Request]) -> None:
         self._undone = None
         for position, (head, id, body) in enumerate(requests):
-            if self.stalled:
+            if self.stalled or self.held_bytes > self._out_bytes_max:
                 self._undone = requests[position:]
                 return
             plan = head.plan
@@ -123,8 +127,13 @@ class Peer(Session):
         reply.send(encode_reply(error.status, lines, text, close=True))
         self.write(b"")  # even if it is not its turn: the loop has to look at this peer
 
-    def push(self, routed: Routed) -> None:
+    def push(self, routed: Routed) -> bool:
+        """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
+        peer that takes what it is sent."""
+        if not self.headed or self.stalled:
+            return False
         self._planner.push(self, routed)
+        return True
 
     def take_turn(self, reply: Reply) -> None:
         """This reply goes out after those to the requests before it."""
@@ -141,12 +150,31 @@ class Peer(Session):
         if self.out_bytes > self._out_bytes_max:
             self.stalled = True
 
+    def forget_requests(self) -> None:
+        """The peer is gone: what it asked for and was not begun is not done."""
+        self._undone = None
+
+    @property
+    def has_requests(self) -> bool:
+        """Requests have come that are not begun, and nothing stands in their way any more."""
+        blocked = self.stalled or self.held_bytes > self._out_bytes_max
+        return self._undone is not None and not blocked
+
+    def crowded(self, tickets_max: int) -> bool:
+        """More of this peer's requests are under way than one peer may have: read no more."""
+        soon = self.open_tickets - self.open_waits
+        waiting = len(self.turns) if self.turns else 0
+        held = self.stalled or self.held_bytes > self._out_bytes_max
+        return held or soon > tickets_max or waiting > tickets_max
+
     @property
     def finished(self) -> bool:
         """Nothing more will be sent."""
-        if not self.closing or self.open_puts or self.out or self._undone:
+        if not self.closing or self.out or self._undone:
             return False
-        return self.broken or not (self.open_waits or self.turns)
+        if self.broken:  # pulls and calls are not waited for
+            return self.open_tickets == self.open_waits
+        return not (self.open_tickets or self.turns)
 
 
 class Reply(Ticket):
@@ -162,12 +190,14 @@ class Reply(Ticket):
         self.id = id
         self.ordered = ordered
         self.data: bytes | None = None
+        peer.open_tickets += 1
         if ordered:
             peer.take_turn(self)
 
     def send(self, data: bytes) -> None:
-        """The final answer; empty = none is sent."""
+        """The final answer; empty = none is sent. Every request ends here, once."""
         peer = self.peer
+        peer.open_tickets -= 1
         if not self.ordered:
             if data:
                 peer.write(data)
@@ -176,13 +206,16 @@ class Reply(Ticket):
         assert turns is not None
         if turns[0] is not self:
             self.data = data
+            peer.held_bytes += len(data)
             return
         turns.popleft()
         if data:
             peer.write(data)
-        while turns and turns[0].data is not None:
-            if earlier := turns.popleft().data:
-                peer.write(earlier)
+        while turns and (later := turns[0].data) is not None:
+            turns.popleft()
+            if later:
+                peer.held_bytes -= len(later)
+                peer.write(later)
 
     def answer(self, outcome: Outcome) -> None:
         raise NotImplementedError

@@ -5,7 +5,7 @@ What people may want to read in an emergency is JSON; what there may be millions
     +-----+---------------------------+------+---------------------------------------------+
     | u32 | JSON                      | zero | for each group with entries, in JSON order:  |
     | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
-    |     |  "groups": [{...}, ...]}  |      |   ranks i64[n]   | attempts u32[n], padded   |
+    |     |  "groups": [{...}, ...],  |      |   ranks i64[n]   | attempts u32[n], padded   |
     |     |                           |      |   states u8[n], padded                       |
     +-----+---------------------------+------+---------------------------------------------+
 
@@ -53,6 +53,7 @@ class _StoredGroup(msgspec.Struct):
 class _StoredChange(msgspec.Struct):
     topic: TopicOptions | None = None
     groups: tuple[_StoredGroup, ...] = ()
+    first: _Natural = 0
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -60,7 +61,7 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    if change.topic is None and len(change.groups) == 1:
+    if change.topic is None and len(change.groups) == 1 and not change.first:
         group = change.groups[0]
         if group.options is None and not (group.removed or group.reset or group.entries):
             return _encode_cursor(group.name, group.cursor)
@@ -83,6 +84,8 @@ def _encode_any(change: StateChange) -> bytes:
         stored["topic"] = _unlike_default(change.topic)
     if change.groups:
         stored["groups"] = [_group_fields(group) for group in change.groups]
+    if change.first:
+        stored["first"] = change.first
     text = _to_json(stored)
     parts = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
@@ -147,7 +150,7 @@ def decode_change(payload: bytes) -> StateChange:
         )
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than its groups have")
-    return StateChange(stored.topic, tuple(groups))
+    return StateChange(stored.topic, tuple(groups), stored.first)
 
 
 def topic_name(payload: bytes) -> str | None:

@@ -72,7 +72,8 @@ _FLAGS: dict[OpenMode, int] = {
 }
 _FILE_MODE = 0o640  # messages are nobody's business but the owner's and his group's
 _DIRECTORY_MODE = 0o750
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
+"""Out of space, or of descriptors: in both cases what exists goes on, and nothing new is begun."""
 
 
 class OsFiles:

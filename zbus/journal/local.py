@@ -74,14 +74,15 @@ class LocalJournal:
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
         found = headers(batches, expected_last)
-        holds_data = any(header.kind is Kind.DATA for _, header in found)
-        if holds_data:
+        # The reserve is for what must not be refused: not for messages, nor for new lanes.
+        refusable = known is None or any(header.kind is Kind.DATA for _, header in found)
+        if refusable:
             self._reserve.require()
         try:
             try:
                 return self._write(lane, known, found, batches)
             except JournalFull:
-                if holds_data or not self._reserve.free():
+                if refusable or not self._reserve.free():
                     raise
                 return self._write(lane, known, found, batches)
         except OSError as error:

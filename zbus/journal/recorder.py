@@ -7,7 +7,7 @@ follows, which begins the next segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
@@ -23,6 +23,26 @@ FETCH_BYTES = 1 << 20
 
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
+
+
+_PORTION_MESSAGES = 1 << 16
+_PORTION_BYTES = 256 << 20
+"""One batch holds at most about so much: its counters have 32 bits."""
+
+
+def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """The messages of a turn in pieces that fit into a batch each; nearly always one."""
+    if len(messages) <= 16:  # of at most 64 MiB
+        if messages:
+            yield messages
+        return
+    start = size = 0
+    for position, message in enumerate(messages):
+        if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
+            yield messages[start:position]
+            start, size = position, 0
+        size += len(message.body) + len(message.headers)
+    yield messages[start:]
 
 
 class JournalRecorder:
@@ -41,13 +61,19 @@ class JournalRecorder:
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
         engine = self._engine(partition)
-        if not partition.segment_bytes:
-            self._checkpoint(partition, partition.end - len(messages), now_ms)
+        offset = partition.end - len(messages)
+        try:
+            if not partition.segment_bytes:
+                self._checkpoint(partition, offset, now_ms)
+        except JournalFull:
+            return False
         crc = partition.last_crc
         batches = b""
-        if messages:
-            batches, crc = encode_messages(partition.end - len(messages), messages, now_ms, crc)
-        if change.groups or change.topic is not None:
+        for portion in _portions(messages):
+            data, crc = encode_messages(offset, portion, now_ms, crc)
+            offset += len(portion)
+            batches += data
+        if change.groups or change.first or change.topic is not None:
             payload = encode_change(change)
             state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
             batches += state
@@ -61,10 +87,16 @@ class JournalRecorder:
             partition.last_crc = crc
             partition.segment_bytes = size
             if size >= self._roll_at(partition):
-                self._checkpoint(partition, partition.end, now_ms)
-                if engine is self._memory:
-                    self._trim_memory(partition)
+                self._roll(partition, now_ms)
         return True
+
+    def _roll(self, partition: Partition, now_ms: int) -> None:
+        try:
+            self._checkpoint(partition, partition.end, now_ms)
+        except JournalFull:
+            return  # the segment grows a little more; the next write tries again
+        if self._engine(partition) is self._memory:
+            self._trim_memory(partition)
 
     def _append(self, engine: Journal, partition: Partition, batches: bytes) -> int:
         try:
@@ -85,8 +117,12 @@ class JournalRecorder:
                 return
             found: list[tuple[int, Message]] = []
             walk = iterate(batches)
-            for batch in walk:
-                found.extend(enumerate(decode_messages(batch), batch.header.base_offset))
+            try:
+                for batch in walk:
+                    found.extend(enumerate(decode_messages(batch), batch.header.base_offset))
+            except JournalError as error:
+                done(BrokerError(Refusal.DAMAGED, str(error)))
+                return
             if walk.ending is Ending.CLEAN:
                 done(found)
             else:
@@ -116,14 +152,23 @@ class JournalRecorder:
 
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
-    def discard(self, partition: Partition) -> None:
+    def discard(self, partition: Partition, now_ms: int) -> None:
         engine = self._engine(partition)
-        lane, end = partition.lane, partition.end
-        self._checkpoint(partition, end, 0)
+        lane, first = partition.lane, partition.first
+
+        def trim() -> None:
+            if not partition.removed:  # else the lane may be another partition's by now
+                engine.trim(lane, first)
+
+        try:
+            self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
+        except JournalFull:
+            return  # what was purged is not read again; its space is free after another purge
         # The old segments go only when the new one is there to stay.
-        engine.commit([lane], lambda: engine.trim(lane, end))
+        engine.commit([lane], trim)
 
     def remove(self, partition: Partition) -> None:
+        partition.removed = True
         if partition.segment_bytes:
             self._engine(partition).trim(partition.lane, None)
 

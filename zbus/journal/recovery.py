@@ -54,6 +54,7 @@ class _Lane:
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
             self.topic = change.topic
+        self.first = max(self.first, change.first)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:

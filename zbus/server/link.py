@@ -16,6 +16,7 @@ class Link(Peer):
         "closed",
         "half_head_since_ms",
         "heard_ms",
+        "hung_up",
         "interest",
         "linger_until_ms",
         "sent_ms",
@@ -45,3 +46,4 @@ class Link(Peer):
         self.half_head_since_ms = 0  # as noticed by a sweep; 0 = no half head
         self.linger_until_ms = 0  # 0 = not lingering
         self.closed = False
+        self.hung_up = False  # sends no more

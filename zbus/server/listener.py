@@ -62,6 +62,8 @@ class Listener:
         self._ready: Callable[[Link], None] = loop.ready.append
 
     def accept(self) -> None:
+        if not self._open:  # closed since it was found ready
+            return
         for _ in range(_ACCEPTS_PER_TURN):
             if len(self._loop.links) >= self._connections_max:
                 self._pause("connections_max is reached")

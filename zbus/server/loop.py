@@ -24,6 +24,7 @@ import trio
 
 from zbus.core.broker import Broker
 from zbus.journal.ports import JournalError
+from zbus.server.clock import Clock
 from zbus.server.link import Link
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
@@ -48,7 +49,7 @@ class LoopLimits:
     """See `zbus.config` for the options of the same names."""
 
     tick_events_max: int = 1_024
-    puts_per_connection_max: int = 1_024
+    tickets_per_connection_max: int = 1_024
     output_bytes_max: int = 256 << 10
     drain_timeout_ms: int = 5_000
 
@@ -77,15 +78,19 @@ class Mailbox:
         self.receiver.close()
         self._sender.close()
 
+    @property
+    def signalled(self) -> bool:
+        return self._signalled
+
     def run(self) -> None:
         """Run what was posted."""
-        if self._signalled:
-            # First the flag, then the byte, then the calls: a post in between signals again.
-            self._signalled = False
-            try:
-                self.receiver.recv(4096)
-            except BlockingIOError:
-                pass
+        # First the flag, then the byte, then the calls: a post in between signals again. Its byte
+        # may also come after its call was run; then `receiver` is readable for nothing, once.
+        self._signalled = False
+        try:
+            self.receiver.recv(4096)
+        except BlockingIOError:
+            pass
         while self._posted:
             self._posted.popleft()()
 
@@ -93,7 +98,8 @@ class Mailbox:
 class Loop:
     """See the module."""
 
-    def __init__(self, broker: Broker, mailbox: Mailbox, limits: LoopLimits) -> None:
+    def __init__(self, broker: Broker, mailbox: Mailbox, limits: LoopLimits, clock: Clock) -> None:
+        self._clock = clock
         self._broker = broker
         self._mailbox = mailbox
         self.limits = limits
@@ -169,27 +175,30 @@ class Loop:
 
     def _is_due(self) -> bool:
         due_ms = self._broker.next_due()
-        return due_ms is not None and due_ms <= _wall_ms()
+        return due_ms is not None and due_ms <= self._clock.now_ms()
 
     async def _wait(self) -> None:
         """Until something is ready, a timer of the broker ends, or it is time to sweep."""
         seconds = 0.05 if self.stopping else 1.0
         due_ms = self._broker.next_due()
         if due_ms is not None:
-            seconds = min(seconds, max(0.0, (due_ms - _wall_ms()) / 1000))
+            seconds = min(seconds, max(0.0, (due_ms - self._clock.now_ms()) / 1000))
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._readiness.fileno())
 
     def turn(self, events: Events) -> None:
         """One turn over what is ready."""
         broker = self._broker
-        broker.begin(_wall_ms())
-        self._mailbox.run()
+        broker.begin(self._clock.now_ms())
+        if self._mailbox.signalled:
+            self._mailbox.run()
         for target, mask in events:
             if type(target) is Link:
                 self._serve(target, mask)
-            elif target is not None:
-                target.accept()
+            elif target is None:
+                self._mailbox.run()
+            else:
+                self._accept(target)
         if self.sweep is not None:
             self.sweep.run(self.now_ms)
         try:
@@ -199,10 +208,17 @@ class Loop:
             return
         self._send()
 
+    def _accept(self, door: Door) -> None:
+        try:
+            door.accept()
+        except OSError:
+            log.exception("accepting failed")
+
     def _serve(self, link: Link, mask: int) -> None:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
         if link.closed:
             return
+        tickets_max = self.limits.tickets_per_connection_max
         try:
             if mask != WRITE:
                 data = link.sock.recv(_RECEIVE_BYTES)
@@ -211,7 +227,7 @@ class Loop:
                 elif not link.closing:  # what comes after the last request is dropped
                     link.heard_ms = self.now_ms
                     link.receive(data)
-                    if link.open_puts > self.limits.puts_per_connection_max or link.closing:
+                    if link.open_tickets > tickets_max or link.held_bytes or link.closing:
                         self._held[link] = None
             if mask & WRITE and not link.closed:
                 self._flush(link)
@@ -220,21 +236,29 @@ class Loop:
         except OSError:
             self.drop(link)
         except Exception:
-            log.exception("a connection failed", extra={"peer": link.address})
-            self.drop(link)
+            self._failed(link)
+
+    def _guarded(self, link: Link, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            self._failed(link)
+
+    def _failed(self, link: Link) -> None:
+        log.exception("a connection failed", extra={"peer": link.address})
+        self.drop(link)
 
     def _hung_up(self, link: Link) -> None:
         """The peer sends no more. It may still read: replies that are on their way go out, but no
         new message is handed to it."""
+        link.hung_up = True
+        link.forget_requests()
         self._broker.leave(link)
-        if link.linger_until_ms:
+        if link.linger_until_ms or not (link.open_tickets or link.out or link.unsent):
             self.drop(link)
-        elif link.open_puts or link.out or link.unsent:
-            link.closing = True
-            link.turns = link.turns if link.open_puts else None
-            self._held[link] = None
         else:
-            self.drop(link)
+            link.closing = True
+            self._held[link] = None
 
     def _send(self) -> None:
         """Send what this turn's links have to say; look after those that are held."""
@@ -285,13 +309,17 @@ class Loop:
         limits = self.limits
         if link.stalled and 2 * link.out_bytes <= limits.output_bytes_max:
             self._broker.resume(link)
-            link.resume()
-        crowded = link.stalled or link.open_puts > limits.puts_per_connection_max
+        if link.has_requests:
+            self._guarded(link, link.resume)
+        if link.closed:
+            return
+        crowded = link.crowded(limits.tickets_per_connection_max)
         # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
-        events = 0 if crowded or (link.closing and not link.open_waits) else READ
+        deaf = crowded or link.hung_up or (link.closing and not link.open_waits)
+        events = 0 if deaf else READ
         if link.unsent:
             events |= WRITE
-        elif not crowded and not link.closing:
+        elif not (crowded or link.closing or link.has_requests):
             del self._held[link]
         self._watch(link, events)
 
@@ -328,7 +356,7 @@ class Loop:
             broker.tick.touched
             or broker.tick.open_commits
             or self.ready
-            or any(link.unsent or link.open_puts for link in self.links)
+            or any(link.unsent or link.open_tickets > link.open_waits for link in self.links)
         )
 
     def _close_doors(self) -> None:
@@ -342,7 +370,3 @@ class Loop:
         for link in list(self.links):
             self.drop(link)
         self._readiness.close()
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import resource
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -27,6 +27,7 @@ from zbus.journal.ports import JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
+from zbus.server.clock import Clock
 from zbus.server.listener import Listener, listen
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.sweep import Patience, Sweep
@@ -48,6 +49,16 @@ def _ids() -> Iterator[bytes]:
     """Message ids: 32 hex digits, unique over broker runs."""
     prefix = uuid.uuid4().hex[:20].encode()
     return (b"%b%012x" % (prefix, number) for number in itertools.count(1))
+
+
+def _descriptors() -> int:
+    """How many descriptors this process may have, after asking for all there are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
 
 
 def _limits_of(config: Config, kind: type) -> dict[str, int]:
@@ -79,12 +90,13 @@ class Server:
         except JournalError as error:
             self._sock.close()
             raise CannotStart(str(error)) from None
-        self._build()
-        self.broker.begin(max(time_ms, time.time_ns() // 1_000_000))
+        clock = Clock(time_ms)
+        self._build(clock)
+        self.broker.begin(clock.now_ms())
         for topic in topics:
             self.broker.restore(topic)
 
-    def _build(self) -> None:
+    def _build(self, clock: Clock) -> None:
         config = self.config
         recorder = JournalRecorder(
             self.journal, MemoryJournal(config.memory_bytes_max), config.segment_bytes
@@ -103,23 +115,23 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             rpc_url=config.rpc_url,
-            started_ms=time.time_ns() // 1_000_000,
+            started_ms=clock.now_ms(),
         )
         face = ZbusFace(self.broker, heads, settings)
         loop_limits = LoopLimits(
-            puts_per_connection_max=config.tickets_per_connection_max,
+            tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
             output_bytes_max=config.output_bytes_max,
             drain_timeout_ms=config.drain_timeout_ms,
         )
-        self.loop = Loop(self.broker, self.mailbox, loop_limits)
+        self.loop = Loop(self.broker, self.mailbox, loop_limits, clock)
         listener = Listener(
             self._sock,
             self.loop,
             face,
             heads,
             wire_limits,
-            config.connections_max,
+            min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
             self.address,
         )
         self.loop.open_door(listener, self._sock)

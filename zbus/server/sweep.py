@@ -62,7 +62,10 @@ class Sweep:
             if now_ms - link.sent_ms > patience.stall_timeout_ms:
                 self._drop(link)
             return
+        silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms
         if link.closing:
+            if silent:
+                self._drop(link)
             return
         waiting_for = link.reader.waiting_for()
         if waiting_for != "head":
@@ -74,8 +77,8 @@ class Sweep:
         elif waiting_for == "body":
             if now_ms - link.heard_ms > patience.body_timeout_ms:
                 link.refuse(WireError(408, "the body of the request did not come in time"))
-        elif now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms:
-            # Pulls that wait end with "nothing" where the dialect has a word for it.
+        elif silent:
+            # Pulls and calls that wait end now, where the dialect has a word for it.
             self._broker.leave(link)
             link.closing = True
             link.write(b"")

@@ -11,7 +11,7 @@ from zbus.core.topic import Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.containers import wanted_container
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import PullReply, ZbusReply
+from zbus.faces.zbus.replies import PEEK_BYTES, PeekReply, PullReply, ZbusReply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -91,11 +91,13 @@ class Consume(GroupPlan):
                 reply = ZbusReply(face, params, peer, id)
                 reply.tell(problem.status, body=problem.text.encode())
                 return
-        ticket = PullReply(face, params, peer, id)
+        peeks = self.offset is not None
+        ticket = PeekReply(face, params, peer, id) if peeks else PullReply(face, params, peer, id)
         ticket.container = self.container
         ticket.waits = self.timeout_ms is None
         peer.open_waits += 1
         if self.offset is not None:
+            peer.held_bytes += PEEK_BYTES
             if (taken := broker.register(peer, group)) is not None:
                 ticket.settle(taken)
                 return

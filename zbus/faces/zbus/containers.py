@@ -18,6 +18,7 @@ import msgspec
 from zbus.core.group import Group
 from zbus.core.outcomes import Raw, Record
 from zbus.core.topic import Topic
+from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.messages import parse_messages
 from zbus.wire.target import encode_header_value
@@ -132,6 +133,8 @@ class Item:
 def decode_items(container: bytes, body: bytes, heads: Heads, count_max: int) -> list[Item]:
     """The messages of a produced body. Raises WireError for one that is not well-formed."""
     if container == NDJSON:
+        if body.count(b"\n") > 2 * count_max:  # blank lines do not count, but not without end
+            raise WireError(400, f"a batch has at most {count_max} messages")
         lines = [line.rstrip(b"\r") for line in body.split(b"\n")]
         fields = {b"content-type": JSON}
         return [Item(b"", fields, line) for line in lines if line.strip()]

@@ -18,7 +18,7 @@ from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
 from zbus.wire.errors import WireError
-from zbus.wire.target import encode_header_value
+from zbus.wire.target import decode_valid_percent, encode_header_value
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -29,7 +29,7 @@ KEY_BYTES_MAX = 1_024
 
 _NOT_STORED = frozenset(
     (
-        b"ack body connection consume_group content-length cookie deliver_at delay expect group"
+        b"ack body cmd connection consume_group content-length cookie deliver_at delay expect group"
         b" host id keep-alive key offset origin_id origin_method origin_status origin_url partition"
         b" remote-addr retry sender tag te timestamp timeout token topic trailer transfer-encoding"
         b" ttl upgrade"
@@ -145,7 +145,6 @@ class Produce:
             self._run_with_care(peer, id, body, topic)
             return
         ticket = PutReply(face, params, peer, id, self.quiet)
-        peer.open_puts += 1
         message = Message(
             ticket.id,
             self.tag,
@@ -171,7 +170,6 @@ class Produce:
                 partition = self._partition(topic, self.key)
                 due_ms, expires_ms = self._times()
                 ticket = PutReply(face, params, peer, id, self.quiet)
-                peer.open_puts += 1
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
                 face.broker.put(partition, message, ticket)
         except BadRequest as error:
@@ -226,7 +224,8 @@ class Produce:
             lines = lines_of.get(object_id := id_of(fields))
             if lines is None:
                 lines = lines_of[object_id] = stored_lines(fields) + shared
-            tag, key = fields.get(b"tag", self.tag), fields.get(b"key", self.key)
+            tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
+            tag = self.tag if tag is None else decode_valid_percent(tag)
             check_labels(tag, key)
             check_id(item.id)
             item_id = item.id or self.face.broker.new_id()
@@ -235,7 +234,6 @@ class Produce:
             )
         ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
         ticket.count = len(messages)
-        peer.open_puts += 1
         self.face.broker.put_all(partition, messages, ticket)
 
     def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:
@@ -268,6 +266,7 @@ class Produce:
         ticket: Ticket
         if silent:
             ticket = Silent()
+            peer.headed = True
             message_id = id or params.id or broker.new_id()
         elif peer.open_waits >= face.settings.waits_per_connection_max:
             raise BadRequest(429, "429: too many open calls and pulls on this connection")
@@ -308,6 +307,9 @@ class Route:
         face = self._face
         host = b"host: %b\r\n" % face.settings.address.encode()
         ticket = ZbusReply(face, self._params, peer, id, self._quiet)
+        if len(body) > face.broker.limits.message_bytes_max:
+            ticket.settle(face.broker.too_large())
+            return
         message = Message(ticket.id, headers=self._lines + host, body=body)
         routed = Routed(message, ticket.id, self._status, peer.id)
         face.broker.route(ticket, self._recver, routed)

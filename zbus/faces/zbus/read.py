@@ -38,7 +38,7 @@ class Read:
         self._container = containers.wanted_container(accept)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ReadReply(self._face, self._params, peer, id, self._container)
+        reply = ReadReply(self._face, self._params, peer, id, self._container, self._bytes_max)
         topic = self._face.broker.topic(self._params.topic)
         if topic is None:
             reply.settle(topic_unknown(self._params.topic))
@@ -55,17 +55,20 @@ class Read:
 
 
 class ReadReply(ZbusReply):
-    """Of a read."""
+    """Of a read. Until it is answered, what it may bring counts as held by the peer."""
 
-    __slots__ = ("container",)
+    __slots__ = ("container", "reserved_bytes")
 
     def __init__(
-        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, container: bytes
+        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, container: bytes, size: int
     ) -> None:
         super().__init__(face, params, peer, id)
+        self.reserved_bytes = size
+        peer.held_bytes += size
         self.container = container
 
     def answer(self, outcome: Outcome) -> None:
+        self.peer.held_bytes -= self.reserved_bytes
         if isinstance(outcome, Peeked):
             body = containers.encode_records(self.container, outcome.topic, None, outcome.records)
             lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(outcome.records))

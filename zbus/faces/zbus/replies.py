@@ -83,7 +83,11 @@ class ZbusReply(Reply):
         self.face = face
         self.params = params
         self.quiet = quiet and params.headed  # plain HTTP waits for an answer to everything
-        if given or params.headed:
+        peer.open_tickets += 1
+        if params.headed:
+            self.ordered = False
+            peer.headed = True
+        elif given:
             self.ordered = False
         else:
             # Only a request that can be recognised by id may be answered out of turn.
@@ -121,16 +125,15 @@ class ZbusReply(Reply):
 
 
 class PutReply(ZbusReply):
-    """Of a produce. Whoever makes one counts it in `peer.open_puts`."""
+    """Of a produce."""
 
     __slots__ = ()
 
     def answer(self, outcome: Outcome) -> None:
-        self.peer.open_puts -= 1
         if type(outcome) is not Stored:
             super().answer(outcome)
         elif self.quiet:
-            return
+            self.send(b"")
         elif self.params.plain:
             # What all replies of a partition and turn have in common is made once.
             shared = outcome.shared or self._share(outcome)
@@ -174,7 +177,6 @@ class BatchReply(PutReply):
         if type(outcome) is not Stored:
             super().answer(outcome)
             return
-        self.peer.open_puts -= 1
         lines = self.stored_lines(outcome) + b"count: %d\r\n" % self.count
         self.tell(200, lines, b"%d" % self.face.broker.now_ms)
 
@@ -254,3 +256,17 @@ class PullReply(ZbusReply):
             self.peer.write(data)  # one of several for this pull's credit
         else:
             self.send(data)
+
+
+class PeekReply(PullReply):
+    """Of a consume at an offset: the message may have to be read from storage, and until then it
+    counts as held, so that a peer cannot ask for any number at once."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        self.peer.held_bytes -= PEEK_BYTES
+        super().answer(outcome)
+
+
+PEEK_BYTES = 64 << 10

@@ -1,0 +1,173 @@
+"""Waiting pulls: who is served first, and how those end that get nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.support import Box, CrashJournal, Probe, refusal
+from zbus.core.errors import Refusal
+from zbus.core.group import Pull
+from zbus.core.outcomes import Empty, EmptyReason
+from zbus.core.session import Session
+from zbus.core.state import GroupOptions, TopicOptions
+
+
+@pytest.fixture
+def box() -> Box:
+    """Topic T with three partitions and the group g."""
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", partitions=3, durability="os"), "g")
+    box.settle()
+    return box
+
+
+def pull(
+    box: Box,
+    partition: int | None = None,
+    session: Session | None = None,
+    credit: int = 1,
+    replaces: bool = False,
+    wait_ms: int | None = None,
+) -> Probe:
+    probe = Probe()
+    pull = Pull(probe, session or box.session(), 1, partition, credit, replaces)
+    deadline_ms = None if wait_ms is None else box.now_ms + wait_ms
+    box.broker.pull(box.group(), pull, deadline_ms)
+    return probe
+
+
+def reason(probe: Probe) -> EmptyReason:
+    (answer,) = probe.answers
+    assert isinstance(answer, Empty)
+    return answer.reason
+
+
+def put(box: Box, *places: tuple[int, bytes]) -> None:
+    for index, body in places:
+        box.put(body, index=index)
+    box.settle()
+
+
+def test_first_come_first_served_in_each_partition(box: Box) -> None:
+    pulls = {name: pull(box, index) for index, name in ((0, "a"), (1, "b"), (0, "c"), (None, "d"))}
+    put(box, (1, b"1"))
+    assert pulls["b"].bodies == [b"1"]
+    put(box, (2, b"2"))
+    assert pulls["d"].bodies == [b"2"], "the others want nothing of that partition"
+    put(box, (0, b"3"))
+    assert pulls["a"].bodies == [b"3"], "it kept its place while others were served"
+    put(box, (0, b"4"))
+    assert pulls["c"].bodies == [b"4"]
+
+
+def test_an_earlier_pull_of_any_partition_goes_before_one_of_a_named(box: Box) -> None:
+    named = pull(box, 1)
+    any_of_them, later = pull(box), pull(box, 0)
+    put(box, (0, b"1"))
+    assert any_of_them.bodies == [b"1"]
+    put(box, (0, b"2"), (1, b"3"))
+    assert (later.bodies, named.bodies) == ([b"2"], [b"3"])
+
+
+def test_credit_is_shared_in_turns(box: Box) -> None:
+    one, other = pull(box, 0, credit=3), pull(box, 0, credit=2)
+    put(box, *[(0, b"%d" % number) for number in range(4)])
+    assert one.bodies == [b"0", b"2"]
+    assert one.open
+    assert other.bodies == [b"1", b"3"]
+    assert not other.open
+
+
+def test_a_later_pull_replaces_an_earlier_one_of_its_session(box: Box) -> None:
+    session = box.session()
+    first, second = (pull(box, session=session, replaces=True) for _ in range(2))
+    beside = pull(box, session=session)
+    put(box, (0, b"1"))
+    assert reason(first) is EmptyReason.REPLACED
+    assert second.bodies == [b"1"]
+    assert beside.open
+
+
+def test_the_partitions_have_their_turns(box: Box) -> None:
+    put(box, *[(index, b"%d" % index) for index in (0, 0, 1, 1, 2, 2)])
+    pulls = [pull(box) for _ in range(6)]
+    box.settle()
+    got = [probe.bodies for probe in pulls]
+    assert got == [[b"0"], [b"1"], [b"2"], [b"0"], [b"1"], [b"2"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "bodies", "why"),
+    [
+        (GroupOptions(), 0, EmptyReason.DRAINED),
+        (GroupOptions(filter="a"), 3, EmptyReason.FILTERED),
+        (GroupOptions(lease=True, window=1), 3, EmptyReason.LEASED),
+        (GroupOptions(paused=True), 3, EmptyReason.PAUSED),
+    ],
+)
+def test_the_reason_why_there_is_nothing(
+    options: GroupOptions, bodies: int, why: EmptyReason
+) -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g", options)
+    box.settle()
+    if bodies:
+        put(box, *[(0, b"x")] * bodies)
+    if why is EmptyReason.LEASED:
+        assert box.take(count=1) == [b"x"]
+    probe = pull(box, wait_ms=100)
+    box.settle(99)
+    assert probe.open
+    box.settle(1)
+    box.settle(1)  # if it could have had a message yet it waits for one more turn
+    assert reason(probe) is why
+
+
+def test_delayed_is_a_reason_too(box: Box) -> None:
+    box.put(b"late", due_ms=box.now_ms + 1_000)
+    box.settle()
+    probe = pull(box, wait_ms=0)
+    box.settle()
+    box.settle(1)
+    assert reason(probe) is EmptyReason.DELAYED
+
+
+def test_an_acknowledgement_opens_the_window() -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g", GroupOptions(lease=True, window=2))
+    box.put(b"0", b"1", b"2")
+    box.settle()
+    assert box.take() == [b"0", b"1"]
+    waiting = box.pull(wait=True)
+    box.settle()
+    assert waiting.open
+    box.ack(1)
+    box.settle()
+    assert waiting.bodies == [b"2"]
+
+
+def test_an_exclusive_group_is_free_when_its_reader_leaves() -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g", GroupOptions(exclusive=True))
+    box.settle()
+    session = box.session()
+    held = pull(box, session=session)
+    assert refusal(pull(box)).refusal is Refusal.EXCLUSIVE
+    box.broker.leave(session)
+    assert reason(held) is EmptyReason.LEFT
+    waiting = pull(box)
+    put(box, (0, b"1"))
+    assert waiting.bodies == [b"1"]
+
+
+def test_removing_and_stopping_end_all_pulls(box: Box) -> None:
+    waiting = pull(box)
+    box.broker.remove_group(Probe(), box.group())
+    assert refusal(waiting).refusal is Refusal.GROUP_UNKNOWN
+    box.declare(box.topic().options, "g")
+    waiting = pull(box)
+    box.settle()
+    box.broker.stop()
+    assert reason(waiting) is EmptyReason.STOPPING
+    assert refusal(pull(box)).refusal is Refusal.STOPPING
+    box.settle()
