@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.bench.measure import cpu_seconds, resident_bytes
 from tests.process.broker import BrokerProcess, request
 
 QUICK = (
@@ -173,3 +174,63 @@ def test_garbage(broker: BrokerProcess) -> None:
         assert wire.read().status in (400, 414, 408, 505)
         assert wire.at_end()
         wire.close()
+
+
+def test_every_kind_of_request_is_answered_after_the_client_shut_its_side(
+    broker: BrokerProcess,
+) -> None:
+    """A declare waits for a sync as a produce does, and its ticket counts like one."""
+    for number in range(20):
+        wire = broker.connect()
+        wire.send(PRODUCE + request(f"/Half{number % 4}?cmd=declare") + request("/T?cmd=query"))
+        wire.sock.shutdown(1)
+        assert [wire.read().status for _ in range(3)] == [200] * 3
+        assert wire.at_end()
+
+
+@pytest.mark.parametrize("command", ["declare", "empty", "ping"])
+def test_a_headed_request_that_closes_its_connection_is_answered(
+    broker: BrokerProcess, command: str
+) -> None:
+    wire = broker.connect()
+    head = f"GET / HTTP/1.1\r\ncmd: {command}\r\ntopic: T\r\nid: 1\r\nconnection: close\r\n\r\n"
+    wire.send(head.encode())
+    assert wire.read().status == 200
+    assert wire.at_end()
+
+
+def test_a_call_ends_with_its_silent_connection(broker: BrokerProcess) -> None:
+    assert broker.get("/rpc?cmd=declare&topic_mask=3").status == 200
+    wire = broker.connect()
+    wire.send(request("/rpc/plus/1?timeout=60000"))
+    assert wire.read().status == 504
+    assert wire.at_end()
+
+
+def test_a_pull_that_closes_its_connection_does_not_keep_it_for_ever(broker: BrokerProcess) -> None:
+    assert broker.get("/Quiet?cmd=declare").status == 200
+    wire = broker.connect()
+    wire.send(request("/Quiet?cmd=consume", "connection: close"))
+    assert wire.at_end()
+
+
+def test_a_client_that_hangs_up_with_a_call_open_costs_no_processor(broker: BrokerProcess) -> None:
+    assert broker.get("/rpc?cmd=declare&topic_mask=3").status == 200
+    wire = broker.connect()
+    wire.send(request("/rpc/plus/1?timeout=60000") + request("/T?cmd=query") * 50)
+    wire.sock.shutdown(1)
+    time.sleep(0.2)
+    before = cpu_seconds(broker.process.pid)
+    time.sleep(1)
+    assert cpu_seconds(broker.process.pid) - before < 0.5
+
+
+def test_reads_of_the_log_are_done_one_after_another(broker: BrokerProcess) -> None:
+    assert broker.get("/Log?cmd=declare").status == 200
+    for _ in range(8):
+        assert broker.get("/Log?cmd=produce", body=bytes(1_000_000)).status == 200
+    before = resident_bytes(broker.process.pid)
+    wire = broker.connect()
+    wire.send(request("/_log/Log?bytes=8000000") * 60)
+    assert [wire.read().status for _ in range(60)] == [200] * 60
+    assert resident_bytes(broker.process.pid) - before < 100e6

@@ -6,7 +6,7 @@ What people may want to read in an emergency is JSON; what there may be millions
     | u32 | JSON                      | zero | for each group with entries, in JSON order:  |
     | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
     |     |  "groups": [{...}, ...],  |      |   ranks i64[n]   | attempts u32[n], padded   |
-    |     |                           |      |   states u8[n], padded                       |
+    |     |  "first": n}              |      |   states u8[n], padded                       |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is

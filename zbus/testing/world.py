@@ -192,6 +192,7 @@ class World:
             peer.out_bytes = 0
             if peer.stalled:
                 self.broker.resume(peer)
+            if peer.has_requests:
                 peer.resume()
 
     def settle(self) -> None:

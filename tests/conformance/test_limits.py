@@ -1,0 +1,109 @@
+"""What one connection, one request or a full disk can do to the broker: nothing."""
+
+from __future__ import annotations
+
+from tests.conformance.dialogue import cmd, declared, http, ok, pull, put, refused, restart
+from zbus.core.limits import Limits
+from zbus.core.message import Message
+from zbus.core.ticket import Silent
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.ports import JournalFull, Lane
+from zbus.testing.world import World
+
+
+def test_replies_that_wait_for_their_turn_are_bounded() -> None:
+    """A pull at the head of a plain connection holds back all replies behind it."""
+    world, client = declared("T")
+    client.send(http("/T?cmd=consume"))
+    for _ in range(20):
+        client.send(http("/T?cmd=query") * 500)
+    world.settle()
+    assert client.peer.turns is not None
+    assert client.peer.held_bytes < 400_000
+    assert client.peer.crowded(1_024), "so the loop reads no more"
+    put(world.connect(), "T", b"x")
+    world.settle()
+    replies = client.replies()
+    assert replies[0].body == b"x"
+    assert len(replies) == 10_001
+
+
+def test_a_batch_of_more_lines_than_allowed_is_refused_unread() -> None:
+    _, client = declared("T")
+    lines = ("content-type: application/x-ndjson",)
+    status, text = refused(client, http("/T", *lines, body=b"1\n" * 1_000_000))
+    assert (status, text) == (400, "400: Bad Format, a batch has at most 10000 messages")
+
+
+def test_a_turn_with_more_messages_than_a_batch_holds() -> None:
+    world = World(limits=Limits(batch_messages_max=200_000))
+    client = world.connect()
+    ok(client, http("/T?cmd=declare"))
+    topic = world.broker.topics["t"]
+    for _ in range(3):
+        messages = [Message(b"%d" % n) for n in range(60_000)]
+        world.broker.put_all(topic.partitions[0], messages, Silent())
+    world.settle()
+    again = restart(world)
+    assert again.broker.topics["t"].partitions[0].end == 180_000
+
+
+class FullJournal(MemoryJournal):
+    """Takes no new lane."""
+
+    full = False
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        if self.full and not expected_last:
+            raise JournalFull("no space left")
+        return super().append(lane, expected_last, batches)
+
+
+def test_a_topic_that_finds_no_room_is_refused_and_does_not_exist() -> None:
+    journal = FullJournal()
+    world = World(journal)
+    client = world.connect()
+    ok(client, http("/T?cmd=declare"))
+    journal.full = True
+    replies = client.exchange(
+        http("/New?cmd=declare&partitions=3", "id: a")
+        + http("/New?cmd=produce", "id: b", body=b"x")
+        + http("/T?cmd=produce", "id: c", body=b"y")
+    )
+    assert {reply.headers["id"]: reply.status for reply in replies} == {
+        "a": 507,
+        "b": 507,
+        "c": 200,
+    }
+    assert refused(client, http("/New?cmd=query"))[0] == 404
+    assert pull(client).body == b"y"
+    journal.full = False
+    ok(client, http("/New?cmd=declare&partitions=3"))
+    put(client, "New", b"z")
+    assert pull(restart(world).connect(), "/New").body == b"z"
+
+
+def test_what_was_emptied_under_traffic_stays_empty_after_a_restart() -> None:
+    world, client = declared("T")
+    put(client, "T", b"old")
+    client.exchange(
+        cmd("empty", "topic: T", "id: e") + cmd("produce", "topic: T", "id: p", body=b"n")
+    )
+    again = restart(world).connect()
+    ok(again, http("/T/all?cmd=declare&group_start_time=0"))
+    assert pull(again, "/T/all").body == b"n"
+
+
+def test_a_session_with_many_pulls_leaves_at_once() -> None:
+    world, _ = declared("T")
+    others = [world.connect() for _ in range(50)]
+    for other in others:
+        other.send(http("/T?cmd=consume"))
+    world.settle()
+    others[0].vanish()
+    assert len(world.broker.topics["t"].groups["t"].waiting) == 49
+    assert not others[0].peer.pulls
+    for other in others[1:]:
+        other.vanish()
+    assert not world.broker.topics["t"].groups["t"].waiting
+    world.broker.check()
