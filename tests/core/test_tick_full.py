@@ -143,3 +143,21 @@ def test_acknowledgements_need_no_room_even_when_the_segment_ends() -> None:
     same_state(box, after)
     after.settle(2_000)
     assert after.take() == [b"%d" % number for number in range(1, 50, 2)]
+
+
+def test_a_purge_of_what_was_refused_does_not_reach_what_comes_later() -> None:
+    box, journal = full_box()
+    refused = box.put(b"a", b"b")
+    purged = Probe()
+    box.broker.purge_topic(purged, box.topic())
+    box.settle()
+    assert purged.fine
+    assert refusal(refused).refusal is Refusal.FULL
+    journal.full = False
+    put = box.put(b"c")
+    box.settle()
+    assert put.offset == 3
+    after = again(box)
+    assert after.partition().first == 3
+    assert after.take() == [b"c"]
+    assert box.take() == [b"c"]
