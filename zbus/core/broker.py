@@ -47,6 +47,7 @@ class Broker:
     ) -> None:
         self.recorder = recorder
         self.limits = limits
+        self._message_bytes_max = limits.message_bytes_max
         self.topics: dict[str, Topic] = {}  # by lower-case name
         self.sessions: dict[bytes, Session] = {}
         self.calls = Calls(limits.calls_max)
@@ -138,7 +139,10 @@ class Broker:
         if session.groups is not None:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
-        for pull in [pull for pull in session.pulls or () if pull.group is group]:
+        pulls = [pull for pull in session.pulls or () if pull.group is group]
+        if session in group.waiting:
+            pulls.insert(0, group.waiting[session])
+        for pull in pulls:
             self.dispatch.end(pull, EmptyReason.LEFT)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
@@ -207,7 +211,7 @@ class Broker:
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
         """Store one message; settles with Stored when it is durable."""
-        if len(message.body) > self.limits.message_bytes_max:
+        if len(message.body) > self._message_bytes_max:
             ticket.settle(self.too_large())
         else:
             self.tick.put(partition, message, ticket)

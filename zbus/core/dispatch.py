@@ -51,13 +51,16 @@ class Dispatch:
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         """Queue up; the pull is served or ended later, in this tick at the earliest."""
         pull.group = group
-        if pull.key is not pull and (older := group.waiting.get(pull.key)) is not None:
-            self.end(older, EmptyReason.REPLACED)
-        group.waiting[pull.key] = pull
         session = pull.session
-        if session.pulls is None:
-            session.pulls = {}
-        session.pulls[pull] = None
+        older = group.waiting.get(session)
+        if older is not None:
+            if pull.replaces and older.replaces:
+                self.end(older, EmptyReason.REPLACED)
+            else:
+                pull.key = pull
+                session.pulls = session.pulls or {}
+                session.pulls[pull] = None
+        group.waiting[pull.key] = pull
         if deadline_ms is not None:
             self._fresh.append((pull, deadline_ms))
         self.activate(group)
@@ -143,8 +146,8 @@ class Dispatch:
             backlog.cursor = offset + 1
             if pulls:
                 pulls.discard(pull)
-            if pull.session.pulls:
-                pull.session.pulls.pop(pull, None)
+            if key is pull:
+                self._forget(pull)
             pull.ticket.settle(Delivered(group, [Record(0, offset, message, 0)]))
 
     def _serve(self, group: Group) -> None:
@@ -172,8 +175,8 @@ class Dispatch:
                 del waiting[pull.key]
                 if pulls:
                     pulls.discard(pull)
-                if pull.session.pulls:
-                    pull.session.pulls.pop(pull, None)
+                if pull.key is pull:
+                    self._forget(pull)
                 pull.ticket.settle(Delivered(group, records))
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
@@ -272,6 +275,11 @@ class Dispatch:
 
         self._recorder.fetch(partition, offset, done)
 
+    def _forget(self, pull: Pull) -> None:
+        """A pull that its session knows of waits no more."""
+        if pull.session.pulls is not None:
+            pull.session.pulls.pop(pull, None)
+
     # -- ends without a message -----------------------------------------------------------
 
     def _expire_pull(self, pull: Pull, now_ms: int) -> None:
@@ -290,8 +298,8 @@ class Dispatch:
         if group.waiting.get(pull.key) is pull:
             del group.waiting[pull.key]
         self._pulls.discard(pull)
-        if pull.session.pulls:
-            pull.session.pulls.pop(pull, None)
+        if pull.key is pull:
+            self._forget(pull)
         if pull.ticket.open:
             outcome = reason if isinstance(reason, BrokerError) else Empty(group, reason)
             pull.ticket.settle(outcome)

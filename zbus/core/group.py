@@ -26,6 +26,7 @@ class Pull:
         "group",
         "key",
         "partition",
+        "replaces",
         "session",
         "skipped",
         "ticket",
@@ -47,8 +48,9 @@ class Pull:
         self.bytes_max = bytes_max  # of bodies in one answer; the first message always fits
         self.partition = partition  # None = all in turn
         self.credit = credit  # answers that may be sent before another pull is needed
-        # A session has at most one waiting pull of this kind in a group: a second replaces it.
-        self.key: Session | Pull = session if replaces else self
+        self.replaces = replaces  # takes the place of the session's waiting pull in this group
+        # Its key among those that wait. A session's second one in a group is its own key.
+        self.key: Session | Pull = session
         self.skipped = False  # the filter dropped something while this one waited
         self.group: Group | None = None  # where it waits
 

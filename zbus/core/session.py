@@ -19,7 +19,7 @@ class Session:
         self.id = id
         self.address = address  # ip:port of the peer, for people
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
-        self.pulls: dict[Pull, None] | None = None  # that wait, in all groups
+        self.pulls: dict[Pull, None] | None = None  # that wait behind another of the same group
         self.stalled = False  # does not take what it was sent: it is given no more messages
 
     def push(self, routed: Routed) -> bool:

@@ -29,13 +29,12 @@ _PORTION_MESSAGES = 1 << 16
 _PORTION_BYTES = 256 << 20
 """One batch holds at most about so much: its counters have 32 bits."""
 
+_FEW_MESSAGES = 60
+"""So many fit into a batch, however long they are: none is longer than 64 MiB."""
+
 
 def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """The messages of a turn in pieces that fit into a batch each; nearly always one."""
-    if len(messages) <= 16:  # of at most 64 MiB
-        if messages:
-            yield messages
-        return
     start = size = 0
     for position, message in enumerate(messages):
         if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
@@ -69,10 +68,13 @@ class JournalRecorder:
             return False
         crc = partition.last_crc
         batches = b""
-        for portion in _portions(messages):
-            data, crc = encode_messages(offset, portion, now_ms, crc)
-            offset += len(portion)
-            batches += data
+        if 0 < len(messages) <= _FEW_MESSAGES:
+            batches, crc = encode_messages(offset, messages, now_ms, crc)
+        elif messages:
+            for portion in _portions(messages):
+                data, crc = encode_messages(offset, portion, now_ms, crc)
+                offset += len(portion)
+                batches += data
         if change.groups or change.first or change.topic is not None:
             payload = encode_change(change)
             state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
