@@ -31,6 +31,7 @@ from zbus.server.sweep import Sweep
 
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
+_GATHERS_PER_TURN = 4
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
@@ -192,13 +193,7 @@ class Loop:
         broker.begin(self._clock.now_ms())
         if self._mailbox.signalled:
             self._mailbox.run()
-        for target, mask in events:
-            if type(target) is Link:
-                self._serve(target, mask)
-            elif target is None:
-                self._mailbox.run()
-            else:
-                self._accept(target)
+        self._gather(events)
         if self.sweep is not None:
             self.sweep.run(self.now_ms)
         try:
@@ -207,6 +202,21 @@ class Loop:
             self.fail(str(error))
             return
         self._send()
+
+    def _gather(self, events: Events) -> None:
+        """Do what has come, and what came meanwhile: a turn has its price, so the more it does
+        the better. A peer that waits for its reply sends nothing, so this ends."""
+        for _ in range(_GATHERS_PER_TURN):
+            for target, mask in events:
+                if type(target) is Link:
+                    self._serve(target, mask)
+                elif target is None:
+                    self._mailbox.run()
+                else:
+                    self._accept(target)
+            if not events:
+                return
+            events = self._readiness.wait(0, self.limits.tick_events_max)
 
     def _accept(self, door: Door) -> None:
         try:
