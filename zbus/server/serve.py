@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import attrs
 import trio
@@ -143,18 +143,20 @@ class Server:
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
 
-    async def run(self) -> None:
-        """Serve until a signal or a failure of the journal."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stop_on_signal)
-            await self.loop.run()
-            nursery.cancel_scope.cancel()
-
-    async def _stop_on_signal(self) -> None:
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until a signal or a failure of the journal. `ready` is called when signals are
+        heard: whoever waits for it may send one."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for number in signals:
-                log.info("stopping", extra={"signal": signal.Signals(number).name})
-                self.mailbox.post(self.loop.stop)
+            ready()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_on_signal, signals)
+                await self.loop.run()
+                nursery.cancel_scope.cancel()
+
+    async def _stop_on_signal(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            log.info("stopping", extra={"signal": signal.Signals(number).name})
+            self.mailbox.post(self.loop.stop)
 
     def close(self) -> None:
         self.loop.close()
@@ -187,11 +189,16 @@ def run(config: Config) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    print(_banner(server), flush=True)
-    log.info("listening", extra={"address": f"{config.host}:{server.port}"})
-    trio.run(server.run)
+
+    def ready() -> None:
+        print(_banner(server), flush=True)
+        log.info("listening", extra={"address": f"{config.host}:{server.port}"})
+
+    try:
+        trio.run(server.run, ready)
+    finally:
+        server.close()
     failure = server.loop.failure
-    server.close()
     if failure:
         log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
         return EXIT_FAILED
