@@ -17,7 +17,8 @@ from zbus.core.tick import Tick
 from zbus.core.topic import Cache, Partition
 
 SKIPS_PER_TICK_MAX = 2_000
-"""Messages that one group's filter may reject in one tick, so that others get their turn."""
+"""Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
+get their turn."""
 
 
 class Dispatch:
@@ -235,24 +236,22 @@ class Dispatch:
             if message.due_ms > now_ms:
                 backlog.delay(offset, message.due_ms)
                 self.schedule(group, index)
-                continue
-            if message.expires_ms and message.expires_ms <= now_ms:
+            elif message.expires_ms and message.expires_ms <= now_ms:
                 backlog.finish(offset)
-                continue
-            if group.match is not None and not group.match(message.tag):
+            elif group.match is not None and not group.match(message.tag):
                 backlog.finish(offset)
                 pull.skipped = True
-                self._skips_left -= 1
-                if self._skips_left <= 0:
-                    self.activate(group)
-                    return None
-                continue
-            if not lease:
+            elif not lease:
                 backlog.finish(offset)
                 return Record(index, offset, message, 0)
-            attempts = backlog.lease(offset, now_ms + group.options.lease_ms)
-            self.schedule(group, index)
-            return Record(index, offset, message, attempts)
+            else:
+                attempts = backlog.lease(offset, now_ms + group.options.lease_ms)
+                self.schedule(group, index)
+                return Record(index, offset, message, attempts)
+            self._skips_left -= 1
+            if self._skips_left <= 0:
+                self.activate(group)
+                return None
         return None
 
     def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
@@ -285,8 +284,10 @@ class Dispatch:
     def _expire_pull(self, pull: Pull, now_ms: int) -> None:
         group = pull.group
         assert group is not None
-        if group.active or any(group in p.wanted_by for p in group.topic.partitions):
+        searching = any(group in p.wanted_by for p in group.topic.partitions)
+        if searching or (group.active and not pull.postponed):
             # It may have a message yet: the search goes on in the next tick.
+            pull.postponed = True
             self._pulls.set(pull, now_ms + 1)
             return
         self.end(pull, group.empty_reason(pull))

@@ -26,6 +26,7 @@ class Pull:
         "group",
         "key",
         "partition",
+        "postponed",
         "replaces",
         "session",
         "skipped",
@@ -51,6 +52,7 @@ class Pull:
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
         # Its key among those that wait. A session's second one in a group is its own key.
         self.key: Session | Pull = session
+        self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
         self.group: Group | None = None  # where it waits
 

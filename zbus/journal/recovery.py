@@ -85,7 +85,8 @@ def recover(journal: Journal) -> tuple[list[Topic], int]:
         name, index = lane.lane
         lanes.setdefault(name, {})[index] = lane
         time_ms = max(time_ms, lane.time_ms)
-    return [_topic(name, found) for name, found in sorted(lanes.items())], time_ms
+    topics = [_topic(name, dict(sorted(found.items()))) for name, found in sorted(lanes.items())]
+    return topics, time_ms
 
 
 def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
