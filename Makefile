@@ -45,8 +45,9 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(call debian-package,python3-venv)
 	$(PYTHON) -m venv $(VENV)
 
-# The browser tests drive the system's Chromium.
+# The browser tests drive the system's Chromium, the documentation's sessions the system's curl.
 system-packages:
+	@command -v curl >/dev/null || $(call debian-package,curl)
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
 
