@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from zbus.config import Config
-from zbus.journal.files import OsFiles
+from zbus.journal.files import OpenMode, OsFiles
 from zbus.server.serve import Server
 
 
@@ -24,6 +24,12 @@ class HeldFiles(OsFiles):
         self.allowed = threading.Event()
         self.allowed.set()
         self.fails = False
+        self.makes_no_files = False
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        if self.makes_no_files and mode == "create":
+            raise OSError(5, "Input/output error")
+        return super().open(path, mode)
 
     def sync(self, file: int) -> None:
         assert self.allowed.wait(30)
@@ -103,3 +109,20 @@ async def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path) -> No
             await ended.wait()
         assert "Input/output error" in server.loop.failure
         assert nothing_came(producer)
+
+
+async def test_a_write_that_fails_behind_a_sync_ends_the_server_cleanly(tmp_path: Path) -> None:
+    """Emptying a topic begins a new file when its sync is done, outside of any request."""
+    files = HeldFiles()
+    async with (
+        serving(tmp_path, files) as (server, ended),
+        await trio.open_tcp_stream("127.0.0.1", server.port) as client,
+    ):
+        await client.send_all(get("/T?cmd=declare"))
+        assert b"200 OK" in await answer(client)
+        files.makes_no_files = True
+        await client.send_all(get("/T?cmd=empty"))
+        with trio.fail_after(10):
+            await ended.wait()
+        assert "Input/output error" in server.loop.failure
+        assert nothing_came(client)

@@ -188,20 +188,20 @@ class Loop:
             await trio.lowlevel.wait_readable(self._readiness.fileno())
 
     def turn(self, events: Events) -> None:
-        """One turn over what is ready."""
+        """One turn over what is ready. If the journal fails in it, nothing of it is told."""
         broker = self._broker
-        broker.begin(self._clock.now_ms())
-        if self._mailbox.signalled:
-            self._mailbox.run()
-        self._gather(events)
-        if self.sweep is not None:
-            self.sweep.run(self.now_ms)
         try:
+            broker.begin(self._clock.now_ms())
+            if self._mailbox.signalled:
+                self._mailbox.run()
+            self._gather(events)
+            if self.sweep is not None:
+                self.sweep.run(self.now_ms)
             broker.finish()
         except JournalError as error:
             self.fail(str(error))
-            return
-        self._send()
+        if not self.failure:
+            self._send()
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does
