@@ -99,8 +99,6 @@ class Disk:
         self._begin("open", path)
         directory, name = self._parent(path)
         node = directory.names.get(name)
-        if isinstance(node, Directory):
-            raise _error(errno.EISDIR, path)
         if node is None:
             if mode in ("read", "write"):
                 raise _error(errno.ENOENT, path)
@@ -108,7 +106,9 @@ class Disk:
             self._rename((directory, name, node))
         elif mode == "create":
             raise _error(errno.EEXIST, path)
-        elif mode == "lock" and node.locked:
+        if isinstance(node, Directory):
+            raise _error(errno.EISDIR, path)
+        if mode == "lock" and node.locked:
             raise _error(errno.EWOULDBLOCK, path)
         node.locked = node.locked or mode == "lock"
         node.opens += 1
@@ -205,12 +205,13 @@ class Disk:
             raise _error(errno.ENOENT, path)
         if node is old:
             return
-        if isinstance(node, Directory):
-            if isinstance(old, File):
-                raise _error(errno.ENOTDIR, target)
-            if goal in self._below(node):
-                raise _error(errno.EINVAL, target)
-        elif isinstance(old, Directory):
+        if isinstance(node, Directory) and goal in self._below(node):
+            raise _error(errno.EINVAL, target)
+        if isinstance(old, Directory) and source in self._below(old):
+            raise _error(errno.ENOTEMPTY, target)
+        if isinstance(node, Directory) and isinstance(old, File):
+            raise _error(errno.ENOTDIR, target)
+        if isinstance(node, File) and isinstance(old, Directory):
             raise _error(errno.EISDIR, target)
         if isinstance(old, Directory) and old.names:
             raise _error(errno.ENOTEMPTY, target)
