@@ -246,7 +246,7 @@ def _take_directory(files: Files, data_dir: Path) -> int:
     except (OSError, JournalFull) as error:
         raise JournalError(f"{data_dir} cannot hold data: {error}") from error
     with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
-        files.write(file, b"pid %d\n" % os.getpid(), 0)
+        files.write(file, b"pid %-10d\n" % os.getpid(), 0)
     return file
 
 
