@@ -66,6 +66,7 @@ class Partition:
         "options_changed",
         "purged_to",
         "puts",
+        "recovered",
         "removed",
         "removed_groups",
         "segment_bytes",
@@ -84,6 +85,7 @@ class Partition:
         self.first = first
         self.end = end
         self.visible = end
+        self.recovered = 0  # what is below it was there when the broker started
         self.cache: dict[int, Message] = {}
         # This tick.
         self.touched = False

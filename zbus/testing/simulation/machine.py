@@ -293,11 +293,12 @@ class Machine:
         """The broker is asked to stop, and does."""
         process = self.running
         process.loop.stop()
-        for _ in range(_TURNS_MAX):
+        for _ in range(process.loop.limits.drain_timeout_ms):
             self._work()
             self.turn()
             if self.process is None or process.loop.drained():
                 break
+            self.clock.time_ms += 1
         self._exit()
 
     def kill(self) -> None:

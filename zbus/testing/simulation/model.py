@@ -72,6 +72,8 @@ class GroupBook:
         self.declared = False
         self.given.clear()
         self.acking.clear()
+        self.ordered.clear()
+        self.highest.clear()
         self.regress()
 
     def regress(self) -> None:
@@ -79,8 +81,6 @@ class GroupBook:
         self.acked.clear()
         self.leases.clear()
         self.run.clear()
-        self.ordered.clear()
-        self.highest.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +148,8 @@ class Book:
             sent.expired_ms = time_ms + sent.ttl_ms
 
     def _place(self, topic: TopicBook, sent: Sent, partition: int, offset: int) -> None:
+        if topic.volatile:  # after a removal offsets begin again
+            return
         place = (partition, offset)
         name = f"message {sent.serial} of {topic.name}"
         self.check(sent.place in (None, place), f"{name} is at {place}, and was at {sent.place}")
@@ -190,11 +192,14 @@ class Book:
     def _judge(self, topic: TopicBook, group: GroupBook, sent: Sent, record: Record) -> None:
         """One message goes to one group."""
         serial, now_ms = sent.serial, self.now_ms
+        group.given.add(serial)
         name = f"message {serial} of {topic.name}/{group.name}"
         self.check(now_ms >= sent.due_ms, f"{name} comes {sent.due_ms - now_ms} ms early")
         expired = sent.expired_ms and now_ms >= sent.expired_ms
         self.check(not expired, f"{name} comes {now_ms - sent.expired_ms} ms after it expired")
         self.check(passes(group.filter, sent.tag), f"{name} does not pass the filter")
+        if topic.volatile:
+            return
         self.check(serial not in group.acked, f"{name} was acknowledged and comes again")
         if group.leased:
             left_ms = group.leases.get(serial, 0) - now_ms
@@ -207,13 +212,12 @@ class Book:
             self.check(held <= group.window, f"{topic.name}/{group.name} leases out {held}")
         else:
             self.check(serial not in group.run, f"{name} comes twice")
-        if serial not in group.ordered and not sent.due_ms and not topic.volatile:
+        if serial not in group.ordered and not sent.due_ms:
             highest = group.highest.get(record.partition, -1)
             self.check(record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[record.partition] = record.offset
         group.ordered.add(serial)
         group.run.add(serial)
-        group.given.add(serial)
 
     def acked(self, group: GroupBook, serial: int) -> None:
         """The broker confirmed an ack."""
@@ -260,7 +264,12 @@ class Book:
         for group in book.groups:
             if topic is None or topic.group(group.name.lower()) is None:
                 group.forget()
-            group.given -= {serial for serial, sent in book.sent.items() if sent.lost}
+            lost = {serial for serial, sent in book.sent.items() if sent.lost}
+            group.given -= lost
+            group.ordered -= lost
+            for partition, highest in group.highest.items():
+                end = topic.partitions[partition].end if topic is not None else 0
+                group.highest[partition] = min(highest, end - 1)
 
     def check_state(self, book: TopicBook, topic: Topic | None) -> None:
         """Compare what the broker remembers of a topic with what it has promised."""

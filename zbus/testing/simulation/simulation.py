@@ -167,6 +167,8 @@ class Simulation:
     def _step(self) -> None:
         random = self.random
         self._act()
+        if self.machine.process is None:
+            return
         for client in self.clients:
             client.move(random)
         for worker in self.machine.running.workers:
