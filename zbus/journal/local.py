@@ -76,9 +76,9 @@ class LocalJournal:
         found = headers(batches, expected_last)
         # The reserve is for what must not be refused: not for messages, nor for new lanes.
         refusable = known is None or any(header.kind is Kind.DATA for _, header in found)
-        if refusable:
-            self._reserve.require()
         try:
+            if refusable:
+                self._reserve.require()
             try:
                 return self._write(lane, known, found, batches)
             except JournalFull:

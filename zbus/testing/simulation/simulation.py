@@ -34,8 +34,9 @@ _PATIENCE_MS = 60_000
 class Faults:
     """What the disk does wrong, and when: at a number of operations from now on."""
 
-    def __init__(self, kind: str, names: tuple[str, ...], after: int) -> None:
+    def __init__(self, kind: str, names: tuple[str, ...], after: int, how: str = "") -> None:
         self.kind = kind
+        self._how = how
         self._names = names
         self._after = after
         self.met = False
@@ -47,7 +48,8 @@ class Faults:
         if self._after == 0:
             self.met = True
             if self.kind == "power":
-                raise PowerCut
+                # A sync in which a process is killed is a sync that ends, or never began.
+                raise PowerCut("cut" if operation.name.startswith("sync") else self._how)
             raise OSError(5, f"simulated failure of {operation.name}")
 
 
@@ -184,11 +186,8 @@ class Simulation:
         assert callable(work)
         try:
             work()
-        except PowerCut:
-            if self.random.random() < 0.5:
-                self._crash("cut")
-            else:
-                self._crash("killed")
+        except PowerCut as end:
+            self._crash(str(end))
             return
         if self.machine.process is None:
             self._failed()
@@ -319,10 +318,14 @@ class Simulation:
             self.machine.stop()
             self._crash(how)
         else:
-            raise PowerCut
+            raise PowerCut(how)
+
+    def _sudden_end(self, within: int) -> Faults:
+        how = self.random.choice(("cut", "killed"))
+        return Faults("power", (), self.random.randint(1, within), how)
 
     def _arm_power_cut(self) -> None:
-        self.machine.disk.faults = Faults("power", (), self.random.randint(1, 12))
+        self.machine.disk.faults = self._sudden_end(12)
         self.say("the end will come in the middle of a file operation")
 
     def _arm_failure(self) -> None:
@@ -376,11 +379,11 @@ class Simulation:
     def _start(self, how: str) -> None:
         """Start, perhaps with another crash in the middle of it."""
         if self.random.random() < 0.2:
-            self.machine.disk.faults = Faults("power", (), self.random.randint(1, 40))
+            self.machine.disk.faults = self._sudden_end(40)
             try:
                 self.machine.start()
-            except PowerCut:
-                again = "cut" if how == "cut" or self.random.random() < 0.5 else "killed"
+            except PowerCut as end:
+                again = str(end)
                 self.say(f"the start was {again}")
                 if again == "cut":
                     self.machine.power_cut()
@@ -413,13 +416,17 @@ class Simulation:
         self.say("everybody waits")
         self.machine.disk.faults = None
         self.machine.disk.capacity_bytes = None
-        self._deliver_all()
-        self._advance(_PATIENCE_MS)
-        self._deliver_all()
-        for client in self.clients:
-            overdue = client.overdue(self.machine.now_ms)
-            if client.connection.alive and overdue:
-                raise Violation(f"{client.name} was not answered: {overdue[0]}")
+        while True:
+            before = sum(client.replies for client in self.clients)
+            self._deliver_all()
+            self._advance(_PATIENCE_MS)
+            self._deliver_all()
+            overdue = self._overdue()
+            if not overdue:
+                break
+            # One request of a client may wait for another, each with a timeout.
+            if before == sum(client.replies for client in self.clients):
+                raise Violation(f"not answered: {overdue[0]}")
         for book in self.book.topics.values():
             topic = self.machine.broker.topic(book.name)
             if not book.volatile:
@@ -428,6 +435,15 @@ class Simulation:
             for group in topic.groups.values():
                 _recount(group)
         self.book.raise_problem()
+
+    def _overdue(self) -> list[str]:
+        now_ms = self.machine.now_ms
+        return [
+            f"{client.name}: {what}"
+            for client in self.clients
+            if client.connection.alive
+            for what in client.overdue(now_ms)
+        ]
 
     def _deliver_all(self) -> None:
         for _ in range(1_000):
