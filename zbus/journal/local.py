@@ -144,6 +144,10 @@ class LocalJournal:
         if self._lanes is None:
             try:
                 found = find_lanes(self._files, self._data_dir)
+                # What a process left that was killed may not be on disk, and is handed out now.
+                if found and not self._files.sync_all(self._lock):
+                    for lane in found:
+                        self._files.sync(lane.file)
             except OSError as error:
                 raise JournalError(f"cannot open {self._data_dir}: {error}") from error
             self._lanes = {
