@@ -87,6 +87,9 @@ class VirtualClock(Clock):
     def now_ms(self) -> int:
         return self.time_ms
 
+    def ahead_ms(self) -> int:
+        return 0
+
 
 class _Tap(Ticket):
     """Tells of what a pull is given, on the way to whoever pulled."""
@@ -183,11 +186,14 @@ class Process:
         self.ready = Ready(random.shuffle)
         self.loop = Loop(self.broker, self.post, loop_limits, clock, self.ready)
         self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, Patience(), lambda: None
+            self.broker, self.loop.links, self.loop.drop, Patience(), self._upkeep
         )
         self.broker.begin(clock.time_ms)
         for topic in topics:
             self.broker.restore(topic)
+
+    def _upkeep(self) -> None:
+        self.journal.upkeep(self.clock.time_ms)
 
     def _worker(self, name: str) -> Worker:
         worker = Worker(name)
