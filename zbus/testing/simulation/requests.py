@@ -87,7 +87,7 @@ class Requests:
 
         def done(reply: Reply) -> None:
             self._say(f"{client.name} has declared {topic.name}/{group.name}: {reply.status}")
-            self._expect(reply, 200, 507, 503)
+            self._expect(reply, 200, 507, 503, *((404,) if topic.volatile else ()))
             if reply.status == 200:
                 group.declared = True
 
