@@ -87,9 +87,7 @@ def caught_by(seeds: int = SEEDS) -> int:
     raise AssertionError(f"not found by {seeds} seeds")
 
 
-def _commit_without_sync(
-    self: LocalJournal, lanes: list[Lane], done: Callable[[], None]
-) -> None:
+def _commit_without_sync(self: LocalJournal, lanes: list[Lane], done: Callable[[], None]) -> None:
     done()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from tests.docs.pages import DOCS, blocks
-from zbus.testing.simulation import Reply, Scene, request
+from zbus.testing.simulation import Reply, Scene
 
 Play = Generator[bytes, Reply, None]
 

@@ -357,12 +357,12 @@ class Machine:
     def settle(self) -> None:
         """Syncs and reads end, and the broker turns, until nothing is left to do at this time."""
         for _ in range(_TURNS_MAX):
-            if self.process is None:
+            process = self.process
+            if process is None:
                 return
             self._work()
             self.turn()
-            process = self.process
-            if process is None:
+            if self.process is not process:
                 return
             busy = process.post.signalled or process.ready.wait(0, 1) or process.is_due()
             if not (busy or any(worker.jobs for worker in process.workers)):

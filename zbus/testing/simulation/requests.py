@@ -143,13 +143,13 @@ class Requests:
             headers["key"] = sent.key.decode()
         delay = f", delay {delay_ms}" if delay_ms else ""
         self._say(f"{client.name} produces {sent.serial} to {topic.name}{delay}")
-        client.ask("produce", topic.name, headers, sent.body, partial(self._produced, topic, [sent]))
+        client.ask(
+            "produce", topic.name, headers, sent.body, partial(self._produced, topic, [sent])
+        )
 
     def _produce_batch(self, client: Client, topic: TopicBook) -> None:
         headers, tag, delay_ms, ttl_ms = self._options(topic)
-        batch = [
-            self._new(topic, tag, delay_ms, ttl_ms) for _ in range(self._random.randint(1, 8))
-        ]
+        batch = [self._new(topic, tag, delay_ms, ttl_ms) for _ in range(self._random.randint(1, 8))]
         headers["content-type"] = "application/x-ndjson"
         serials = f"{batch[0].serial} to {batch[-1].serial}"
         self._say(f"{client.name} produces {serials} as a batch to {topic.name}")

@@ -9,9 +9,9 @@ An actor is a generator function without arguments. It yields requests and is gi
                 pack(order.body)
                 yield request("ack", "orders", offset=order.headers["offset"])
 
-If its connection breaks, because the broker died or `disconnect` was called, the actor is over where
-it stands, as a program that died, and begins anew with a new connection. Which actor goes on when,
-how its bytes are cut and how long a sync takes is up to the seed.
+If its connection breaks, because the broker died or `disconnect` was called, the actor is over
+where it stands, as a program that died, and begins anew with a new connection. Which actor goes on
+when, how its bytes are cut and how long a sync takes is up to the seed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ Actor = Callable[[], Generator[bytes, Reply, None]]
 _TRACE_LINES = 40
 
 
-def request(
-    command: str, topic: str, body: bytes = b"", **parameters: str | int | None
-) -> bytes:
-    """The bytes of a request in the zbus dialect; `parameters` are its headers. None = not there."""
+def request(command: str, topic: str, body: bytes = b"", **parameters: str | int | None) -> bytes:
+    """The bytes of a request in the zbus dialect; `parameters` are headers, None = not there."""
     lines = ["POST / HTTP/1.1", f"cmd: {command}", f"topic: {topic}"]
     lines += [f"{name}: {value}" for name, value in parameters.items() if value is not None]
     lines += [f"content-length: {len(body)}", "", ""]
@@ -58,6 +56,13 @@ class _Role:
             self.unsent = next(self.play) if reply is None else self.play.send(reply)
         except StopIteration:
             self.over = True
+
+    @property
+    def busy(self) -> bool:
+        """It has something to send, to read, or to begin anew."""
+        connection = self.connection
+        waits = connection.alive and not connection.socket.outbound and not self.unsent
+        return not (self.over or waits)
 
     def move(self, random: Random) -> str:
         """Send a piece, or take a reply if there is one; say what was done."""
@@ -144,11 +149,11 @@ class Scene:
         """A little; or, if nobody has anything to do, until somebody has."""
         machine = self.machine
         process = machine.running
-        busy = process.post.signalled or process.ready.wait(0, 1)
-        busy = busy or any(worker.jobs for worker in process.workers)
-        busy = busy or any(
-            not role.over and (role.unsent or role.connection.socket.outbound or not role.connection.alive)
-            for role in self._roles
+        busy = (
+            process.post.signalled
+            or bool(process.ready.wait(0, 1))
+            or any(worker.jobs for worker in process.workers)
+            or any(role.busy for role in self._roles)
         )
         ms = self.random.randint(0, 2)
         if not busy:

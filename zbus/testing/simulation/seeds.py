@@ -69,8 +69,9 @@ class Total:
         seconds = max(time.monotonic() - self._began, 0.001)
         counts = ", ".join(f"{number} {what}" for what, number in sorted(self._counts.items()))
         failed = " ".join(str(result.seed) for result in self.failed) or "none"
+        rate = self._done / seconds
         return (
-            f"{self._done} of {self._seeds} seeds in {seconds:.0f} s ({self._done / seconds:.1f}/s), "
+            f"{self._done} of {self._seeds} seeds in {seconds:.0f} s ({rate:.1f}/s), "
             f"{self._steps} steps, {self._virtual_ms / 3_600_000:.0f} simulated hours, {counts}; "
             f"failed: {failed}"
         )
@@ -83,7 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"of each seed ({STEPS})")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (all cores)"
+    )
     options = parser.parse_args(arguments)
     first, count = (options.first, options.seeds) if options.seed is None else (options.seed, 1)
     tasks = [(seed, options.steps) for seed in range(first, first + count)]

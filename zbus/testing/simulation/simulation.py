@@ -14,12 +14,12 @@ import logging
 from collections import Counter
 from random import Random
 
-from zbus.core.group import Group
-from zbus.journal.ports import JournalError
-from zbus.testing.disk import Disk, Operation
+from zbus.testing.disk import Disk
 from zbus.testing.simulation.client import Client
-from zbus.testing.simulation.machine import DATA_DIR, Machine, Options, PowerCut, Process
+from zbus.testing.simulation.faults import Faults
+from zbus.testing.simulation.machine import Machine, Options, PowerCut
 from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
+from zbus.testing.simulation.recount import recount, state_of
 from zbus.testing.simulation.requests import Held, Requests
 
 STEPS = 250
@@ -29,28 +29,6 @@ _HOUR_MS = 3_600_000
 _MONTH_MS = 30 * 24 * _HOUR_MS
 _PATIENCE_MS = 60_000
 """Longer than any client waits, and than it takes to notice one that is gone."""
-
-
-class Faults:
-    """What the disk does wrong, and when: at a number of operations from now on."""
-
-    def __init__(self, kind: str, names: tuple[str, ...], after: int, how: str = "") -> None:
-        self.kind = kind
-        self._how = how
-        self._names = names
-        self._after = after
-        self.met = False
-
-    def __call__(self, operation: Operation) -> None:
-        if self._names and operation.name not in self._names:
-            return
-        self._after -= 1
-        if self._after == 0:
-            self.met = True
-            if self.kind == "power":
-                # A sync in which a process is killed is a sync that ends, or never began.
-                raise PowerCut("cut" if operation.name.startswith("sync") else self._how)
-            raise OSError(5, f"simulated failure of {operation.name}")
 
 
 class _Log(logging.Handler):
@@ -433,7 +411,7 @@ class Simulation:
                 self.book.check_state(book, topic)
         for topic in self.machine.broker.topics.values():
             for group in topic.groups.values():
-                _recount(group)
+                recount(group)
         self.book.raise_problem()
 
     def _overdue(self) -> list[str]:
@@ -500,29 +478,3 @@ class Simulation:
         client.connection.reset()
         self.clients.clear()
         self._settle()
-
-
-def state_of(process: Process) -> list[object]:
-    """What recovery made of the log, in comparable form."""
-    state: list[object] = []
-    for topic in process.broker.topics.values():
-        state.append(repr(topic.options))
-        for partition in topic.partitions:
-            state.append((partition.first, partition.end, partition.last_crc))
-        for group in topic.groups.values():
-            state.append(repr(group.options))
-            state += [repr(backlog.snapshot(group.name)) for backlog in group.backlogs]
-    return state
-
-
-def _recount(group: Group) -> None:
-    """The counters of the documents, against the slow way."""
-    lives = [
-        backlog.life(offset).value
-        for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True)
-        for offset in range(partition.end)
-    ]
-    counted = (lives.count("ready"), lives.count("leased"), lives.count("delayed"))
-    shown = (group.ready_count(), group.leased_count(), group.delayed_count())
-    if counted != shown:
-        raise Violation(f"{group.topic.name}/{group.name} shows {shown} and has {counted}")
