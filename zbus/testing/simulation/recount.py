@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from zbus.core.group import Group
+from zbus.core.topic import Topic
 from zbus.testing.simulation.machine import Process
 from zbus.testing.simulation.model import Violation
 
@@ -19,14 +22,24 @@ def state_of(process: Process) -> list[object]:
     return state
 
 
-def recount(group: Group) -> None:
-    """The counters of the documents, against the slow way."""
+def recount(group: Group) -> tuple[int, int, int]:
+    """How many messages are ready, leased and delayed."""
     lives = [
         backlog.life(offset).value
         for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True)
         for offset in range(partition.end)
     ]
-    counted = (lives.count("ready"), lives.count("leased"), lives.count("delayed"))
-    shown = (group.ready_count(), group.leased_count(), group.delayed_count())
-    if counted != shown:
-        raise Violation(f"{group.topic.name}/{group.name} shows {shown} and has {counted}")
+    return lives.count("ready"), lives.count("leased"), lives.count("delayed")
+
+
+def check_document(topic: Topic, shown: bytes) -> None:
+    """Compare the answer to a query with what there is."""
+    document = msgspec.json.decode(shown)
+    depth = sum(partition.end for partition in topic.partitions)
+    if document["messageDepth"] != depth:
+        raise Violation(f"{topic.name} shows {document['messageDepth']} messages and has {depth}")
+    for one in document["consumeGroupList"]:
+        counted = recount(topic.groups[one["groupName"].lower()])
+        counts = (one["messageCount"], one["leasedCount"], one["delayedCount"])
+        if counted != counts:
+            raise Violation(f"{topic.name}/{one['groupName']} shows {counts} and has {counted}")

@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from zbus.testing.simulation.client import Client
+from zbus.testing.simulation.client import ANSWER, Client
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.model import Book, GroupBook, Sent, TopicBook
 from zbus.testing.simulation.network import Reply
@@ -17,6 +17,9 @@ _TAGS = (b"", b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"x.y")
 _DELAYS_MS = (1, 20, 1_000, 20_000, 3_600_000)
 _TIMEOUTS_MS = (0, 0, 10, 1_000, 20_000)
 
+
+SERVICES = "services"
+"""The topic of calls. Its messages are not in the book: calls are answered or time out."""
 
 Held = tuple[TopicBook, GroupBook, int, tuple[int, int]]
 """A delivery: serial, partition and offset."""
@@ -33,10 +36,14 @@ class Requests:
         self._machine = machine
         self._say = say
         self._serial = 0
+        self.services = False  # there is a topic of services
         self._held: list[Held] = []  # what clients have in their hands
 
     def ask(self, client: Client) -> None:
         """One request of any kind."""
+        if self.services and self._random.random() < 0.1:
+            self._call_or_serve(client)
+            return
         topics = [topic for topic in self._book.topics.values() if topic.declared]
         if not topics:
             return
@@ -278,6 +285,48 @@ class Requests:
             self._book.check(right, f"message {sent.serial} of {topic.name} reads {reply}")
 
         client.ask("consume", topic.name, headers, b"", done)
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def declare_services(self, client: Client) -> None:
+        self._say(f"{client.name} declares {SERVICES}")
+
+        def done(reply: Reply) -> None:
+            self._expect(reply, 200, 507, 503)
+            self.services = reply.status == 200
+
+        client.ask("declare", SERVICES, {"topic_mask": "2"}, b"", done)
+
+    def _call_or_serve(self, client: Client) -> None:
+        random, now_ms = self._random, self._machine.now_ms
+        if client.headed and random.random() < 0.5:
+            timeout_ms = random.choice(_TIMEOUTS_MS)
+            self._say(f"{client.name} serves")
+            served = partial(self._served, client)
+            headers = {"timeout": str(timeout_ms)}
+            client.ask("consume", SERVICES, headers, b"", served, now_ms + timeout_ms)
+            return
+        timeout_ms = random.choice((10, 1_000, 20_000))
+        self._serial += 1
+        body = b"call %d" % self._serial
+        self._say(f"{client.name} calls {self._serial}")
+
+        def done(reply: Reply) -> None:
+            self._say(f"{body.decode()}: {reply.status}")
+            self._expect(reply, 200, 404, 429, 503, 504, 507)
+            right = reply.status != 200 or reply.body == ANSWER + body
+            self._book.check(right, f"{body!r} was answered by {reply.body!r}")
+
+        headers = {"timeout": str(timeout_ms)}
+        client.ask("produce", SERVICES, headers, body, done, now_ms + timeout_ms)
+
+    def _served(self, client: Client, reply: Reply) -> None:
+        """A call came: answer it."""
+        self._expect(reply, 200, 204, 404, 429, 500, 503)
+        if reply.status == 200:
+            headers = {"recver": reply.headers["sender"], "id": reply.headers["origin_id"]}
+            body = ANSWER + reply.body
+            client.ask("route", SERVICES, headers, body, lambda reply: None, quiet=True)
 
     # -- the end ------------------------------------------------------------------------------
 

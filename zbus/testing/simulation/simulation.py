@@ -19,7 +19,7 @@ from zbus.testing.simulation.client import Client
 from zbus.testing.simulation.faults import Faults
 from zbus.testing.simulation.machine import Machine, Options, PowerCut
 from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
-from zbus.testing.simulation.recount import recount, state_of
+from zbus.testing.simulation.recount import check_document, state_of
 from zbus.testing.simulation.requests import Held, Requests
 
 STEPS = 250
@@ -65,6 +65,7 @@ class Simulation:
         self.machine = Machine(self.random, options=options)
         self.machine.on_delivered = self.book.delivered
         self.requests = Requests(self.random, self.book, self.machine, self.say)
+        self._calls = self.random.random() < 0.4
         self.clients: list[Client] = []
         self._connected = 0
         self._begin_ms = self.machine.now_ms
@@ -187,9 +188,12 @@ class Simulation:
 
     def _act(self) -> None:
         random = self.random
+        if self._calls and not self.requests.services and random.random() < 0.1:
+            self._declare(None)
+            return
         missing = self._undeclared()
         if missing and (len(missing) == len(self.book.topics) or random.random() < 0.1):
-            self._declare(*random.choice(missing))
+            self._declare(random.choice(missing))
             return
         if not self._asking() or random.random() < 0.04:
             self._connect()
@@ -226,11 +230,14 @@ class Simulation:
             missing += [(topic, group) for group in groups[:1]]
         return missing
 
-    def _declare(self, topic: TopicBook, group: GroupBook) -> None:
-        """Declare a group that is not there. Nothing of it is left in the air: declared again from
-        the beginning, it would begin anew."""
+    def _declare(self, missing: tuple[TopicBook, GroupBook] | None) -> None:
+        """Declare a group that is not there, or the services. Nothing of it is left in the air:
+        declared again from the beginning, a group would begin anew."""
         client = Client(self.machine.connect(), 0, headed=True)
-        self.requests.declare(client, topic, group, True)
+        if missing is None:
+            self.requests.declare_services(client)
+        else:
+            self.requests.declare(client, *missing, True)
         while client.pending and self.machine.process is not None:
             client.move(self.random, everything=True)
             self._settle()
@@ -409,10 +416,20 @@ class Simulation:
             topic = self.machine.broker.topic(book.name)
             if not book.volatile:
                 self.book.check_state(book, topic)
-        for topic in self.machine.broker.topics.values():
-            for group in topic.groups.values():
-                recount(group)
+        self._check_documents()
         self.book.raise_problem()
+
+    def _check_documents(self) -> None:
+        """What a query shows is what there is."""
+        for topic in list(self.machine.broker.topics.values()):
+            client = Client(self.machine.connect(), 0, headed=True)
+            found: list[bytes] = []
+            client.ask("query", topic.name, {}, b"", lambda reply: found.append(reply.body))
+            client.move(self.random, everything=True)
+            self._settle()
+            client.move(self.random, everything=True)
+            check_document(topic, found[0])
+            client.connection.reset()
 
     def _overdue(self) -> list[str]:
         now_ms = self.machine.now_ms
