@@ -206,6 +206,7 @@ def _banner(server: Server) -> str:
 def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
     logs.set_up(config.log_level, config.log_format)
+    gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
     try:
         server = Server(config)
     except CannotStart as error:
@@ -213,6 +214,7 @@ def run(config: Config) -> int:
         return EXIT_CANNOT_START
     # What lives from here on is messages and connections: they come and go without cycles, so
     # the collector need not look at them often.
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
