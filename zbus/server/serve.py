@@ -40,6 +40,7 @@ EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
 
 PROGRESS_EVERY_S = 2.0
+WARMERS = 8
 
 log = logging.getLogger("zbus")
 
@@ -108,6 +109,7 @@ class Server:
                 files,
                 open_segments_max=min(config.open_segments_max, _descriptors() // 10),
                 progress=Progress().tell,
+                warmers=WARMERS,
             )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
