@@ -268,20 +268,20 @@ class LocalJournal:
                 return number
         return max([lane.round for lane in lanes], default=0)
 
-    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Path]]:
-        """Files, directories, and paths of closed files that are to be synced."""
+    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Segment]]:
+        """Files, directories, and segments without an open file that are to be synced."""
         files: set[int] = set()
         directories: set[Path] = set()
-        paths: set[Path] = set()
+        segments: set[Segment] = set()
         for lane in lanes:
             directories.update(lane.dirty_directories)
             if not lane.dirty:
                 continue
             if lane.file == CLOSED:
-                paths.add(lane.newest.path)
+                segments.add(lane.newest)
             else:
                 files.add(lane.file)
-        return files, directories, paths
+        return files, directories, segments
 
     def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
         try:
