@@ -116,7 +116,7 @@ class Syncer:
             self._files.close(file)
 
     def let_go(self, file: int, segment: Segment) -> bool:
-        """Close a segment's file, which may be dirty, as soon as can be: what still has to be synced
+        """Close a segment's file, maybe dirty, as soon as can be: what still has to be synced
         of it is synced by its path. False if it has to wait for the sync that runs."""
         collecting = self._collecting
         if file in collecting.files:
