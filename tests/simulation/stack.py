@@ -383,9 +383,12 @@ class Stack:
 
 def adopt(stack: Stack, power_cut: bool) -> None:
     """What was only asked for may have happened or not: go on with what was found."""
+    for book in stack.books.values():
+        if power_cut and book.durability == "os" and book.exists == YES:
+            book.exists = MAYBE
     for name, topic in stack.broker.topics.items():
         book = stack.books[name]
-        if book.exists != YES or (power_cut and book.durability == "os"):
+        if book.exists != YES:
             fresh = stack.books[name] = TopicBook(book.durability, len(topic.partitions))
             fresh.sent = book.sent
             book = fresh
