@@ -62,6 +62,7 @@ class World:
         self.random = random = Random(seed)
         self.chance = Random(seed + 1)  # of the crashes, so that they do not change the work
         self.prepare = prepare
+        self.looks: Callable[[Operation], None] = lambda operation: None
         self.states = self.again = self.kills = self.operations = 0
         full = random.random() < 0.25
         self.capacity_bytes = random.choice((24_000, 40_000, 80_000)) if full else None
@@ -122,6 +123,7 @@ class World:
 
     def operation(self, operation: Operation) -> None:
         """Called before each operation of the disk at work."""
+        self.looks(operation)
         if operation.name in CHANGING and self.chance.random() < 0.2:
             try:
                 self.look(self.stack.disk)

@@ -17,6 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.journal.support import Writer
+from tests.simulation.stack import Jobs
 from zbus.journal.batch import iterate
 from zbus.journal.local import LocalJournal
 from zbus.journal.ports import JournalDamage, JournalError
@@ -27,31 +28,28 @@ LANE = ("orders", 0)
 KINDS = ("cut", "zeros", "garbage", "flip")
 
 
-class AtOnce:
-    """A worker without delay."""
-
-    def submit(self, job: Callable[[], None]) -> None:
-        job()
-
-    def stop(self) -> None:
-        pass
-
-
 class Opened:
-    """A journal on a disk; its posts are run by `run`."""
+    """A journal on a disk; nothing but `run` runs its jobs and what they post."""
 
     def __init__(self, disk: Disk) -> None:
         self.posted: deque[Callable[[], None]] = deque()
+        self.worker = Jobs()
+        self.failures: list[str] = []
         self.journal = LocalJournal(
-            DATA, self.posted.append, self._fail, disk, reserve_bytes=0, worker=lambda _: AtOnce()
+            DATA,
+            self.posted.append,
+            self.failures.append,
+            disk,
+            reserve_bytes=0,
+            worker=lambda name: self.worker,
         )
 
-    def _fail(self, text: str) -> None:
-        raise AssertionError(text)
-
     def run(self) -> None:
-        while self.posted:
-            self.posted.popleft()()
+        while self.worker.jobs or self.posted:
+            self.worker.stop()
+            while self.posted:
+                self.posted.popleft()()
+        assert not self.failures, self.failures
 
     def upkeep(self) -> None:
         upkeep = getattr(self.journal, "upkeep", None)
