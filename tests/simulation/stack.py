@@ -312,7 +312,8 @@ class Stack:
         if found is None or any(partition.staged for partition in found[0].partitions):
             return
         topic, book = found
-        book.purge_asked = [partition.end for partition in topic.partitions]
+        ends = [partition.end for partition in topic.partitions]
+        book.purge_asked = [max(pair) for pair in zip(book.purge_asked, ends, strict=True)]
         told = [self._purged(topic, book.groups[name]) for name in sorted(topic.groups)]
         self.broker.purge_topic(Told(lambda outcome: [call(outcome) for call in told] and None), topic)
 
@@ -460,6 +461,8 @@ def _check_partition(
         assert message.id == sent.id
     if promised:
         asked = book.purge_asked[partition.index]
+        end = max(book.stored[partition.index], default=-1) + 1
+        assert partition.end >= end, f"{lane} ends at {partition.end}, before {end}"
         for offset, body in book.stored[partition.index].items():
             if offset >= asked:
                 assert offset in found, f"{lane} lost offset {offset}"
