@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import sys
 import time
 import traceback
@@ -31,6 +32,10 @@ class Stop(BaseException):
 
 class Broken(BaseException):
     """A promise was. No error, so that the broker at work does not take it for one of its disk."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Figures(NamedTuple):
@@ -95,8 +100,7 @@ class World:
                     break
                 self.step()
         except Broken as broken:
-            assert broken.__cause__ is not None
-            raise WorldFailure(self.seed, self.states, broken.__cause__) from broken.__cause__
+            raise WorldFailure(self.seed, self.states, broken.error) from broken.error
         except Exception as error:
             raise WorldFailure(self.seed, self.states, error) from error
 
@@ -128,7 +132,7 @@ class World:
             try:
                 self.look(self.stack.disk)
             except Exception as error:
-                raise Broken from error
+                raise Broken(error) from error
 
     def look(self, disk: Disk) -> None:
         for _ in range(3):
@@ -204,6 +208,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    logging.disable()
     begun = told = time.monotonic()
 
     def tell(figures: Figures) -> None:

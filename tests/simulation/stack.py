@@ -28,7 +28,7 @@ from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import decode_messages, iterate
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError, JournalFull, Lane
+from zbus.journal.ports import JournalError, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.testing.disk import Disk
@@ -315,7 +315,9 @@ class Stack:
         ends = [partition.end for partition in topic.partitions]
         book.purge_asked = [max(pair) for pair in zip(book.purge_asked, ends, strict=True)]
         told = [self._purged(topic, book.groups[name]) for name in sorted(topic.groups)]
-        self.broker.purge_topic(Told(lambda outcome: [call(outcome) for call in told] and None), topic)
+        self.broker.purge_topic(
+            Told(lambda outcome: [call(outcome) for call in told] and None), topic
+        )
 
     def purge_group(self) -> None:
         found = self._group()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from zbus.journal.files import Files, OsFiles
-from zbus.journal.ports import JournalFull
-from zbus.testing.disk import Disk, Operation, ShortWrite
+from zbus.testing.disk import Disk
 
 NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "nowhere/a", "a/b")
 """Some become files, some directories, some both in turn."""
@@ -72,7 +71,9 @@ class Twins:
             return
         pair = self.random.choice(self.files)
         position, size = self.random.randrange(3000), self.random.randrange(1, 3000)
-        kind = self.random.choice("write write truncate allocate read read size sync close".split())
+        kind = self.random.choice(
+            ["write", "write", "truncate", "allocate", "read", "read", "size", "sync", "close"]
+        )
         data = self.random.randbytes(size)
         calls: dict[str, Callable[[Files, Path, int], Any]] = {
             "write": lambda disk, _, which: disk.write(pair[which], data, position),
