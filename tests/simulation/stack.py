@@ -298,7 +298,7 @@ class Stack:
         found = self._group()
         if found is None:
             return
-        _, book, group, group_book = found
+        _, _, group, group_book = found
         group_book.exists = MAYBE
 
         def told(outcome: Outcome) -> None:
@@ -314,10 +314,13 @@ class Stack:
         topic, book = found
         ends = [partition.end for partition in topic.partitions]
         book.purge_asked = [max(pair) for pair in zip(book.purge_asked, ends, strict=True)]
-        told = [self._purged(topic, book.groups[name]) for name in sorted(topic.groups)]
-        self.broker.purge_topic(
-            Told(lambda outcome: [call(outcome) for call in told] and None), topic
-        )
+        calls = [self._purged(topic, book.groups[name]) for name in sorted(topic.groups)]
+
+        def told(outcome: Outcome) -> None:
+            for call in calls:
+                call(outcome)
+
+        self.broker.purge_topic(Told(told), topic)
 
     def purge_group(self) -> None:
         found = self._group()

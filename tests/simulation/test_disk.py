@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from zbus.journal.files import Files, OsFiles
+from zbus.journal.files import Files, OpenMode, OsFiles
 from zbus.testing.disk import Disk
 
 NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "nowhere/a", "a/b")
 """Some become files, some directories, some both in turn."""
+
+
+USES = ("write", "write", "truncate", "allocate", "read", "read", "size", "sync", "close")
 
 
 class Twins:
@@ -53,7 +56,8 @@ class Twins:
 
     def opened(self) -> None:
         name = self.path()
-        mode = self.random.choice(["read", "write", "create", "create", "lock"])
+        modes: list[OpenMode] = ["read", "write", "create", "create", "lock"]
+        mode = self.random.choice(modes)
         if mode == "read" and self.is_directory(name):
             return  # Linux opens directories for reading, and fails later
         found = self.both(lambda disk, root, _: disk.open(root / name, mode))
@@ -71,9 +75,7 @@ class Twins:
             return
         pair = self.random.choice(self.files)
         position, size = self.random.randrange(3000), self.random.randrange(1, 3000)
-        kind = self.random.choice(
-            ["write", "write", "truncate", "allocate", "read", "read", "size", "sync", "close"]
-        )
+        kind = self.random.choice(USES)
         data = self.random.randbytes(size)
         calls: dict[str, Callable[[Files, Path, int], Any]] = {
             "write": lambda disk, _, which: disk.write(pair[which], data, position),

@@ -70,6 +70,7 @@ class Run:
         self.disk = Disk()
         self.disk.faults = self.fault
         self.end = "went on"
+        self.text = "why it did not"
         self.stack: Stack | None = None
 
     def fault(self, operation: Operation) -> None:
@@ -109,8 +110,7 @@ class Run:
                 reserve_bytes=2000,
             )
         except (JournalError, OSError) as error:
-            assert str(error)
-            self.end = "did not start"
+            self.end, self.text = "did not start", str(error)
             return False
         try:
             for number in range(steps):
@@ -126,13 +126,11 @@ class Run:
             else:
                 stack.settle()
         except JournalError as error:
-            assert str(error)
-            self.end = "ended"
+            self.end, self.text = "ended", str(error)
         self.leave(stack)
         if stack.failures:
             assert len(stack.failures) == 1, stack.failures
-            assert stack.failures[0]
-            self.end = "failed"
+            self.end, self.text = "failed", stack.failures[0]
         return self.end == "went on"
 
     def leave(self, stack: Stack) -> None:
@@ -143,7 +141,7 @@ class Run:
         try:
             stack.journal.close()
         except (JournalError, OSError):
-            self.end = "failed to close"
+            self.end = "failed to close"  # the process ends anyway
         stack.run_posted()
 
     def recover(self, seed: int) -> None:
@@ -184,6 +182,7 @@ def test_a_fault_at_every_call(kind: str, once: bool) -> None:
             run.work()
             if not run.hit:
                 continue
+            assert run.text
             assert not run.retried, run.retried
             run.recover(index)
         except Exception as error:

@@ -76,5 +76,5 @@ def test_a_checkpoint_without_its_groups(monkeypatch: pytest.MonkeyPatch) -> Non
         return attrs.evolve(whole, groups=()) if self.segment_bytes else whole
 
     monkeypatch.setattr(Partition, "snapshot", forgetful)
-    with pytest.raises(WorldFailure, match=r"group . is lost"):
+    with pytest.raises(WorldFailure):
         campaign(STATES, seed=1)
