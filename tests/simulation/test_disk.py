@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from zbus.journal.files import Files, OsFiles
+from zbus.journal.files import Files, OpenMode, OsFiles
 from zbus.journal.ports import JournalFull
 from zbus.testing.disk import Disk, Operation, ShortWrite
 
 NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "nowhere/a", "a/b")
 """Some become files, some directories, some both in turn."""
+
+
+USES = ("write", "write", "truncate", "allocate", "read", "read", "size", "sync", "close")
 
 
 class Twins:
@@ -54,7 +57,8 @@ class Twins:
 
     def opened(self) -> None:
         name = self.path()
-        mode = self.random.choice(["read", "write", "create", "create", "lock"])
+        modes: list[OpenMode] = ["read", "write", "create", "create", "lock"]
+        mode = self.random.choice(modes)
         if mode == "read" and self.is_directory(name):
             return  # Linux opens directories for reading, and fails later
         found = self.both(lambda disk, root, _: disk.open(root / name, mode))
@@ -72,7 +76,7 @@ class Twins:
             return
         pair = self.random.choice(self.files)
         position, size = self.random.randrange(3000), self.random.randrange(1, 3000)
-        kind = self.random.choice("write write truncate allocate read read size sync close".split())
+        kind = self.random.choice(USES)
         data = self.random.randbytes(size)
         calls: dict[str, Callable[[Files, Path, int], Any]] = {
             "write": lambda disk, _, which: disk.write(pair[which], data, position),
@@ -114,3 +118,200 @@ def check_space(disk: Disk) -> None:
     for other in (disk.kill(), disk.crash(Random(1))):
         assert other.used_bytes == sum(len(other.read_file(path)) for path in other.list_all())
     assert disk.used_bytes >= sum(len(disk.read_file(path)) for path in disk.list_all())
+
+
+# -- what the real disk cannot show --------------------------------------------------------
+
+
+FILE = Path("/d/f")
+
+
+@pytest.fixture
+def disk() -> Disk:
+    """One durable file of 600 bytes `a`."""
+    disk = Disk()
+    disk.make_directory(FILE.parent)
+    disk.write_file(FILE, b"a" * 600)
+    disk.sync_directory(Path("/"))
+    return disk
+
+
+def left(disk: Disk) -> set[bytes]:
+    """All that a power cut may leave of the file."""
+    return {other.read_file(FILE) for other in disk.crash_states()}
+
+
+def test_what_was_synced_is_there(disk: Disk) -> None:
+    file = disk.open(FILE, "write")
+    disk.write(file, b"b" * 1000, 600)
+    disk.truncate(file, 1200)
+    disk.sync(file)
+    assert left(disk) == {b"a" * 600 + b"b" * 600}
+
+
+def test_every_sector_of_a_write_for_itself(disk: Disk) -> None:
+    """The file is 600 bytes long, so the write touches its second sector and makes a third."""
+    file = disk.open(FILE, "write")
+    disk.write(file, b"b" * 700, 600)
+    a, b, zero = b"a" * 600, b"b", b"\0"
+    second = {b * 424, zero * 424}
+    whole = {a + part + rest for part in second for rest in (b * 276, zero * 276)}
+    torn = {a + part for part in second}  # the size had got to the end of the sector
+    assert left(disk) == whole | torn | {a}
+
+
+def test_a_later_write_without_an_earlier_one(disk: Disk) -> None:
+    file = disk.open(FILE, "write")
+    disk.write(file, b"1" * 512, 0)
+    disk.write(file, b"2" * 88, 512)
+    first, second = (b"a" * 512, b"1" * 512), (b"a" * 88, b"2" * 88)
+    assert left(disk) == {one + two for one in first for two in second}
+
+
+def test_one_sector_is_as_it_was_at_some_moment(disk: Disk) -> None:
+    file = disk.open(FILE, "write")
+    disk.write(file, b"1", 0)
+    disk.write(file, b"2", 1)
+    found = {data[:2] for data in left(disk)}
+    assert found == {b"aa", b"1a", b"12"}
+
+
+def test_a_truncate_may_be_lost(disk: Disk) -> None:
+    file = disk.open(FILE, "write")
+    disk.truncate(file, 100)
+    first, second = (b"a" * 512, b"a" * 100 + bytes(412)), (b"a" * 88, bytes(88))
+    assert left(disk) == {one + two for one in first for two in second} | {b"a" * 100}
+
+
+def names_left(disk: Disk) -> set[tuple[str, ...]]:
+    return {tuple(map(str, other.list_all())) for other in disk.crash_states()}
+
+
+def test_a_file_whose_name_is_lost_is_gone(disk: Disk) -> None:
+    file = disk.open(Path("/d/g"), "create")
+    disk.write(file, b"g", 0)
+    disk.sync(file)
+    assert names_left(disk) == {("/d/f",), ("/d/f", "/d/g")}
+    disk.sync_directory(Path("/d"))
+    assert names_left(disk) == {("/d/f", "/d/g")}
+
+
+def test_names_come_in_any_order(disk: Disk) -> None:
+    for name in ("/d/g", "/d/h"):
+        disk.close(disk.open(Path(name), "create"))
+    assert names_left(disk) == {
+        ("/d/f",),
+        ("/d/f", "/d/g"),
+        ("/d/f", "/d/h"),
+        ("/d/f", "/d/g", "/d/h"),
+    }
+
+
+def test_a_rename_happens_or_not(disk: Disk) -> None:
+    disk.write_file(Path("/d/g"), b"new")
+    disk.rename(Path("/d/g"), FILE)
+    assert names_left(disk) == {("/d/f",), ("/d/f", "/d/g")}
+    assert left(disk) == {b"new", b"a" * 600}
+
+
+def test_a_directory_takes_with_it_what_is_in_it(disk: Disk) -> None:
+    disk.make_directory(Path("/e"))
+    disk.close(disk.open(Path("/e/f"), "create"))
+    disk.sync_directory(Path("/e"))
+    assert names_left(disk) == {("/d/f",), ("/d/f", "/e/f")}
+
+
+def test_a_removal_may_be_lost(disk: Disk) -> None:
+    disk.remove(FILE)
+    assert names_left(disk) == {(), ("/d/f",)}
+    disk.sync_directory(Path("/d"))
+    assert names_left(disk) == {()}
+
+
+def test_sync_all_is_for_names_and_content(disk: Disk) -> None:
+    file = disk.open(Path("/d/g"), "create")
+    disk.write(file, b"g" * 600, 0)
+    disk.rename(FILE, Path("/d/h"))
+    assert disk.sync_all(file)
+    (other,) = disk.crash_states()
+    assert [str(path) for path in other.list_all()] == ["/d/g", "/d/h"]
+
+
+def test_a_kill_keeps_what_a_power_cut_may_take(disk: Disk) -> None:
+    file = disk.open(FILE, "lock")
+    disk.write(file, b"b" * 10, 0)
+    killed = disk.kill()
+    assert killed.read_file(FILE)[:10] == b"b" * 10
+    assert left(killed) == left(disk)
+    killed.open(FILE, "lock")  # the lock went with its process
+    with pytest.raises(BlockingIOError):
+        disk.open(FILE, "lock")
+
+
+@pytest.mark.parametrize("name", ["sync", "sync_all"])
+def test_after_a_failed_sync_the_next_one_lies(disk: Disk, name: str) -> None:
+    """As the kernel does: the pages are clean for it, and never written."""
+    file = disk.open(FILE, "write")
+    disk.write(file, b"b" * 10, 0)
+    disk.faults = failing(OSError(errno.EIO, "broken"), name)
+    with pytest.raises(OSError, match="broken"):
+        getattr(disk, name)(file)
+    disk.faults = None
+    disk.sync(file)
+    assert len(left(disk)) == 2
+
+
+def failing(error: Exception, name: str) -> Callable[[Operation], None]:
+    def fault(operation: Operation) -> None:
+        if operation.name == name:
+            raise error
+
+    return fault
+
+
+def test_faults_are_told_of_every_operation(disk: Disk) -> None:
+    told: list[Operation] = []
+    disk.faults = told.append
+    before = disk.operations
+    file = disk.open(FILE, "write")
+    disk.write(file, b"xyz", 5)
+    assert told == [
+        Operation("open", FILE, 0, 0, before),
+        Operation("write", FILE, 5, 3, before + 1),
+    ]
+
+
+def test_a_short_write(disk: Disk) -> None:
+    file = disk.open(FILE, "write")
+    disk.faults = failing(ShortWrite(2, JournalFull("no space")), "write")
+    with pytest.raises(JournalFull):
+        disk.write(file, b"bbbb", 0)
+    assert disk.read(file, 4, 0) == b"bbaa"
+
+
+def test_a_full_disk_takes_what_fits() -> None:
+    disk = Disk(capacity_bytes=100)
+    file = disk.open(Path("/f"), "create")
+    disk.write(file, b"x" * 60, 0)
+    with pytest.raises(JournalFull):
+        disk.write(file, b"y" * 60, 60)
+    assert disk.size(file) == disk.used_bytes == 100
+    disk.truncate(file, 60)
+    disk.write(file, b"z" * 60, 0)  # over what is there
+    with pytest.raises(JournalFull):
+        disk.allocate(file, 101)
+    disk.remove(Path("/f"))
+    assert disk.used_bytes == 60  # still open
+    disk.close(file)
+    assert disk.used_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_crashes_are_legal_ones(seed: int, disk: Disk) -> None:
+    """`crash` gives what `crash_states` knows, if the pieces are the same."""
+    random = Random(seed)
+    file = disk.open(FILE, "write")
+    for _ in range(3):
+        disk.write(file, random.randbytes(random.randrange(1, 900)), random.randrange(600))
+    legal = left(disk) | {other.read_file(FILE) for other in disk.crash_states(piece_bytes=4096)}
+    assert all(disk.crash(random).read_file(FILE) in legal for _ in range(50))
