@@ -9,7 +9,6 @@ from random import Random
 
 from zbus.testing.simulation.network import Connection, Reply
 
-
 ANSWER = b"answer to "
 """How the body of a service's answer begins."""
 

@@ -19,6 +19,7 @@ from zbus.testing.simulation.client import Client
 from zbus.testing.simulation.faults import Faults
 from zbus.testing.simulation.machine import Machine, Options, PowerCut
 from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
+from zbus.testing.simulation.network import Reply
 from zbus.testing.simulation.recount import check_document, state_of
 from zbus.testing.simulation.requests import Held, Requests
 
@@ -423,12 +424,12 @@ class Simulation:
         """What a query shows is what there is."""
         for topic in list(self.machine.broker.topics.values()):
             client = Client(self.machine.connect(), 0, headed=True)
-            found: list[bytes] = []
-            client.ask("query", topic.name, {}, b"", lambda reply: found.append(reply.body))
+            found: list[Reply] = []
+            client.ask("query", topic.name, {}, b"", found.append)
             client.move(self.random, everything=True)
             self._settle()
             client.move(self.random, everything=True)
-            check_document(topic, found[0])
+            check_document(topic, found[0].body)
             client.connection.reset()
 
     def _overdue(self) -> list[str]:
