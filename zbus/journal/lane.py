@@ -84,6 +84,8 @@ class LocalLane:
         lane.dirty = not found.durable
         if lane.dirty:
             lane.dirty_above(*lane._above())
+        if found.unsynced:
+            lane.round = syncer.add((), (), found.unsynced)
         return lane
 
     @classmethod

@@ -27,7 +27,7 @@ from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files
 from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalDamage, Lane
+from zbus.journal.ports import JournalDamage, JournalFull, Lane
 from zbus.journal.segment import BadBatch, Segment, walk
 
 ADVICE: Final = "`zbus verify` tells more"
@@ -48,7 +48,8 @@ class Found(NamedTuple):
     mark: int  # byte of the newest segment's last checkpoint or snapshot
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
-    durable: bool  # all of it is known to be synced
+    durable: bool  # all of the newest segment is known to be synced
+    unsynced: list[Segment]  # older ones of which that is not known
     lost: bool  # something is gone that the landmark promises
 
 
@@ -147,6 +148,8 @@ class _Opening:
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
         self._durable = False
+        self._unsynced: list[Segment] = []
+        self._end = 0  # the offset after the last record
         self._lost = False
         self.topic = ""
 
@@ -162,6 +165,7 @@ class _Opening:
             self._mark_crc,
             self._first_crc,
             self._durable,
+            self._unsynced,
             self._lost,
         )
 
@@ -178,8 +182,10 @@ class _Opening:
                 self._check_end(index, start)
                 ends = index == start.segment and newest.size == start.durable
                 self._durable = ends and not self._lost
+                self._note_unsynced(start)
                 return True
             if self._mend(index, start):
+                self._note_unsynced(start)
                 return True
             start = _Start(len(self._segments) - 1, 0, _EVERYTHING)
         return False
@@ -196,6 +202,12 @@ class _Opening:
         # Its segment was trimmed, or another lane has the name by now.
         self._lost = True
         return _Start(0)
+
+    def _note_unsynced(self, start: _Start) -> None:
+        """A run that was killed between a roll and the next sync left this to us."""
+        older = self._segments[start.segment : -1]
+        synced = bool(older) and older[0].size == start.durable
+        self._unsynced = older[1:] if synced else older
 
     def _start_without(self, start: _Start, marks: Mapping[str, Landmark] | None) -> _Start:
         """The landmark's batch is not there: it is damaged, or another lane had this name."""
@@ -251,6 +263,11 @@ class _Opening:
             if self._last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
+            elif at == 0:
+                # Not the crc: a segment may have taken the place of one that said the same.
+                if header.base_offset != self._end:
+                    self._foreign = True
+                    raise BadBatch(segment.path, at, f"does not go on at offset {self._end}")
             elif header.previous_crc != self._last_crc:
                 self._foreign = True
                 raise BadBatch(segment.path, at, "does not follow the batch before")
@@ -266,6 +283,7 @@ class _Opening:
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
             self._last_crc = header.crc
+            self._end = header.end_offset
             segment.size = at + header.length
         if segment.size == 0:
             raise BadBatch(segment.path, 0, "there is no checkpoint")
@@ -328,7 +346,7 @@ class _Opening:
             raise JournalDamage(f"{reason}; {ADVICE}")
         if segment.size > 0:
             return
-        if index == 0 and segment.base > 0:
+        if index == 0 and segment.base > 0 and (start.durable or self._lost):
             # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
@@ -367,7 +385,20 @@ class _Opening:
         """Cut the end off, durably; first, if something whole is in it, keep it elsewhere."""
         files = self._files
         if keep:
-            aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+            self._keep(segment, tail)
+        file = files.open(segment.path, "write")
+        try:
+            files.truncate(file, segment.size)
+            files.sync(file)
+        finally:
+            files.close(file)
+
+    def _keep(self, segment: Segment, tail: bytes) -> None:
+        """Copy what is cut, if there is room: it was never synced, and must not keep a broker on a
+        full disk from starting."""
+        files = self._files
+        aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+        try:
             copy = files.open(aside, "create")
             try:
                 for at in range(0, len(tail), _COPY_BYTES):
@@ -375,17 +406,16 @@ class _Opening:
                 files.sync(copy)
             finally:
                 files.close(copy)
-            files.sync_directory(self._directory)
-            log.warning(
-                "the end of a segment is set aside: writes before it were never finished",
-                extra={"file": aside, "bytes": len(tail)},
-            )
-        file = files.open(segment.path, "write")
-        try:
-            files.truncate(file, segment.size)
-            files.sync(file)
-        finally:
-            files.close(file)
+        except JournalFull:
+            with suppress(FileNotFoundError):
+                files.remove(aside)
+            log.warning("no room to set the end of a segment aside", extra={"file": aside})
+            return
+        files.sync_directory(self._directory)
+        log.warning(
+            "the end of a segment is set aside: writes before it were never finished",
+            extra={"file": aside, "bytes": len(tail)},
+        )
 
     def _free_name(self, name: str) -> Path:
         taken = set(self._files.list(self._directory))
