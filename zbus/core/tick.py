@@ -68,6 +68,15 @@ class Tick:
         partition.staged.extend(messages[1:])
         partition.end += len(messages) - 1
 
+    def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
+        """Settle the ticket as a put that went to this offset: with Stored when it is durable."""
+        if offset < partition.visible:
+            ticket.settle(Stored(partition))
+        elif offset < partition.end - len(partition.staged):
+            self.confirm(partition, ticket, Stored(partition))
+        else:
+            partition.puts.append(ticket)
+
     def change(self, partition: Partition, group: Group) -> None:
         """Note that the group's backlog in this partition is not what it was."""
         backlog = group.backlogs[partition.index]
@@ -166,6 +175,7 @@ class Tick:
     def _unstage(self, partition: Partition, first: int) -> None:
         """Messages that found no room were never there."""
         partition.end = first
+        partition.window.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)

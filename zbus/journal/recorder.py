@@ -182,7 +182,7 @@ class JournalRecorder:
 
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
-        payload = encode_change(partition.snapshot().truncated(first))
+        payload = encode_change(partition.snapshot(now_ms).truncated(first))
         batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
         partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
