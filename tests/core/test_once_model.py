@@ -191,8 +191,8 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize(("partitions", "dedupe_ms"), [(1, 0), (1, 100), (3, 100)])
-@settings(max_examples=300, deadline=None)
-@given(steps=st.lists(STEPS, max_size=40))
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEPS, min_size=20, max_size=60))
 def test_puts_are_what_the_dictionary_says(
     partitions: int, dedupe_ms: int, steps: list[tuple[object, ...]]
 ) -> None:
