@@ -142,11 +142,12 @@ class Tick:
 
     def _write(self, partition: Partition) -> Written:
         messages, partition.staged = partition.staged, []
-        puts, partition.puts = partition.puts, []
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
         first = partition.end - len(messages)
-        if self._recorder.write(partition, messages, change, self.now_ms):
+        stored = self._recorder.write(partition, messages, change, self.now_ms)
+        puts, partition.puts = partition.puts, []
+        if stored:
             if messages:
                 self._cache.admit(partition, first, messages)
                 # Messages without a key fill one partition a turn: one write, not many.

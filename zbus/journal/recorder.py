@@ -25,19 +25,23 @@ _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
 
 
-_PORTION_MESSAGES = 1 << 16
+_PORTION_MESSAGES = 1 << 15
 _PORTION_BYTES = 256 << 20
-"""One batch holds at most about so much: its counters have 32 bits."""
+"""A batch takes no more puts once it holds so much: its counters have 32 bits."""
 
 _FEW_MESSAGES = 60
 """So many fit into a batch, however long they are: none is longer than 64 MiB."""
 
 
-def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """The messages of a turn in pieces that fit into a batch each; nearly always one."""
+def _portions(messages: Sequence[Message], begins: set[int]) -> Iterator[Sequence[Message]]:
+    """The messages of a turn in pieces that fit into a batch each; nearly always one.
+
+    A piece ends only where a put begins: a write that is torn must not leave half of one.
+    """
     start = size = 0
     for position, message in enumerate(messages):
-        if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
+        full = size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES
+        if full and position in begins:
             yield messages[start:position]
             start, size = position, 0
         size += len(message.body) + len(message.headers)
@@ -71,7 +75,8 @@ class JournalRecorder:
         if 0 < len(messages) <= _FEW_MESSAGES:
             batches, crc = encode_messages(offset, messages, now_ms, crc)
         elif messages:
-            for portion in _portions(messages):
+            begins = {ticket.offset - offset for ticket in partition.puts}
+            for portion in _portions(messages, begins):
                 data, crc = encode_messages(offset, portion, now_ms, crc)
                 offset += len(portion)
                 batches += data
