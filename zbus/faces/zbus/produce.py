@@ -94,8 +94,9 @@ def read_idempotency_key(value: bytes) -> bytes:
     quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
     key = value[1:-1] if quoted else value
     if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or key.translate(None, _OF_KEYS):
-        text = f"idempotency-key is 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters"
-        raise BadRequest(400, f"400: Bad Format, {text}, perhaps in double quotes")
+        limit = IDEMPOTENCY_KEY_BYTES_MAX
+        text = f"idempotency-key is 1 to {limit} visible ASCII characters, perhaps in double quotes"
+        raise BadRequest(400, f"400: Bad Format, {text}")
     return key
 
 
