@@ -353,8 +353,15 @@ def test_a_conflict_is_told_when_the_end_is_durable() -> None:
 # -- what recovery makes of it ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("segment_bytes_max", [200, 64 << 20], ids=["checkpoints", "data"])
-def test_a_restart_remembers_the_same(segment_bytes_max: int) -> None:
+@pytest.mark.parametrize(
+    ("segment_bytes_max", "snapshot_bytes"),
+    [(200, 1 << 20), (64 << 20, 100), (64 << 20, 1 << 20)],
+    ids=["checkpoints", "snapshots", "data"],
+)
+def test_a_restart_remembers_the_same(
+    segment_bytes_max: int, snapshot_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zbus.journal.recorder.SNAPSHOT_EVERY_BYTES", snapshot_bytes)
     box = new_box(segment_bytes_max=segment_bytes_max)
     for number in range(20):
         put(box, b"%d" % number)

@@ -3,6 +3,7 @@ purges, and time that goes on. What the dictionary says is what every ticket end
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -133,7 +134,7 @@ class Model:
         assert isinstance(self.box.journal, CrashJournal)
         journal = self.box.journal.crash(lambda lane, unsynced: unsynced * keep // 4)
         self.asked = []
-        self.box = Box(journal, now_ms=self.box.now_ms, segment_bytes_max=1_000)
+        self.box = Box(journal, now_ms=self.box.now_ms, segment_bytes_max=3_000)
         for index, end in self.promised.items():
             assert self.box.partition(index=index).end >= end, "what was told is there"
 
@@ -190,13 +191,20 @@ STEPS = st.one_of(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def many_snapshots() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zbus.journal.recorder.SNAPSHOT_EVERY_BYTES", 100)
+        yield
+
+
 @pytest.mark.parametrize(("partitions", "dedupe_ms"), [(1, 0), (1, 100), (3, 100)])
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(STEPS, min_size=20, max_size=60))
 def test_puts_are_what_the_dictionary_says(
     partitions: int, dedupe_ms: int, steps: list[tuple[object, ...]]
 ) -> None:
-    box = Box(CrashJournal(), segment_bytes_max=1_000)
+    box = Box(CrashJournal(), segment_bytes_max=3_000)
     box.declare(TopicOptions("T", partitions=partitions, dedupe_ms=dedupe_ms))
     box.settle()
     model = Model(box, dedupe_ms)

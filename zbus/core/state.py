@@ -91,7 +91,7 @@ class StateChange:
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
     first: int = 0  # messages below it were purged
-    window: tuple[Original, ...] = ()  # stored lately; in a checkpoint only
+    window: tuple[Original, ...] = ()  # stored lately; only with all there is
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""

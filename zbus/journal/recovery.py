@@ -1,8 +1,8 @@
 """From stored lanes back to topics, groups and backlogs, exactly as they were.
 
-A lane's newest segment begins with a checkpoint; every STATE batch after it is applied in order,
-every DATA batch moves the end of the log. Messages themselves are not read: they come when a group
-wants them.
+What is read of a lane begins with a checkpoint or snapshot; every STATE batch after it is applied
+in order, every DATA batch moves the end of the log. Messages themselves are not kept: they come
+when a group wants them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class _Lane:
         self.first = stored.first_offset
         self.end = 0
         self.last_crc = 0
-        self.size = 0
+        self.size = stored.begin
         self.checkpoint_size = 0
+        self.snapshot_at = 0
         self.time_ms = 0
         self.topic: TopicOptions | None = None
         self.window = Window()
@@ -49,11 +50,18 @@ class _Lane:
             self._data(header, batch)
             return
         change = decode_change(batch[HEADER_BYTES:])
-        if header.kind is Kind.CHECKPOINT:
+        if header.is_whole_state:
+            if header.kind is Kind.CHECKPOINT:
+                self.size = len(batch)
             self.end = header.base_offset
-            self.size = self.checkpoint_size = len(batch)
+            self.checkpoint_size = len(batch)
+            self.snapshot_at = self.size
             self.backlogs.clear()
+            self.window = Window()
+            self._tick = []
         self._change(change)
+        for original in change.window:
+            self.window.remember(original)
 
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
@@ -61,8 +69,6 @@ class _Lane:
             for batch in self._tick if self._remembers_ids else ():
                 # It may have been declared before these were put: its tick's state comes last.
                 self._note(read_header(batch), batch)
-        for original in change.window:
-            self.window.remember(original)
         self.first = max(self.first, change.first)
         for group in change.groups:
             key = group.name.lower()
@@ -100,6 +106,7 @@ class _Lane:
         partition.topic_changed = self.topic != partition.topic.options
         partition.segment_bytes = self.size
         partition.checkpoint_bytes = self.checkpoint_size
+        partition.snapshot_at = self.snapshot_at
 
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:
