@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import pytest
 
@@ -12,7 +14,8 @@ from zbus.core.message import Message
 from zbus.core.outcomes import Duplicate, Stored
 from zbus.core.state import TopicOptions
 from zbus.core.window import KEY_LINE, KEY_MS, Original, Window, id_name, key_name
-from zbus.journal.batch import Kind
+from zbus.journal.batch import Batch, Kind, read_header
+from zbus.journal.ports import StoredLane
 
 DEDUPE = TopicOptions("T", dedupe_ms=1_000)
 
@@ -371,6 +374,37 @@ def test_a_restart_remembers_the_same(
     same_state(box, after)
     assert after.partition().snapshot().window == box.partition().snapshot().window
     assert len(after.partition().window) == 80
+
+
+class LateJournal(CrashJournal):
+    """Recovery is given no more than it needs: from the last checkpoint or snapshot on."""
+
+    def lanes(self) -> Iterator[StoredLane]:
+        for stored in super().lanes():
+            batches = list(stored.batches)
+            whole = [n for n, batch in enumerate(batches) if read_header(batch).is_whole_state]
+            begin = sum(map(len, batches[: whole[-1]]))
+            yield StoredLane(stored.lane, stored.first_offset, batches[whole[-1] :], begin)
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+@pytest.mark.parametrize("dedupe_ms", [0, 1_000])
+def test_a_restart_from_a_snapshot(
+    count: int, dedupe_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zbus.journal.recorder.SNAPSHOT_EVERY_BYTES", 100)
+    box = new_box(TopicOptions("T", dedupe_ms=dedupe_ms))
+    for number in range(count):
+        put(box, b"%d" % number, b"%d-too" % number, key=b"k%d" % number)
+        put(box, b"id-%d" % number)
+        box.settle(1)
+    journal = LateJournal()
+    for batch in journal_of(box).written["T", 0]:
+        assert isinstance(batch, Batch)
+        journal.append(("T", 0), batch.header.previous_crc, batch.raw)
+    after = Box(journal, now_ms=box.now_ms)
+    same_state(box, after)
+    assert len(after.partition().window) == count * (4 if dedupe_ms else 1)
 
 
 @pytest.mark.parametrize("kept", range(6))
