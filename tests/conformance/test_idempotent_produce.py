@@ -227,7 +227,7 @@ class TestIds:
         assert "dedupe_ms is a number from 0 to 315360000000" in text
         assert world.broker.topic("T") is None
 
-    def test_the_window_passes(self) -> None:
+    def test_ids_are_forgotten_in_time(self) -> None:
         world, client = declared("T?dedupe_ms=1000")
         ok(client, http("/T?id=1", body=b"x"))
         world.advance(999)

@@ -8,12 +8,11 @@ import attrs
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
-from zbus.core import window as windows
 from zbus.core.errors import Refusal
 from zbus.core.message import Message
+from zbus.core.originals import KEY_LINE, KEY_MS, Original, Originals, id_name, key_name
 from zbus.core.outcomes import Duplicate, Stored
 from zbus.core.state import TopicOptions
-from zbus.core.window import KEY_LINE, KEY_MS, Original, Window, id_name, key_name
 from zbus.journal.batch import Batch, Kind, read_header
 from zbus.journal.ports import StoredLane
 
@@ -71,7 +70,7 @@ def stored(probe: Probe) -> int:
 @pytest.mark.parametrize("key", [b"", b"k"])
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(("age_ms", "known"), [(0, True), (999, True), (1_000, False)])
-def test_the_window_is_as_long_as_the_option_says(
+def test_ids_and_keys_are_remembered_as_long_as_the_option_says(
     key: bytes, restarted: bool, age_ms: int, known: bool
 ) -> None:
     box = new_box()
@@ -85,7 +84,7 @@ def test_the_window_is_as_long_as_the_option_says(
 
 
 @pytest.mark.parametrize(("age_ms", "known"), [(KEY_MS - 1, True), (KEY_MS, False)])
-def test_keys_have_a_window_in_every_topic(age_ms: int, known: bool) -> None:
+def test_keys_are_remembered_in_every_topic(age_ms: int, known: bool) -> None:
     box = new_box(TopicOptions("T"))
     put(box, b"1", key=b"k")
     box.settle()
@@ -102,7 +101,7 @@ def test_ids_have_none_without_the_option() -> None:
 
 
 def test_the_oldest_go_first_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "COUNT_MAX", 3)
+    monkeypatch.setattr("zbus.core.originals.COUNT_MAX", 3)
     box = new_box()
     for id in (b"1", b"2", b"3", b"4"):
         put(box, id)
@@ -110,7 +109,7 @@ def test_the_oldest_go_first_when_there_are_too_many(monkeypatch: pytest.MonkeyP
     after = again(box)
     for each in (box, after):
         assert [duplicate(put(each, id)) for id in (b"2", b"3", b"4")] == [(1, 1), (2, 1), (3, 1)]
-        assert len(each.partition().window) == 3
+        assert len(each.partition().originals) == 3
     assert put(after, b"1").open, "this one is forgotten, so it is new"
 
 
@@ -164,7 +163,7 @@ def test_a_duplicate_is_refused_with_its_original() -> None:
     probes = [put(box, b"1"), put(box, b"1"), put(box, b"2", key=b"k"), put(box, b"2", key=b"k")]
     box.turn()
     assert [refusal(probe).refusal for probe in probes] == [Refusal.FULL] * 4
-    assert len(box.partition().window) == 0
+    assert len(box.partition().originals) == 0
     journal_of(box).full = False
     retry = put(box, b"1")
     box.settle()
@@ -199,7 +198,7 @@ def test_a_crash_before_the_sync(options: TopicOptions, kept: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["kept", "purged"])
-def test_the_window_outlives_its_messages(name: str) -> None:
+def test_what_is_remembered_outlives_its_messages(name: str) -> None:
     box = new_box()
     put(box, b"1")
     if name == "purged":
@@ -210,7 +209,7 @@ def test_the_window_outlives_its_messages(name: str) -> None:
         assert duplicate(put(each, b"1")) == (0, 1)
 
 
-def test_a_removed_topic_takes_its_window_along() -> None:
+def test_a_removed_topic_is_forgotten() -> None:
     box = new_box()
     put(box, b"1")
     box.settle()
@@ -372,8 +371,8 @@ def test_a_restart_remembers_the_same(
         box.settle(3)
     after = again(box, segment_bytes_max)
     same_state(box, after)
-    assert after.partition().snapshot().window == box.partition().snapshot().window
-    assert len(after.partition().window) == 80
+    assert after.partition().snapshot().originals == box.partition().snapshot().originals
+    assert len(after.partition().originals) == 80
 
 
 class LateJournal(CrashJournal):
@@ -404,7 +403,7 @@ def test_a_restart_from_a_snapshot(
         journal.append(("T", 0), batch.header.previous_crc, batch.raw)
     after = Box(journal, now_ms=box.now_ms)
     same_state(box, after)
-    assert len(after.partition().window) == count * (4 if dedupe_ms else 1)
+    assert len(after.partition().originals) == count * (4 if dedupe_ms else 1)
 
 
 @pytest.mark.parametrize("kept", range(6))
@@ -448,22 +447,22 @@ def test_a_key_in_a_body_is_no_key() -> None:
     put(box, b"1", body=KEY_LINE + b"k\r\n")
     box.settle()
     after = again(box)
-    assert len(after.partition().window) == 0
+    assert len(after.partition().originals) == 0
     assert put(after, b"1", key=b"k").open
 
 
-def test_the_window_itself() -> None:
-    window = Window()
-    window.note(5, [Message(b"1"), Message(b"2")], 10, True)
-    window.note(7, [Message(b"3")], 20, True)
-    window.remember(Original(id_name(b"1"), 99, 1, 30, 0))
-    window.check()
-    assert window.find(id_name(b"1")) == Original(id_name(b"1"), 5, 1, 10, 0)
-    window.expire(9)
-    assert len(window) == 3
-    window.expire(10)
-    assert [entry.offset for entry in window.snapshot()] == [7]
-    window.truncate(8)
-    assert len(window) == 1
-    window.truncate(7)
-    assert window.snapshot() == ()
+def test_originals() -> None:
+    originals = Originals()
+    originals.note(5, [Message(b"1"), Message(b"2")], 10, True)
+    originals.note(7, [Message(b"3")], 20, True)
+    originals.remember(Original(id_name(b"1"), 99, 1, 30, 0))
+    originals.check()
+    assert originals.find(id_name(b"1")) == Original(id_name(b"1"), 5, 1, 10, 0)
+    originals.expire(9)
+    assert len(originals) == 3
+    originals.expire(10)
+    assert [entry.offset for entry in originals.snapshot()] == [7]
+    originals.truncate(8)
+    assert len(originals) == 1
+    originals.truncate(7)
+    assert originals.snapshot() == ()

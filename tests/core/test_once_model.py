@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.core.support import Box, CrashJournal, Probe
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
+from zbus.core.originals import KEY_LINE, KEY_MS
 from zbus.core.outcomes import Duplicate, Peeked, Stored
 from zbus.core.state import TopicOptions
-from zbus.core.window import KEY_LINE, KEY_MS
 
 Name = tuple[str, bytes]  # its kind, and the id or key
 
@@ -50,9 +50,9 @@ class Model:
     promised: dict[int, int] = field(default_factory=dict)  # partition -> least end
 
     def find(self, name: Name) -> tuple[Put, int] | None:
-        window_ms = self.dedupe_ms or KEY_MS
+        remember_ms = self.dedupe_ms or KEY_MS
         for put in self.puts:
-            if put.time_ms + window_ms > self.box.now_ms:
+            if put.time_ms + remember_ms > self.box.now_ms:
                 for own, offset in put.names:
                     if own == name:
                         return put, offset

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zbus.core.originals import Original
 from zbus.core.state import (
     Entry,
     EntryState,
@@ -18,7 +19,6 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.window import Original
 from zbus.journal import checkpoint as codec
 from zbus.journal.checkpoint import decode_change, encode_change, topic_name
 from zbus.journal.ports import JournalDamage
@@ -42,7 +42,7 @@ GROUPS = st.builds(
     reset=st.booleans(),
     entries=st.lists(ENTRIES, max_size=5).map(tuple),
 )
-WINDOW = st.lists(
+ORIGINALS = st.lists(
     st.builds(
         Original,
         name=st.binary(min_size=16, max_size=16),
@@ -57,7 +57,7 @@ CHANGES = st.builds(
     StateChange,
     topic=st.none() | st.builds(TopicOptions, name=NAMES, rpc=st.booleans(), mask=NATURAL),
     groups=st.lists(GROUPS, max_size=4).map(tuple),
-    window=WINDOW,
+    originals=ORIGINALS,
 )
 
 
@@ -123,9 +123,9 @@ HOSTILE = {
     "negative count": payload(b'{"groups":[{"name":"g","entries":-1}]}'),
     "count past the end": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32)),
     "enormous count": payload(b'{"groups":[{"name":"g","entries":99999999999999}]}', bytes(40)),
-    "negative window": payload(b'{"window":-1}'),
-    "window past the end": payload(b'{"window":2}', bytes(79)),
-    "enormous window": payload(b'{"window":99999999999999}', bytes(40)),
+    "negative originals": payload(b'{"originals":-1}'),
+    "originals past the end": payload(b'{"originals":2}', bytes(79)),
+    "enormous originals": payload(b'{"originals":99999999999999}', bytes(40)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
     "bytes left over": payload(b"{}", bytes(8)),
 }

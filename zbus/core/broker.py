@@ -424,7 +424,7 @@ class Broker:
         for topic in self.topics.values():
             for partition in topic.partitions:
                 assert partition.first <= partition.visible <= partition.end
-                partition.window.check()
+                partition.originals.check()
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]
                     backlog.check()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal, conflict
 from zbus.core.message import Message
+from zbus.core.originals import KEY_MS, Original, fingerprint, id_name, key_name, key_of
 from zbus.core.outcomes import Duplicate, Outcome
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.core.window import KEY_MS, Original, fingerprint, id_name, key_name, key_of
 
 if TYPE_CHECKING:
     from zbus.core.tick import Tick
@@ -37,7 +37,7 @@ def put_once(
     """
     topic = partition.topic
     for each in topic.partitions:
-        each.window.expire(tick.now_ms - (topic.options.dedupe_ms or KEY_MS))
+        each.originals.expire(tick.now_ms - (topic.options.dedupe_ms or KEY_MS))
     fresh, known = messages, []
     if key := key_of(messages[0]):
         place = _find(topic, key_name(key))
@@ -58,7 +58,7 @@ def put_once(
 
 def _find(topic: Topic, name: bytes) -> _Place | None:
     for partition in topic.partitions:
-        original = partition.window.find(name)
+        original = partition.originals.find(name)
         if original is not None:
             return partition, original
     return None
@@ -79,7 +79,7 @@ def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[
 
 def _store(tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
     ids = partition.topic.options.dedupe_ms > 0
-    partition.window.note(partition.end, messages, tick.now_ms, ids)
+    partition.originals.note(partition.end, messages, tick.now_ms, ids)
     tick.put_all(partition, messages, ticket)
 
 

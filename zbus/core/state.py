@@ -11,7 +11,7 @@ import enum
 
 import attrs
 
-from zbus.core.window import Original
+from zbus.core.originals import Original
 
 
 class EntryState(enum.IntEnum):
@@ -91,7 +91,7 @@ class StateChange:
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
     first: int = 0  # messages below it were purged
-    window: tuple[Original, ...] = ()  # stored lately; only with all there is
+    originals: tuple[Original, ...] = ()  # stored lately; only with all there is
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -107,6 +107,6 @@ class StateChange:
             )
             for group in self.groups
         ]
-        window = tuple(original for original in self.window if original.offset < end)
+        originals = tuple(original for original in self.originals if original.offset < end)
         first = min(self.first, end)
-        return attrs.evolve(self, groups=tuple(groups), first=first, window=window)
+        return attrs.evolve(self, groups=tuple(groups), first=first, originals=originals)

@@ -176,7 +176,7 @@ class Tick:
     def _unstage(self, partition: Partition, first: int) -> None:
         """Messages that found no room were never there."""
         partition.end = first
-        partition.window.truncate(first)
+        partition.originals.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)

@@ -11,10 +11,10 @@ import attrs
 
 from zbus.core.group import Group
 from zbus.core.message import Message
+from zbus.core.originals import KEY_MS, Originals
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.window import KEY_MS, Window
 
 _MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
@@ -65,6 +65,7 @@ class Partition:
         "lane",
         "last_crc",
         "options_changed",
+        "originals",
         "purged_to",
         "puts",
         "removed",
@@ -77,7 +78,6 @@ class Partition:
         "touched",
         "visible",
         "wanted_by",
-        "window",
     )
 
     def __init__(self, topic: Topic, index: int, first: int = 0, end: int = 0) -> None:
@@ -88,7 +88,7 @@ class Partition:
         self.end = end
         self.visible = end
         self.cache: dict[int, Message] = {}
-        self.window = Window()  # what must not be stored again
+        self.originals = Originals()  # what must not be stored again
         # This tick.
         self.touched = False
         self.staged: list[Message] = []
@@ -111,13 +111,13 @@ class Partition:
 
     def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""
-        self.window.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
+        self.originals.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
         groups = []
         for group in self.topic.groups.values():
             change = group.backlogs[self.index].snapshot(group.name)
             groups.append(attrs.evolve(change, options=group.options))
         first = max(self.first, self.purged_to)
-        return StateChange(self.topic.options, tuple(groups), first, self.window.snapshot())
+        return StateChange(self.topic.options, tuple(groups), first, self.originals.snapshot())
 
     def take_changes(self) -> StateChange:
         """What this tick changed, and nothing left to tell."""

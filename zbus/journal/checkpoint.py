@@ -7,16 +7,16 @@ What people may want to read in an emergency is JSON; what there may be millions
     | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
     |     |  "groups": [{...}, ...],  |      |   ranks i64[n]   | attempts u32[n], padded   |
     |     |  "first": n,              |      |   states u8[n], padded                       |
-    |     |  "window": n}             |      | then of the window, the oldest first:        |
+    |     |  "originals": n}          |      | then of the originals, the oldest first:     |
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     |     |                           |      |   times ms u64[n] | counts u32[n]            |
     |     |                           |      |   crcs u32[n]                                |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
-its default is left out, `entries` is the number of a group's entries, `window` that of the
-window's, and unknown keys are ignored, so that an older program can read what a newer one has added
-there.
+its default is left out, `entries` is the number of a group's entries, `originals` how many
+of those follow, and unknown keys are ignored, so that an older program can read what a newer one
+has added there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
     Entry,
     EntryState,
@@ -35,7 +36,6 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.window import NAME_BYTES, Original
 from zbus.journal.ports import JournalDamage
 
 _LENGTH = struct.Struct("<I")
@@ -62,7 +62,7 @@ class _StoredChange(msgspec.Struct):
     topic: TopicOptions | None = None
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
-    window: _Natural = 0
+    originals: _Natural = 0
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -70,7 +70,7 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    if change.topic is None and len(change.groups) == 1 and not (change.first or change.window):
+    if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
         group = change.groups[0]
         if group.options is None and not (group.removed or group.reset or group.entries):
             return _encode_cursor(group.name, group.cursor)
@@ -95,15 +95,15 @@ def _encode_any(change: StateChange) -> bytes:
         stored["groups"] = [_group_fields(group) for group in change.groups]
     if change.first:
         stored["first"] = change.first
-    if change.window:
-        stored["window"] = len(change.window)
+    if change.originals:
+        stored["originals"] = len(change.originals)
     text = _to_json(stored)
     parts = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
             parts += _encode_entries(group.entries)
-    if change.window:
-        parts += _encode_window(change.window)
+    if change.originals:
+        parts += _encode_originals(change.originals)
     return b"".join(parts)
 
 
@@ -143,9 +143,9 @@ def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
     ]
 
 
-def _encode_window(window: tuple[Original, ...]) -> list[bytes]:
-    count = len(window)
-    names, offsets, counts, times, crcs = zip(*window, strict=True)
+def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
+    count = len(originals)
+    names, offsets, counts, times, crcs = zip(*originals, strict=True)
     return [
         b"".join(names),
         struct.pack(f"<{count}Q", *offsets),
@@ -173,12 +173,12 @@ def decode_change(payload: bytes) -> StateChange:
                 entries=entries,
             )
         )
-    window: tuple[Original, ...] = ()
-    if stored.window:
-        window, at = _decode_window(payload, at, stored.window)
+    originals: tuple[Original, ...] = ()
+    if stored.originals:
+        originals, at = _decode_originals(payload, at, stored.originals)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
-    return StateChange(stored.topic, tuple(groups), stored.first, window)
+    return StateChange(stored.topic, tuple(groups), stored.first, originals)
 
 
 def topic_name(payload: bytes) -> str | None:
@@ -224,11 +224,11 @@ def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, .
     return tuple(entries), after
 
 
-def _decode_window(payload: bytes, at: int, count: int) -> tuple[tuple[Original, ...], int]:
-    """Give the window and the position after it."""
+def _decode_originals(payload: bytes, at: int, count: int) -> tuple[tuple[Original, ...], int]:
+    """Give the originals and the position after it."""
     after = at + count * _ORIGINAL_BYTES
     if after > len(payload):
-        raise JournalDamage(f"state: a window of {count} is more than the payload holds")
+        raise JournalDamage(f"state: {count} originals are more than the payload holds")
     offsets_at = at + NAME_BYTES * count
     originals = map(
         Original,

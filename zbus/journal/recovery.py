@@ -11,9 +11,9 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
+from zbus.core.originals import KEY_LINE, KEY_MS, Originals
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
-from zbus.core.window import KEY_LINE, KEY_MS, Window
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, decode_messages, read_header
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
@@ -32,7 +32,7 @@ class _Lane:
         self.snapshot_at = 0
         self.time_ms = 0
         self.topic: TopicOptions | None = None
-        self.window = Window()
+        self.originals = Originals()
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
         self.options: dict[str, GroupOptions] = {}
@@ -57,11 +57,11 @@ class _Lane:
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
             self.backlogs.clear()
-            self.window = Window()
+            self.originals = Originals()
             self._tick = []
         self._change(change)
-        for original in change.window:
-            self.window.remember(original)
+        for original in change.originals:
+            self.originals.remember(original)
 
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
@@ -93,15 +93,15 @@ class _Lane:
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
         messages = decode_messages(batch)
-        window_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
-        self.window.expire(header.time_ms - window_ms)
-        self.window.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
+        remember_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
+        self.originals.expire(header.time_ms - remember_ms)
+        self.originals.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
 
     def fill(self, partition: Partition) -> None:
         partition.first = self.first
         partition.end = partition.visible = self.end
         partition.last_crc = self.last_crc
-        partition.window = self.window
+        partition.originals = self.originals
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
         partition.segment_bytes = self.size

@@ -8,10 +8,10 @@ from urllib.parse import unquote_to_bytes
 from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.message import Message
+from zbus.core.originals import KEY_LINE
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.core.window import KEY_LINE
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items

@@ -5,7 +5,7 @@ key that its first header line names, if it was put with one. So recovery makes 
 from the same bytes, and there is no moment at which a crash leaves a message without its entry.
 
 Ids and keys are kept as 128 bits of their BLAKE2b: entries then have one size, whatever is sent.
-Among 100,000 of them two agree by chance once in 10^28 such windows.
+Among 100,000 of them two agree by chance once in 10^28 such sets.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def fingerprint(messages: Iterable[Message]) -> int:
     return crc
 
 
-class Window:
-    """The entries of one partition, the oldest first."""
+class Originals:
+    """What one partition remembers, the oldest first."""
 
     __slots__ = ("_originals",)
 
