@@ -15,6 +15,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.recorder import Found
 from zbus.core.state import StateChange
+from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
 from zbus.journal.batch import (
     SNAPSHOT,
@@ -47,17 +48,21 @@ _FEW_MESSAGES = 60
 """So many fit into a batch, however long they are: none is longer than 64 MiB."""
 
 
-def _portions(messages: Sequence[Message], begins: set[int]) -> Iterator[Sequence[Message]]:
+def _portions(
+    messages: Sequence[Message], first: int, puts: Sequence[Ticket]
+) -> Iterator[Sequence[Message]]:
     """The messages of a turn in pieces that fit into a batch each; nearly always one.
 
     A piece ends only where a put begins: a write that is torn must not leave half of one.
     """
     start = size = 0
+    begins: set[int] = set()
     for position, message in enumerate(messages):
-        full = size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES
-        if full and position in begins:
-            yield messages[start:position]
-            start, size = position, 0
+        if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
+            begins = begins or {ticket.offset - first for ticket in puts}
+            if position in begins:
+                yield messages[start:position]
+                start, size = position, 0
         size += len(message.body) + len(message.headers)
     yield messages[start:]
 
@@ -88,8 +93,7 @@ class JournalRecorder:
         if 0 < len(messages) <= _FEW_MESSAGES:
             batches, crc = encode_messages(offset, messages, now_ms, crc)
         elif messages:
-            begins = {ticket.offset - offset for ticket in partition.puts}
-            for portion in _portions(messages, begins):
+            for portion in _portions(messages, offset, partition.puts):
                 data, crc = encode_messages(offset, portion, now_ms, crc)
                 offset += len(portion)
                 batches += data
