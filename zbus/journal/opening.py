@@ -49,6 +49,7 @@ class Found(NamedTuple):
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
     durable: bool  # all of it is known to be synced
+    unsynced: list[Segment]  # if not: the segments before the newest of which that is not known
     lost: bool  # something is gone that the landmark promises
 
 
@@ -142,11 +143,13 @@ class _Opening:
         self._key = naming.lane_key(directory)
         self._segments = segments
         self._last_crc: int | None = None
+        self._end = 0  # the offset after it
         self._first_crc = self._mark = self._mark_crc = 0
         self._file_bytes = 0  # of the segment read last
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
         self._durable = False
+        self._known_until = 0  # segments before this one are known to be synced
         self._lost = False
         self.topic = ""
 
@@ -162,6 +165,7 @@ class _Opening:
             self._mark_crc,
             self._first_crc,
             self._durable,
+            self._segments[self._known_until : -1],
             self._lost,
         )
 
@@ -169,6 +173,7 @@ class _Opening:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
         while self._segments:
+            self._known_until = 0 if start.durable == _EVERYTHING else start.segment
             index = self._read_on(start)
             if index is None:  # not what the landmark speaks of
                 start = self._start_without(start, marks)
@@ -251,7 +256,7 @@ class _Opening:
             if self._last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
-            elif header.previous_crc != self._last_crc:
+            elif not self._continues(at, header):
                 self._foreign = True
                 raise BadBatch(segment.path, at, "does not follow the batch before")
             if at == 0:
@@ -265,10 +270,17 @@ class _Opening:
                 self.topic = _topic_of(segment.path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
-            self._last_crc = header.crc
+            self._last_crc, self._end = header.crc, header.end_offset
             segment.size = at + header.length
         if segment.size == 0:
             raise BadBatch(segment.path, 0, "there is no checkpoint")
+
+    def _continues(self, at: int, header: BatchHeader) -> bool:
+        if at > 0:
+            return header.previous_crc == self._last_crc
+        # A segment that was replaced continues one that is gone. What counts is that no message
+        # is missing: all state is in its checkpoint.
+        return header.base_offset == self._end
 
     # -- mending --------------------------------------------------------------------------
 
