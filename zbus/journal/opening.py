@@ -48,8 +48,8 @@ class Found(NamedTuple):
     mark: int  # byte of the newest segment's last checkpoint or snapshot
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
-    durable: bool  # all of the newest segment is known to be synced
-    unsynced: list[Segment]  # older ones of which that is not known
+    durable: bool  # all of it is known to be synced
+    unsynced: list[Segment]  # if not: the segments before the newest of which that is not known
     lost: bool  # something is gone that the landmark promises
 
 
@@ -143,13 +143,13 @@ class _Opening:
         self._key = naming.lane_key(directory)
         self._segments = segments
         self._last_crc: int | None = None
+        self._end = 0  # the offset after it
         self._first_crc = self._mark = self._mark_crc = 0
         self._file_bytes = 0  # of the segment read last
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
         self._durable = False
-        self._unsynced: list[Segment] = []
-        self._end = 0  # the offset after the last record
+        self._known_until = 0  # segments before this one are known to be synced
         self._lost = False
         self.topic = ""
 
@@ -165,7 +165,7 @@ class _Opening:
             self._mark_crc,
             self._first_crc,
             self._durable,
-            self._unsynced,
+            self._segments[self._known_until : -1],
             self._lost,
         )
 
@@ -173,6 +173,7 @@ class _Opening:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
         while self._segments:
+            self._known_until = 0 if start.durable == _EVERYTHING else start.segment
             index = self._read_on(start)
             if index is None:  # not what the landmark speaks of
                 start = self._start_without(start, marks)
@@ -182,10 +183,8 @@ class _Opening:
                 self._check_end(index, start)
                 ends = index == start.segment and newest.size == start.durable
                 self._durable = ends and not self._lost
-                self._note_unsynced(start)
                 return True
             if self._mend(index, start):
-                self._note_unsynced(start)
                 return True
             start = _Start(len(self._segments) - 1, 0, _EVERYTHING)
         return False
@@ -202,12 +201,6 @@ class _Opening:
         # Its segment was trimmed, or another lane has the name by now.
         self._lost = True
         return _Start(0)
-
-    def _note_unsynced(self, start: _Start) -> None:
-        """A run that was killed between a roll and the next sync left this to us."""
-        older = self._segments[start.segment : -1]
-        synced = bool(older) and older[0].size == start.durable
-        self._unsynced = older[1:] if synced else older
 
     def _start_without(self, start: _Start, marks: Mapping[str, Landmark] | None) -> _Start:
         """The landmark's batch is not there: it is damaged, or another lane had this name."""
@@ -263,12 +256,7 @@ class _Opening:
             if self._last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
-            elif at == 0:
-                # Not the crc: a segment may have taken the place of one that said the same.
-                if header.base_offset != self._end:
-                    self._foreign = True
-                    raise BadBatch(segment.path, at, f"does not go on at offset {self._end}")
-            elif header.previous_crc != self._last_crc:
+            elif not self._continues(at, header):
                 self._foreign = True
                 raise BadBatch(segment.path, at, "does not follow the batch before")
             if at == 0:
@@ -282,11 +270,17 @@ class _Opening:
                 self.topic = _topic_of(segment.path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
-            self._last_crc = header.crc
-            self._end = header.end_offset
+            self._last_crc, self._end = header.crc, header.end_offset
             segment.size = at + header.length
         if segment.size == 0:
             raise BadBatch(segment.path, 0, "there is no checkpoint")
+
+    def _continues(self, at: int, header: BatchHeader) -> bool:
+        if at > 0:
+            return header.previous_crc == self._last_crc
+        # A segment that was replaced continues one that is gone. What counts is that no message
+        # is missing: all state is in its checkpoint.
+        return header.base_offset == self._end
 
     # -- mending --------------------------------------------------------------------------
 
