@@ -56,7 +56,7 @@ def test_a_seed_is_one_run() -> None:
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalJournal, "commit", _commit_without_sync)
-    seed = caught_by(1)
+    seed = caught_by()
     found = []
     for _ in range(2):
         with pytest.raises(Violation) as caught:
@@ -139,7 +139,7 @@ BUGS: list[tuple[type, str, Callable[..., object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=[bug.__name__ for _, _, bug in BUGS])
 def test_a_planted_bug_is_found(
     owner: type, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
