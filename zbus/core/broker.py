@@ -58,6 +58,7 @@ class Broker:
         self.now_ms = 0
         self.turns = 0
         self.stopping = False
+        self.refusing: BrokerError | None = None  # why nothing is put now; see `refusal`
         self.new_id: Callable[[], bytes] = ids.__next__
 
     # -- the turn -------------------------------------------------------------------------
@@ -211,7 +212,9 @@ class Broker:
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
         """Store one message; settles with Stored when it is durable."""
-        if len(message.body) > self._message_bytes_max:
+        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
+            ticket.settle(refused)
+        elif len(message.body) > self._message_bytes_max:
             ticket.settle(self.too_large())
         else:
             self.tick.put(partition, message, ticket)
@@ -219,13 +222,23 @@ class Broker:
     def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         """Store many messages, all or none, at consecutive offsets; settles with Stored."""
         limits = self.limits
-        if not messages or len(messages) > limits.batch_messages_max:
+        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
+            ticket.settle(refused)
+        elif not messages or len(messages) > limits.batch_messages_max:
             text = f"a batch has 1 to {limits.batch_messages_max} messages"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
         elif max([len(message.body) for message in messages]) > limits.message_bytes_max:
             ticket.settle(self.too_large())
         else:
             self.tick.put_all(partition, messages, ticket)
+
+    def refusal(self, options: TopicOptions) -> BrokerError | None:
+        """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
+        and memory sets `refusing`. A disk without room is no reason for a topic in memory."""
+        refusing = self.refusing
+        if refusing and refusing.refusal is Refusal.FULL and options.durability == "memory":
+            return None
+        return refusing
 
     def too_large(self) -> BrokerError:
         """The refusal of a body over the limit."""
@@ -415,6 +428,8 @@ class _Discard(Ticket):
 
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
+        if isinstance(outcome, BrokerError):
+            return  # the cursors are not durable: what they have not passed must stay
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
         partition.first = max(partition.first, min(partition.purged_to, partition.visible))

@@ -21,8 +21,8 @@ class Recorder(Protocol):
     def write(
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
-        """Append messages, then the change. False if there was no room for the messages, or for a
-        partition's beginning: then nothing was written. Any other change always has room."""
+        """Append messages, then the change. False if there was no room: then nothing of them was
+        written. A change that found none is in whatever is written to the partition next."""
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         """Call `done` once everything written so far to these partitions is synced."""

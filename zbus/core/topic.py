@@ -39,7 +39,14 @@ class Cache:
         partition.cache.update(zip(range(first, first + count), messages, strict=True))
         self._portions.append((partition, first, messages, size))
         self.bytes_used += size
-        while self.bytes_used > self.bytes_max and len(self._portions) > 1:
+        self._shrink(self.bytes_max)
+
+    def give_way(self) -> None:
+        """Memory is short: a quarter goes."""
+        self._shrink(self.bytes_used - self.bytes_used // 4)
+
+    def _shrink(self, bytes_max: int) -> None:
+        while self.bytes_used > bytes_max and len(self._portions) > 1:
             old, first, messages, size = self._portions.popleft()
             self.bytes_used -= size
             cache = old.cache
@@ -53,6 +60,7 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
+        "behind",
         "cache",
         "changed",
         "checkpoint_bytes",
@@ -70,6 +78,7 @@ class Partition:
         "removed_groups",
         "segment_bytes",
         "staged",
+        "state_bytes",
         "topic",
         "topic_changed",
         "touched",
@@ -103,6 +112,8 @@ class Partition:
         self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0
+        self.state_bytes = 0  # stored since the last message
+        self.behind = False  # a change found no room: the next write is to tell everything
 
     def snapshot(self) -> StateChange:
         """Everything a checkpoint has to hold."""

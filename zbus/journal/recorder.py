@@ -25,6 +25,10 @@ _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
 
 
+_STATE_BYTES = 4 << 20
+"""After so much of changes alone a segment begins. If it has no messages either, it is replaced:
+so acknowledgements without end take room that has an end, which matters when a disk is full."""
+
 _PORTION_MESSAGES = 1 << 16
 _PORTION_BYTES = 256 << 20
 """One batch holds at most about so much: its counters have 32 bits."""
@@ -62,7 +66,7 @@ class JournalRecorder:
         engine = self._engine(partition)
         offset = partition.end - len(messages)
         try:
-            if not partition.segment_bytes:
+            if not partition.segment_bytes or partition.behind:
                 self._checkpoint(partition, offset, now_ms)
         except JournalFull:
             return False
@@ -83,12 +87,15 @@ class JournalRecorder:
             try:
                 size = self._append(engine, partition, batches)
             except JournalFull:
-                if messages:
-                    return False
-                raise
+                if not messages:
+                    partition.behind = True
+                return False
             partition.last_crc = crc
             partition.segment_bytes = size
-            if size >= self._roll_at(partition):
+            partition.state_bytes = 0 if messages else partition.state_bytes + len(batches)
+            if size >= self._roll_at(partition) or partition.state_bytes > self._state_bytes_max(
+                partition
+            ):
                 self._roll(partition, now_ms)
         return True
 
@@ -180,6 +187,9 @@ class JournalRecorder:
         wanted = _MEMORY_SEGMENT_BYTES if in_memory else self._segment_bytes_max
         return partition.checkpoint_bytes + max(wanted, 4 * partition.checkpoint_bytes)
 
+    def _state_bytes_max(self, partition: Partition) -> int:
+        return 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
+
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
         payload = encode_change(partition.snapshot().truncated(first))
@@ -187,6 +197,8 @@ class JournalRecorder:
         engine = self._engine(partition)
         partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
         partition.checkpoint_bytes = len(batch)
+        partition.state_bytes = 0
+        partition.behind = False
         partition.last_crc = crc
 
     def _trim_memory(self, partition: Partition) -> None:

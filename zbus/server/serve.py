@@ -28,9 +28,12 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
 from zbus.server.clock import Clock
+from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener, listen
 from zbus.server.loop import Loop, LoopLimits, Mailbox
+from zbus.server.pressure import Marks, Pressure
 from zbus.server.sweep import Patience, Sweep
+from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
 
@@ -72,9 +75,13 @@ def _limits_of(config: Config, kind: type) -> dict[str, int]:
 class Server:
     """One broker with its journal and its listening socket."""
 
-    def __init__(self, config: Config, files: Files | None = None) -> None:
-        """`files` is how a test gets between the journal and the disk."""
+    def __init__(
+        self, config: Config, files: Files | None = None, gauges: Gauges | None = None
+    ) -> None:
+        """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
+        left of disk and memory."""
         self.config = config
+        self._gauges: Gauges = gauges or OsGauges()
         self.mailbox = Mailbox()
         try:
             self._sock = listen(config.host, config.port)
@@ -85,7 +92,13 @@ class Server:
             ) from None
         self.port: int = self._sock.getsockname()[1]
         try:
-            self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail, files)
+            self.journal = LocalJournal(
+                config.data_dir,
+                self.mailbox.post,
+                self._fail,
+                files,
+                reserve_bytes=self._reserve_bytes(),
+            )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
             self._sock.close()
@@ -131,14 +144,29 @@ class Server:
             face,
             heads,
             wire_limits,
+            Budget(config.bodies_bytes_max),
             min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
             self.address,
         )
         self.loop.open_door(listener, self._sock)
+        marks = Marks(**_limits_of(config, Marks))
+        self.pressure = Pressure(self.broker, self._gauges, config.data_dir, marks)
+
+        def also() -> None:
+            listener.resume()
+            self.pressure.look()
+
         patience = Patience(**_limits_of(config, Patience))
-        self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, patience, listener.resume
-        )
+        self.loop.sweep = Sweep(self.broker, self.loop.links, self.loop.drop, patience, also)
+
+    def _reserve_bytes(self) -> int:
+        """What is kept for acknowledgements: not more than a part of a small file system."""
+        path = self.config.data_dir
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        space = self._gauges.disk(path)
+        reserve_bytes = self.config.reserve_bytes
+        return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
@@ -192,6 +220,7 @@ def run(config: Config) -> int:
 
     def ready() -> None:
         print(_banner(server), flush=True)
+        server.pressure.look()
         log.info("listening", extra={"address": f"{config.host}:{server.port}"})
 
     try:
