@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.conformance.dialogue import document, drain, http, ok, put, refused, restart
+from zbus.config import Config
 from zbus.server.gauges import OsGauges, Space
 from zbus.server.pressure import Marks, Pressure
+from zbus.server.serve import Server
 from zbus.testing.world import Client, World
 
 MIB = 1 << 20
@@ -230,3 +233,68 @@ def test_what_the_system_tells(tmp_path: Path) -> None:
     assert used > 5 * MIB
     gauges.trim_memory()
     assert OsGauges(tmp_path).memory_used() is None
+
+
+async def exchange(stream: trio.SocketStream, request: bytes) -> bytes:
+    """Send, and give what comes next."""
+    await stream.send_all(request)
+    with trio.fail_after(10):
+        return bytes(await stream.receive_some())
+
+
+async def test_a_server_measures_once_a_second_and_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gauges = FakeGauges()
+    config = Config(port=0, data_dir=tmp_path / "data", disk_free_bytes_min=100 * MIB)
+    server = Server(config, gauges=gauges)
+    assert (tmp_path / "data/reserve").stat().st_size == 1000 * MIB // 16
+    server.pressure.look()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+            assert b"200 OK" in await exchange(stream, http("/T?cmd=declare&durability=os"))
+            produce = http("/T?cmd=produce", body=b"x")
+            for free_mib, status in ((50, b"507 Insufficient Storage"), (500, b"200 OK")):
+                gauges.space = Space(free_mib * MIB, 1000 * MIB)
+                with trio.fail_after(10):
+                    while status not in (reply := await exchange(stream, produce)):
+                        pass
+                assert b"retry-after: 1" in reply or status == b"200 OK"
+        server.mailbox.post(server.loop.stop)
+    server.close()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "puts are refused",
+        "puts are taken again",
+    ]
+
+
+async def test_unfinished_bodies_have_a_limit(tmp_path: Path) -> None:
+    config = Config(
+        port=0,
+        data_dir=tmp_path / "data",
+        reserve_bytes=0,
+        message_bytes_max=1000,
+        body_bytes_max=2000,
+        bodies_bytes_max=2000,
+    )
+    server = Server(config)
+    head = b"POST /T HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(4)]
+        assert b"200 OK" in await exchange(streams[3], http("/T?cmd=declare"))
+        for stream in streams[:2]:
+            # The reply to a ping before shows that what is behind it has come, too.
+            assert b"200 OK" in await exchange(stream, http("/?cmd=ping") + head + b"x" * 999)
+        reply = await exchange(streams[2], head + b"x" * 999)
+        assert b"503 Service Unavailable" in reply
+        assert b"retry-after: 1" in reply
+        assert b"connection: close" in reply
+        await streams[0].aclose()  # gives up
+        assert b"200 OK" in await exchange(streams[1], b"x")
+        assert b"200 OK" in await exchange(streams[3], head + b"x" * 1000)
+        for stream in streams:
+            await stream.aclose()
+        server.mailbox.post(server.loop.stop)
+    server.close()
