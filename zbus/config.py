@@ -151,6 +151,9 @@ class Config:
         GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
     )
     cache_bytes_max: int = _number(128 * MIB, 0, 1024 * GIB, "Recent messages kept in memory.")
+    history_bytes_max: int = _number(
+        64 * MIB, MIB, 1024 * GIB, "Older messages in memory, as read back for groups behind."
+    )
     topics_max: int = _number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
     partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")

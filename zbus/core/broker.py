@@ -25,6 +25,7 @@ from zbus.core.errors import (
     topic_unknown,
 )
 from zbus.core.group import Group, Pull
+from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
@@ -34,6 +35,9 @@ from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Cache, Partition, Topic
+
+BROWSE_BYTES = 1 << 20
+"""What is read from storage for somebody who only looks."""
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -52,7 +56,8 @@ class Broker:
         self.sessions: dict[bytes, Session] = {}
         self.calls = Calls(limits.calls_max)
         self.cache = Cache(limits.cache_bytes_max)
-        self.dispatch = Dispatch(recorder, self.cache)
+        self.history = History(limits.history_bytes_max)
+        self.dispatch = Dispatch(recorder, self.cache, self.history)
         self.tick = self.dispatch.tick
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
@@ -376,7 +381,7 @@ class Broker:
         if offset == partition.visible:
             done([])
         else:
-            self.recorder.fetch(partition, offset, done)
+            self.recorder.fetch(partition, offset, BROWSE_BYTES, done)
 
     def _readable(self, ticket: Ticket, partition: Partition, offset: int) -> bool:
         first, end = partition.first, partition.visible

@@ -11,6 +11,7 @@ from __future__ import annotations
 from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull
+from zbus.core.history import PORTION_BYTES, History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
 from zbus.core.recorder import Found, Recorder
 from zbus.core.tick import Tick
@@ -21,12 +22,15 @@ SKIPS_PER_TICK_MAX = 2_000
 get their turn."""
 
 
+_NOWHERE = (-1, -1)
+
+
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, cache: Cache) -> None:
+    def __init__(self, recorder: Recorder, cache: Cache, history: History) -> None:
         self._recorder = recorder
-        self._cache = cache
+        self._history = history
         self.tick = Tick(recorder, cache, self.wake_readers)
         self.active: list[Group] = []
         self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
@@ -182,6 +186,8 @@ class Dispatch:
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
             waiting.move_to_end(pull.key, last=False)
+        if group.reading:
+            self._read_on(group)
 
     def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
         """`first`, and up to `count_max` messages with it, without waiting."""
@@ -256,23 +262,51 @@ class Dispatch:
 
     def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
         partition.wanted_by[group] = None
-        if partition.fetching:
-            return
+        if not partition.fetching:
+            self._read(partition, offset)
+
+    def _read_on(self, group: Group) -> None:
+        """A group that has come to the newest portion will want the next: ask for it now. So at
+        most one portion is ahead of a group, and one is on its way to a partition."""
+        for index, (first, end) in list(group.reading.items()):
+            partition = group.topic.partitions[index]
+            cursor = group.backlogs[index].cursor
+            if cursor < first or partition.fetching:
+                continue
+            if end not in partition.cache and cursor <= end < partition.visible:
+                self._read(partition, end)
+                continue
+            # It may be here already, for another group.
+            del group.reading[index]
+            for portion in partition.read_back:
+                if cursor <= end and portion.first <= end < portion.end:
+                    group.reading[index] = (portion.first, portion.end)
+
+    def _read(self, partition: Partition, offset: int) -> None:
         partition.fetching = True
+        index = partition.index
+        groups = partition.topic.groups
 
         def done(found: Found) -> None:
             partition.fetching = False
             wanted_by, partition.wanted_by = partition.wanted_by, {}
+            asked = [g for g in groups.values() if g.reading.get(index, _NOWHERE)[1] == offset]
+            for group in asked:
+                del group.reading[index]
             if isinstance(found, BrokerError):
                 # Not now: a pull that is being served may have got some messages already.
                 self._failed.extend((waiter, found) for waiter in wanted_by)
                 return
             if found:
-                self._cache.admit(partition, found[0][0], [message for _, message in found])
+                first, end = found[0][0], found[-1][0] + 1
+                self._history.admit(partition, first, [message for _, message in found])
+                for group in groups.values():
+                    if group in asked or first <= group.backlogs[index].cursor < end:
+                        group.reading[index] = (first, end)
             for waiter in wanted_by:
                 self.activate(waiter)
 
-        self._recorder.fetch(partition, offset, done)
+        self._recorder.fetch(partition, offset, PORTION_BYTES, done)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

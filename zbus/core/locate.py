@@ -36,7 +36,7 @@ def lookup(
         else:
             done(offset_unknown(offset))
 
-    recorder.fetch(partition, offset, found)
+    recorder.fetch(partition, offset, 1, found)
 
 
 class TimeSearch:

@@ -27,8 +27,11 @@ class Recorder(Protocol):
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         """Call `done` once everything written so far to these partitions is synced."""
 
-    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
-        """Read stored messages from `offset` on, as many as make a good portion; may be late."""
+    def fetch(
+        self, partition: Partition, offset: int, bytes_max: int, done: Callable[[Found], None]
+    ) -> None:
+        """Read stored messages from `offset` on: a batch, and more while they fit into `bytes_max`.
+        May be late."""
 
     def fetch_raw(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import attrs
@@ -15,15 +16,22 @@ from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
 
+if TYPE_CHECKING:
+    from zbus.core.history import Portion
+
 _MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
 
 
-class Cache:
-    """The messages at hand, of all partitions together; the portions that came first go first.
+def size_of(messages: Sequence[Message]) -> int:
+    """What they take of memory, in bytes, about."""
+    bodies = sum([len(m.body) + len(m.headers) for m in messages])
+    return len(messages) * _MESSAGE_BYTES + bodies
 
-    Portions may overlap: a message that came again stays as long as the last that brought it.
-    """
+
+class Cache:
+    """The recent messages, of all partitions together; those that came first go first. What is
+    read back from storage is in a place of its own (`zbus.core.history`)."""
 
     __slots__ = ("_portions", "bytes_max", "bytes_used")
 
@@ -35,7 +43,7 @@ class Cache:
     def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
         """Keep `messages`, whose offsets count up from `first`."""
         count = len(messages)
-        size = count * _MESSAGE_BYTES + sum([len(m.body) + len(m.headers) for m in messages])
+        size = size_of(messages)
         partition.cache.update(zip(range(first, first + count), messages, strict=True))
         self._portions.append((partition, first, messages, size))
         self.bytes_used += size
@@ -74,6 +82,7 @@ class Partition:
         "options_changed",
         "purged_to",
         "puts",
+        "read_back",
         "removed",
         "removed_groups",
         "segment_bytes",
@@ -106,6 +115,7 @@ class Partition:
         self.purged_to = 0  # what is below it is to be dropped when the purge is durable
         # Reading back.
         self.fetching = False
+        self.read_back: list[Portion] = []  # what is at hand of it, in the order of its coming
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
         # The recorder's own.
         self.last_crc = 0
@@ -114,6 +124,11 @@ class Partition:
         self.checkpoint_bytes = 0
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything
+
+    def readers_at(self) -> list[int]:
+        """The cursors of all groups that somebody reads from."""
+        index = self.index
+        return [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
 
     def snapshot(self) -> StateChange:
         """Everything a checkpoint has to hold."""

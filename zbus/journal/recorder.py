@@ -18,9 +18,6 @@ from zbus.journal.batch import Ending, Kind, decode_messages, encode_messages, e
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import Journal, JournalError, JournalFull
 
-FETCH_BYTES = 1 << 20
-"""A portion read back from storage: large enough to amortise the read, small against the cache."""
-
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
 
@@ -119,7 +116,9 @@ class JournalRecorder:
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         self._durable.commit([partition.lane for partition in partitions], done)
 
-    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
+    def fetch(
+        self, partition: Partition, offset: int, bytes_max: int, done: Callable[[Found], None]
+    ) -> None:
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
                 done(BrokerError(Refusal.DAMAGED, str(batches)))
@@ -137,7 +136,7 @@ class JournalRecorder:
             else:
                 done(BrokerError(Refusal.DAMAGED, f"{partition.lane}: {walk.reason}"))
 
-        self._engine(partition).read(partition.lane, offset, FETCH_BYTES, got)
+        self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
     def fetch_raw(
         self,

@@ -217,6 +217,8 @@ def run(config: Config) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    # A thread that reads history must not keep the loop waiting long after each of its calls.
+    sys.setswitchinterval(0.0005)
 
     def ready() -> None:
         print(_banner(server), flush=True)
