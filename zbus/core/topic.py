@@ -86,6 +86,7 @@ class Partition:
         "removed",
         "removed_groups",
         "segment_bytes",
+        "snapshot_at",
         "staged",
         "state_bytes",
         "topic",
@@ -121,7 +122,8 @@ class Partition:
         self.last_crc = 0
         self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
-        self.checkpoint_bytes = 0
+        self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
+        self.snapshot_at = 0  # the byte of the segment after it
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything
 

@@ -8,6 +8,7 @@ import logging
 import resource
 import signal
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -41,6 +42,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
 
+PROGRESS_EVERY_S = 2.0
+
 log = logging.getLogger("zbus")
 
 
@@ -72,6 +75,19 @@ def _limits_of(config: Config, kind: type) -> dict[str, int]:
     return {name: getattr(config, name) for name in names}
 
 
+class Progress:
+    """Tells how far opening is, if it takes long."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + PROGRESS_EVERY_S
+
+    def tell(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next_s:
+            self._next_s = now + PROGRESS_EVERY_S
+            log.info("opening", extra={"topics": f"{done} of {total}"})
+
+
 class Server:
     """One broker with its journal and its listening socket."""
 
@@ -98,6 +114,8 @@ class Server:
                 self._fail,
                 files,
                 reserve_bytes=self._reserve_bytes(),
+                open_segments_max=min(config.open_segments_max, _descriptors() // 10),
+                progress=Progress().tell,
             )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
@@ -138,7 +156,7 @@ class Server:
             drain_timeout_ms=config.drain_timeout_ms,
         )
         self.loop = Loop(self.broker, self.mailbox, loop_limits, clock)
-        listener = Listener(
+        self.listener = Listener(
             self._sock,
             self.loop,
             face,
@@ -148,16 +166,13 @@ class Server:
             min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
             self.address,
         )
-        self.loop.open_door(listener, self._sock)
+        self.loop.open_door(self.listener, self._sock)
         marks = Marks(**_limits_of(config, Marks))
         self.pressure = Pressure(self.broker, self._gauges, config.data_dir, marks)
-
-        def also() -> None:
-            listener.resume()
-            self.pressure.look()
-
         patience = Patience(**_limits_of(config, Patience))
-        self.loop.sweep = Sweep(self.broker, self.loop.links, self.loop.drop, patience, also)
+        self.loop.sweep = Sweep(
+            self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
+        )
 
     def _reserve_bytes(self) -> int:
         """What is kept for acknowledgements: not more than a part of a small file system."""
@@ -167,6 +182,11 @@ class Server:
         space = self._gauges.disk(path)
         reserve_bytes = self.config.reserve_bytes
         return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
+
+    def _now_and_then(self) -> None:
+        self.listener.resume()
+        self.pressure.look()
+        self.journal.upkeep(self.loop.now_ms)
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
