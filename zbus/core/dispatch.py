@@ -22,6 +22,10 @@ SKIPS_PER_TICK_MAX = 2_000
 get their turn."""
 
 
+BATCHED_PER_TICK_MAX = 5_000
+"""Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
+waits for the next tick, behind those that got none in this."""
+
 _NOWHERE = (-1, -1)
 
 
@@ -37,6 +41,8 @@ class Dispatch:
         self._pulls: Deadlines[Pull] = Deadlines()
         self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
         self._skips_left = 0
+        self._batched_left = 0
+        self._sated: list[Group] = []  # took the last of this tick's batches
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
 
     # -- what makes groups active ---------------------------------------------------------
@@ -111,10 +117,15 @@ class Dispatch:
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []
+        self._batched_left = BATCHED_PER_TICK_MAX
         for group in active:
             group.active = False
             if group.waiting and not group.paused:
                 self._serve(group)
+        if self._sated:
+            sated, self._sated = self._sated, []
+            for group in sated:
+                self.activate(group)
         if self._failed:
             failed, self._failed = self._failed, []
             for group, error in failed:
@@ -163,6 +174,9 @@ class Dispatch:
         self._skips_left = SKIPS_PER_TICK_MAX
         while waiting:
             pull = next(iter(waiting.values()))
+            if pull.count_max > 1 and self._batched_left <= 0:
+                self.activate(group)
+                break
             stalled = pull.session.stalled
             record = None if stalled else self._next(group, pull)
             if record is None:
@@ -183,6 +197,11 @@ class Dispatch:
                 if pull.key is pull:
                     self._forget(pull)
                 pull.ticket.settle(Delivered(group, records))
+            if pull.count_max > 1:
+                self._batched_left -= len(records)
+                if self._batched_left <= 0:
+                    self._sated.append(group)
+                    break
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
             waiting.move_to_end(pull.key, last=False)
@@ -319,7 +338,8 @@ class Dispatch:
         group = pull.group
         assert group is not None
         searching = any(group in p.wanted_by for p in group.topic.partitions)
-        if searching or (group.active and not pull.postponed):
+        crowded = pull.count_max > 1 and self._batched_left <= 0  # it had no turn
+        if searching or (group.active and (crowded or not pull.postponed)):
             # It may have a message yet: the search goes on in the next tick.
             pull.postponed = True
             self._pulls.set(pull, now_ms + 1)
