@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe
 from zbus.core.limits import Limits
+from zbus.core.recorder import Size
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.ports import JournalDamage, JournalError, Lane
 
@@ -237,3 +238,34 @@ def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None
     history = box.broker.history
     assert history.bytes_used == sum(p.size_bytes for p in box.partition().read_back)
     assert len(history) == len(box.partition().read_back)
+
+
+def test_a_long_batch_is_read_back_in_parts() -> None:
+    """However many messages were put at once, a turn makes a thousand of them at most."""
+    box, journal = cold_box(1)
+    box.put(*[b"%d" % number for number in range(2_500)])
+    box.settle()
+    box.put(b"last")
+    box.settle()
+    box.partition().cache.clear()
+    bodies: list[bytes] = []
+    while len(bodies) < 2_502:
+        probe = box.pull(count=700, wait=True)
+        while probe.open:
+            turn(box, journal)
+        assert all(len(p.messages) <= 1_000 for p in box.partition().read_back)
+        bodies += probe.bodies
+    assert bodies == [b"000", *[b"%d" % number for number in range(2_500)], b"last"]
+    assert journal.asked == [0, 1, 1_001, 2_001, 2_501] or journal.asked == [0, 1, 1_001, 2_001]
+
+
+def test_a_look_at_one_message_makes_only_that() -> None:
+    box, journal = cold_box(1)
+    box.put(*[b"%d" % number for number in range(100)])
+    box.settle()
+    box.partition().cache.clear()
+    found: list[object] = []
+    box.broker.recorder.fetch(box.partition(), 50, Size(1, 1), found.append)
+    journal.answer()
+    ((offset, message),) = found[0]  # type: ignore[misc]
+    assert (offset, message.body) == (50, b"49")  # type: ignore[has-type]

@@ -30,7 +30,7 @@ from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
-from zbus.core.recorder import Found, Recorder
+from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
@@ -384,7 +384,7 @@ class Broker:
         if offset == partition.visible:
             done([])
         else:
-            self.recorder.fetch(partition, offset, BROWSE_BYTES, done)
+            self.recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
 
     def _readable(self, ticket: Ticket, partition: Partition, offset: int) -> bool:
         first, end = partition.first, partition.visible

@@ -11,7 +11,7 @@ from __future__ import annotations
 from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull
-from zbus.core.history import PORTION_BYTES, History
+from zbus.core.history import PORTION, History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
 from zbus.core.recorder import Found, Recorder
 from zbus.core.tick import Tick
@@ -325,7 +325,7 @@ class Dispatch:
             for waiter in wanted_by:
                 self.activate(waiter)
 
-        self._recorder.fetch(partition, offset, PORTION_BYTES, done)
+        self._recorder.fetch(partition, offset, PORTION, done)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

@@ -7,9 +7,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from zbus.core.message import Message
+from zbus.core.recorder import Size
 from zbus.core.topic import Partition, size_of
 
-PORTION_BYTES = 128 << 10
+PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 """Read back at once. Its messages are made on the broker's thread in one go, a millisecond or two:
 that is what a replay may add to the wait of others. The next portion is asked for meanwhile."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zbus.core.errors import BrokerError
 from zbus.core.message import Message
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from zbus.core.topic import Partition
 
 Found: TypeAlias = "list[tuple[int, Message]] | BrokerError"
+
+
+class Size(NamedTuple):
+    """Of what is read back at once."""
+
+    bytes_max: int
+    count_max: int
 
 
 class Recorder(Protocol):
@@ -28,10 +35,10 @@ class Recorder(Protocol):
         """Call `done` once everything written so far to these partitions is synced."""
 
     def fetch(
-        self, partition: Partition, offset: int, bytes_max: int, done: Callable[[Found], None]
+        self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
     ) -> None:
-        """Read stored messages from `offset` on: a batch, and more while they fit into `bytes_max`.
-        May be late."""
+        """Read stored messages from `offset` on; may be late. At least one, if there is any; only
+        within a stored batch more than `bytes_max`."""
 
     def fetch_raw(
         self,

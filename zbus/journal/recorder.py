@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
-from zbus.core.recorder import Found
+from zbus.core.recorder import Found, Size
 from zbus.core.state import StateChange
 from zbus.core.topic import Partition
 from zbus.journal.batch import (
@@ -153,7 +153,7 @@ class JournalRecorder:
         self._durable.commit([partition.lane for partition in partitions], done)
 
     def fetch(
-        self, partition: Partition, offset: int, bytes_max: int, done: Callable[[Found], None]
+        self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
     ) -> None:
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
@@ -163,16 +163,20 @@ class JournalRecorder:
             walk = iterate(batches)
             try:
                 for batch in walk:
-                    found.extend(enumerate(decode_messages(batch), batch.header.base_offset))
+                    base = max(offset, batch.header.base_offset)
+                    skipped, left = base - batch.header.base_offset, portion.count_max - len(found)
+                    found.extend(enumerate(decode_messages(batch, skipped, left), base))
+                    if len(found) >= portion.count_max:
+                        break
             except JournalError as error:
                 done(BrokerError(Refusal.DAMAGED, str(error)))
                 return
-            if walk.ending is Ending.CLEAN:
+            if len(found) >= portion.count_max or walk.ending is Ending.CLEAN:
                 done(found)
             else:
                 done(BrokerError(Refusal.DAMAGED, f"{partition.lane}: {walk.reason}"))
 
-        self._engine(partition).read(partition.lane, offset, bytes_max, got)
+        self._engine(partition).read(partition.lane, offset, portion.bytes_max, got)
 
     def fetch_raw(
         self,
