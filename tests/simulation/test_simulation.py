@@ -118,7 +118,7 @@ def _write_visible(
 
 def _put_early(self: Broker, partition: Partition, message: Message, ticket: Ticket) -> None:
     if message.due_ms:
-        message.due_ms -= 5
+        message.due_ms -= 50
     _put(self, partition, message, ticket)
 
 
