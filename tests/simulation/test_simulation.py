@@ -116,10 +116,11 @@ def _write_visible(
     return written
 
 
-def _put_early(self: Broker, partition: Partition, message: Message, ticket: Ticket) -> None:
-    if message.due_ms:
-        message.due_ms -= 50
-    _put(self, partition, message, ticket)
+def _put_early(self: Broker, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
+    for message in messages:
+        if message.due_ms:
+            message.due_ms -= 5
+    _put_all(self, partition, messages, ticket)
 
 
 def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
@@ -127,14 +128,14 @@ def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
 
 
 _apply_entry, _lease = Backlog._apply_entry, Backlog.lease
-_restore, _put, _write = Broker.restore, Broker.put, JournalRecorder.write
+_restore, _put_all, _write = Broker.restore, Broker.put_all, JournalRecorder.write
 
 BUGS: list[tuple[type, str, Callable[..., object]]] = [
     (LocalJournal, "commit", _commit_without_sync),
     (Backlog, "_apply_entry", _apply_without_acks),
     (Broker, "restore", _restore_too_far),
     (JournalRecorder, "write", _write_visible),
-    (Broker, "put", _put_early),
+    (Broker, "put_all", _put_early),
     (Backlog, "lease", _lease_short),
 ]
 
