@@ -240,7 +240,7 @@ class Requests:
         group.acking.add(serial)
 
         def done(reply: Reply) -> None:
-            self._expect(reply, 200, 404, 503, *((507,) if topic.volatile else ()))
+            self._expect(reply, 200, 404, 503, 507)
             if reply.status == 200:
                 self._say(f"the ack of {serial} of {topic.name}/{group.name} is confirmed")
                 if not topic.volatile:
