@@ -30,6 +30,7 @@ from zbus.core.locate import lookup
 from zbus.core.message import Message
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
 from zbus.core.recorder import Found, Recorder
+from zbus.core.retention import Retention, begin
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
@@ -54,6 +55,7 @@ class Broker:
         self.cache = Cache(limits.cache_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache)
         self.tick = self.dispatch.tick
+        self.retention = Retention(recorder, self.dispatch)
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
         self.turns = 0
@@ -69,6 +71,7 @@ class Broker:
         self.turns += 1
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)
+        self.retention.run(now_ms)
         for group in self._orphans.pop_due(now_ms):
             if not group.readers:
                 self.remove_group(Silent(), group)
@@ -93,12 +96,14 @@ class Broker:
             self.calls.next_due(),
             self.dispatch.next_due(),
             self._orphans.next_due(),
+            self.tick.looks.next_due(),
         )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
         self.topics[topic.name.lower()] = topic
+        self.retention.restore(topic)
         for group in topic.groups.values():
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
@@ -165,6 +170,7 @@ class Broker:
         for group in topic.groups.values():
             self._dissolve(group, gone)
         self.tick.forget(topic)
+        self.retention.forget(topic)
         for partition in topic.partitions:
             self.recorder.remove(partition)
         ticket.settle(DONE)
@@ -353,6 +359,8 @@ class Broker:
             if isinstance(found, BrokerError):
                 ticket.settle(found)
                 return
+            if not self._readable(ticket, partition, offset):
+                return  # forgotten meanwhile
             records = [
                 Record(partition.index, at, message, 0)
                 for at, message in found
@@ -382,7 +390,7 @@ class Broker:
         def done(batches: bytes | BrokerError) -> None:
             if isinstance(batches, BrokerError):
                 ticket.settle(batches)
-            else:
+            elif self._readable(ticket, partition, offset):  # not forgotten meanwhile
                 ticket.settle(Raw(partition, batches, end))
 
         if offset == end:
@@ -417,5 +425,5 @@ class _Discard(Ticket):
         partition = self._partition
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
-        partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+        begin(self._broker.retention, partition)
         self._broker.recorder.discard(partition, self._broker.now_ms)

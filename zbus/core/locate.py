@@ -67,9 +67,11 @@ class TimeSearch:
 
     def _found(self, message: Message | BrokerError) -> None:
         if isinstance(message, BrokerError):
-            self._done(message)
-            return
-        if message.produced_ms < self._time_ms:
+            if self._middle >= self._partition.first:
+                self._done(message)
+                return
+            self._low = self._partition.first  # forgotten meanwhile
+        elif message.produced_ms < self._time_ms:
             self._low = self._middle + 1
         else:
             self._high = self._middle

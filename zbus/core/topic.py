@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import attrs
@@ -14,6 +15,9 @@ from zbus.core.message import Message
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from zbus.core.retention import Extent
 
 _MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
@@ -69,6 +73,7 @@ class Partition:
         "removed",
         "removed_groups",
         "segment_bytes",
+        "segments",
         "staged",
         "topic",
         "topic_changed",
@@ -94,7 +99,7 @@ class Partition:
         self.topic_changed = False
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
-        self.purged_to = 0  # what is below it is to be dropped when the purge is durable
+        self.purged_to = 0  # what is below it is to be dropped when that is durable
         # Reading back.
         self.fetching = False
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
@@ -103,6 +108,7 @@ class Partition:
         self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0
+        self.segments: list[Extent] = []  # the oldest first
 
     def snapshot(self) -> StateChange:
         """Everything a checkpoint has to hold."""
@@ -137,15 +143,20 @@ class Partition:
 class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
-    __slots__ = ("groups", "name", "options", "partitions", "turn", "updated_ms")
+    __slots__ = ("groups", "name", "options", "partitions", "retains", "turn", "updated_ms")
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
-        self.options = options
+        self.configure(options)
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
+
+    def configure(self, options: TopicOptions) -> None:
+        """Take over options."""
+        self.options = options
+        self.retains = options.retains
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""

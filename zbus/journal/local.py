@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, Kind, headers
+from zbus.journal.batch import HEADER_BYTES, Kind, headers, inspect_header
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles
 from zbus.journal.lane import Headers, LocalLane
@@ -33,12 +33,15 @@ from zbus.journal.ports import (
     Lane,
     Post,
     StoredLane,
+    StoredSegment,
 )
 from zbus.journal.reader import Reader
 from zbus.journal.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.segment import Segment, walk
 from zbus.journal.syncer import Syncer
 from zbus.journal.worker import ThreadWorker, Worker
+
+_NEVER_MS = 1 << 62
 
 
 class LocalJournal:
@@ -125,7 +128,10 @@ class LocalJournal:
         for lane, known in list(self._known().items()):
             newest = known.newest
             batches = self._batches(newest.path, newest.size)
-            yield StoredLane(lane, known.segments[0].base, batches)
+            segments = [
+                StoredSegment(one.base, partial(self._measure, one.path)) for one in known.segments
+            ]
+            yield StoredLane(lane, known.segments[0].base, batches, segments)
 
     def close(self) -> None:
         if self._closed:
@@ -157,6 +163,21 @@ class LocalJournal:
         try:
             for _, _, batch in walk(self._files, file, path, 0, size):
                 yield batch
+        finally:
+            self._files.close(file)
+
+    def _measure(self, path: Path) -> tuple[int, int]:
+        """Bytes of a segment and the time of its checkpoint. Of one that cannot be read the time is
+        beyond all times: whoever counts on its age keeps it."""
+        try:
+            file = self._files.open(path, "read")
+        except OSError:
+            return 0, _NEVER_MS
+        try:
+            header = inspect_header(self._files.read(file, HEADER_BYTES, 0), 0)
+            return self._files.size(file), _NEVER_MS if isinstance(header, str) else header.time_ms
+        except OSError:
+            return 0, _NEVER_MS
         finally:
             self._files.close(file)
 

@@ -17,7 +17,7 @@ Rules every engine keeps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 Lane = tuple[str, int]
@@ -43,12 +43,20 @@ class JournalDamage(JournalError):
     """Stored bytes are not what was written; names the file and offset."""
 
 
+class StoredSegment(NamedTuple):
+    """One segment as found at recovery. Nothing of an older one has been read yet."""
+
+    base: int  # the offset it begins with
+    measure: Callable[[], tuple[int, int]]  # reads its bytes and the time it begins with, epoch ms
+
+
 class StoredLane(NamedTuple):
     """One lane as found at recovery."""
 
     lane: Lane
     first_offset: int  # oldest offset that can still be read
     batches: Iterable[bytes]  # the newest segment's batches in order, beginning with the CHECKPOINT
+    segments: Sequence[StoredSegment] = ()  # all of them, the oldest first
 
 
 class Journal(Protocol):

@@ -11,6 +11,7 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
+from zbus.core.retention import Extent
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import HEADER_BYTES, Kind, read_header
@@ -33,6 +34,7 @@ class _Lane:
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
         self.options: dict[str, GroupOptions] = {}
         self.names: dict[str, str] = {}
+        self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
         for batch in stored.batches:
             self._apply(batch)
 
@@ -54,7 +56,11 @@ class _Lane:
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
             self.topic = change.topic
-        self.first = max(self.first, change.first)
+        if change.first > self.first:
+            self.first = change.first
+            for backlog in self.backlogs.values():
+                # What is lost by it, the groups' own changes say.
+                backlog.fall_off(self.first)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:
@@ -71,6 +77,7 @@ class _Lane:
         partition.last_crc = self.last_crc
         partition.segment_bytes = self.size
         partition.checkpoint_bytes = self.checkpoint_size
+        partition.segments = self.segments
 
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:
@@ -105,6 +112,8 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
         for index, partition in enumerate(topic.partitions):
             here = lanes.get(index)
             backlog = here.backlogs.get(key) if here else None
-            group.backlogs[index] = backlog or Backlog(partition.first)
+            group.backlogs[index] = backlog = backlog or Backlog(partition.first)
+            # Segments may be gone whose removal was not written down.
+            backlog.fall_off(partition.first)
         topic.groups[key] = group
     return topic

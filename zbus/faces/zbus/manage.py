@@ -3,7 +3,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -11,6 +11,7 @@ from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
 from zbus.core.errors import BrokerError, group_unknown, topic_unknown
 from zbus.core.group import Group
+from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
+RETENTION = {
+    "retention_ms": DELAY_MS_MAX,
+    "retention_bytes": (1 << 63) - 1,
+    "retention_count": (1 << 63) - 1,
+}
+"""Parameters that limit how much of a topic is kept, and their largest values."""
 
 
 class Declare:
@@ -42,6 +49,13 @@ class Declare:
             raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        self.retention: dict[str, Any] = {
+            name: number
+            for name, maximum in RETENTION.items()
+            if (number := params.number(name.encode(), maximum)) is not None
+        }
+        if b"retention_done" in params.fields:
+            self.retention["retention_done"] = params.flag(b"retention_done")
         self.group_mask = params.number(b"group_mask", MASK_MAX)
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window", ACK_WINDOW_MAX)
@@ -81,6 +95,8 @@ class Declare:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
             options = attrs.evolve(options, durability=self.durability)
+        if self.retention:
+            options = attrs.evolve(options, **self.retention)
         return options
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:

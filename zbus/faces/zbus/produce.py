@@ -31,8 +31,8 @@ _NOT_STORED = frozenset(
     (
         b"ack body cmd connection consume_group content-length cookie deliver_at delay expect group"
         b" host id keep-alive key offset origin_id origin_method origin_status origin_url partition"
-        b" remote-addr retry sender tag te timestamp timeout token topic trailer transfer-encoding"
-        b" ttl upgrade"
+        b" remote-addr retry sender skipped tag te timestamp timeout token topic trailer"
+        b" transfer-encoding ttl upgrade"
     ).split()
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
