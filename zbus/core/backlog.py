@@ -383,5 +383,7 @@ class Backlog:
         assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
         assert all(offset >= self.cursor for offset in self.ahead)
         assert set(self.attempts) <= exceptions, "attempts of something finished"
+        assert self.floor() == min((self.cursor, *exceptions))
+        assert self.untold <= self.skipped
         self.leased.check()
         self.delayed.check()

@@ -22,6 +22,7 @@ from zbus.core.errors import (
     Refusal,
     group_taken,
     group_unknown,
+    offset_outside,
     topic_unknown,
 )
 from zbus.core.group import Group, Pull
@@ -377,8 +378,7 @@ class Broker:
         first, end = partition.first, partition.visible
         if first <= offset <= end:
             return True
-        text = f"partition {partition.index} has offsets {first} to {end}"
-        ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        ticket.settle(offset_outside(partition.index, first, end))
         return False
 
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
@@ -406,6 +406,7 @@ class Broker:
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]
                     backlog.check()
+                    assert partition.first <= backlog.floor()
                     assert backlog.cursor <= partition.end
             for group in topic.groups.values():
                 assert all(group in (session.groups or ()) for session in group.readers)

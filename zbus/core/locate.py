@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbus.core.errors import BrokerError, offset_unknown
+from zbus.core.errors import BrokerError, offset_outside, offset_unknown
 from zbus.core.message import Message
 from zbus.core.recorder import Found, Recorder
 from zbus.core.topic import Partition
@@ -20,7 +20,10 @@ def lookup(
     done: Callable[[Message | BrokerError], None],
 ) -> None:
     """The message at an offset."""
-    if not partition.first <= offset < partition.visible:
+    if offset < partition.first:
+        done(offset_outside(partition.index, partition.first, partition.visible))
+        return
+    if offset >= partition.visible:
         done(offset_unknown(offset))
         return
     message = partition.cache.get(offset)
@@ -33,6 +36,8 @@ def lookup(
             done(messages)
         elif messages and messages[0][0] <= offset <= messages[-1][0]:
             done(messages[offset - messages[0][0]][1])
+        elif offset < partition.first:
+            done(offset_outside(partition.index, partition.first, partition.visible))
         else:
             done(offset_unknown(offset))
 

@@ -190,6 +190,8 @@ class Retention:
 
     def _look_again(self, partition: Partition, now_ms: int) -> None:
         """Time passes without anything being written."""
+        if partition.visible < partition.end:
+            self._tick.look_at(partition)  # what is on its way to the disk counts later
         kept_ms = partition.topic.options.retention_ms
         if not kept_ms:
             return
@@ -199,7 +201,7 @@ class Retention:
             due.append(segments[1].begun_ms + kept_ms)
         if partition.end > segments[-1].base:
             due.append(segments[-1].begun_ms + _share_ms(kept_ms))
-        if due:
+        if due and partition not in self._tick.looks:
             self._tick.looks.set(partition, max(min(due), now_ms + LOOK_MS))
 
 

@@ -25,6 +25,7 @@ class _Lane:
     def __init__(self, stored: StoredLane) -> None:
         self.lane: Lane = stored.lane
         self.first = stored.first_offset
+        self.forgotten = 0  # what is before it, the log says itself
         self.end = 0
         self.last_crc = 0
         self.size = 0
@@ -56,11 +57,11 @@ class _Lane:
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
             self.topic = change.topic
-        if change.first > self.first:
-            self.first = change.first
+        if change.first > self.forgotten:
+            self.forgotten = change.first
             for backlog in self.backlogs.values():
-                # What is lost by it, the groups' own changes say.
-                backlog.fall_off(self.first)
+                # What is lost by it, the groups' own changes say: they come next.
+                backlog.fall_off(change.first)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:
@@ -72,7 +73,7 @@ class _Lane:
             self.backlogs.setdefault(key, Backlog()).apply(group)
 
     def fill(self, partition: Partition) -> None:
-        partition.first = self.first
+        partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
         partition.last_crc = self.last_crc
         partition.segment_bytes = self.size
@@ -113,7 +114,7 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
             here = lanes.get(index)
             backlog = here.backlogs.get(key) if here else None
             group.backlogs[index] = backlog = backlog or Backlog(partition.first)
-            # Segments may be gone whose removal was not written down.
+            # Segments may be gone of which nothing was written down.
             backlog.fall_off(partition.first)
         topic.groups[key] = group
     return topic
