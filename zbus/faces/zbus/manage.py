@@ -86,7 +86,10 @@ class Declare:
             durability = self.durability or self.face.settings.durability
             in_memory = bool((mask or 0) & masks.MEMORY)
             options = TopicOptions(
-                self.params.topic, durability="memory" if in_memory else durability
+                self.params.topic,
+                durability="memory" if in_memory else durability,
+                retention_ms=self.face.settings.retention_ms,
+                retention_bytes=self.face.settings.retention_bytes,
             )
             if self.durability == "memory":
                 mask = (mask or 0) | masks.MEMORY
