@@ -89,7 +89,7 @@ class Backlog:
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
         self._reset = False
-        self._lowest = -1  # an exception below the cursor, and none is below it; -1 = not known
+        self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
@@ -134,8 +134,8 @@ class Backlog:
         cursor, lowest = self.cursor, self._lowest
         if not (lowest in self._place or lowest in self.leased or lowest in self.delayed):
             lowest = min((cursor, *self._place, *self.leased, *self.delayed))
-            # New exceptions come from the cursor on: never below one that is below the cursor.
-            self._lowest = lowest if lowest < cursor else -1
+            # New exceptions come from the cursor on, so there will be none below this one.
+            self._lowest = lowest
         return min(cursor, lowest)
 
     def next_wake(self) -> int:
