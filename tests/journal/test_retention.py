@@ -207,7 +207,7 @@ def test_what_a_former_run_wrote_is_forgotten_too_and_not_read_before(tmp_path: 
     ("limits", "first"),
     [(TopicOptions("T", retention_ms=1_000), 2), (TopicOptions("T", retention_bytes=30_000), 4)],
 )
-def test_a_segment_that_cannot_be_measured(tmp_path: Path, limits: TopicOptions, first: int) -> None:
+def test_a_segment_of_unknown_age(tmp_path: Path, limits: TopicOptions, first: int) -> None:
     """Its age is unknown, so what is before it stays; its bytes are known all the same."""
     desk = Desk(tmp_path)
     desk.declare(options())

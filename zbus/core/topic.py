@@ -74,6 +74,7 @@ class Partition:
         "removed_groups",
         "segment_bytes",
         "segments",
+        "snapshot_at",
         "staged",
         "topic",
         "topic_changed",
@@ -107,7 +108,8 @@ class Partition:
         self.last_crc = 0
         self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
-        self.checkpoint_bytes = 0
+        self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
+        self.snapshot_at = 0  # the byte of the segment after it
         self.segments: list[Extent] = []  # the oldest first
 
     def snapshot(self) -> StateChange:

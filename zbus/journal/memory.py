@@ -118,7 +118,7 @@ class MemoryJournal:
             first_offset = (known.bases or [read_header(known.state[0][1]).base_offset])[0]
             whole = [batch for serial, batch in known.data if serial < checkpoint]
             segments = [_segment(batch) for batch in (*whole, known.state[0][1])]
-            yield StoredLane(lane, first_offset, batches, segments)
+            yield StoredLane(lane, first_offset, batches, segments=segments)
 
     def close(self) -> None:
         """Nothing to let go of."""
