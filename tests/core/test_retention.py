@@ -14,7 +14,11 @@ from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Peeked, Raw
-from zbus.core.retention import LOOKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
+from zbus.core.retention import (
+    LOOKS_PER_TURN_MAX,
+    SEGMENTS_PER_LOOK_MAX,
+    WORKS_PER_TURN_MAX,
+)
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.journal.ports import JournalError, Lane
@@ -354,6 +358,38 @@ def test_looks_share_their_turns() -> None:
     assert box.broker.next_due() == box.now_ms
     box.settle()
     assert begun() == count
+
+
+def test_a_long_log_goes_piece_by_piece() -> None:
+    box = box_with(TopicOptions("T"), "g")
+    put(box, 4 * SEGMENTS_PER_LOOK_MAX + 1)
+    box.declare(attrs.evolve(box.topic().options, retention_count=1))
+    firsts = []
+    for _ in range(4):
+        box.settle(LOOK_MS)
+        box.settle()
+        firsts.append(first(box))
+    step = 2 * SEGMENTS_PER_LOOK_MAX
+    assert firsts == [step, 2 * step, 2 * step, 2 * step]
+    assert told(take(box)) == [2 * step]
+
+
+def test_what_a_crash_left_to_remove_is_removed_at_the_start() -> None:
+    box = box_with(TopicOptions("T"), "g")
+    journal = box.journal
+    assert isinstance(journal, CrashJournal)
+    put(box, 4 * SEGMENTS_PER_LOOK_MAX)
+    purged = Probe()
+    box.broker.purge_topic(purged, box.topic())
+    box.turn()
+    after = Box(journal.crash(lambda lane, unsynced: unsynced), segment_bytes_max=SEGMENT_BYTES)
+    assert isinstance(after.journal, CrashJournal)
+    assert after.journal.written["T", 0][-1] == first(after) == 4 * SEGMENTS_PER_LOOK_MAX
+    assert len(after.partition().segments) == 1
+    after.declare(attrs.evolve(after.topic().options, retention_count=2))
+    put(after, 6)
+    look(after)
+    assert first(after) == 4 * SEGMENTS_PER_LOOK_MAX + 4
 
 
 class TestInterplay:

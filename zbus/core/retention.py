@@ -31,6 +31,9 @@ LOOKS_PER_TURN_MAX = 64
 WORKS_PER_TURN_MAX = 4
 """Looks that found something to do: each may make a file and sync another."""
 
+SEGMENTS_PER_LOOK_MAX = 16
+"""Removing a large file takes some milliseconds, and nobody is served meanwhile."""
+
 SEGMENT_BYTES_MIN = 64 << 10
 """Smaller segments are not ended for the sake of bytes and count."""
 
@@ -105,7 +108,7 @@ def expendable(partition: Partition, now_ms: int) -> int:
         groups = partition.topic.groups.values()
         floor = min(group.backlogs[partition.index].floor() for group in groups)
         keep = max(keep, bisect_right(segments, floor, key=_base) - 1)
-    return segments[min(keep, last)].base
+    return segments[min(keep, last, SEGMENTS_PER_LOOK_MAX)].base
 
 
 def is_ripe(partition: Partition, now_ms: int) -> bool:
@@ -154,9 +157,15 @@ class Retention:
         """A topic was recovered."""
         for group in topic.groups.values():
             group.untold = any(backlog.untold for backlog in group.backlogs)
-        if topic.retains:
-            for partition in topic.partitions:
+        for partition in topic.partitions:
+            segments = partition.segments
+            if len(segments) > 1 and segments[1].base <= partition.first:
+                self._recorder.trim(partition)  # a crash came before
+            if topic.retains:
                 self._tick.look_at(partition)
+
+    def look_at(self, partition: Partition) -> None:
+        self._tick.look_at(partition)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
@@ -222,6 +231,7 @@ class _Trim(Ticket):
             return  # the topic is gone
         begin(self._retention, partition)
         self._recorder.trim(partition)
+        self._retention.look_at(partition)  # there may be more to forget
 
 
 def begin(retention: Retention, partition: Partition) -> None:

@@ -135,7 +135,7 @@ class LocalJournal:
             self._forget_lane(lane, known)
         elif segments := known.forget_before(before):
             # What they held is in the newest checkpoint; not before that is durable may they go.
-            self._when_durable([known], partial(self._remove_segments, known, segments))
+            self._when_durable([known], partial(self._remove_segments, lane, known, segments))
 
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
@@ -294,17 +294,17 @@ class LocalJournal:
                 files.add(lane.file)
         return files, directories, paths
 
-    def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
+    def _remove_segments(self, lane: Lane, known: LocalLane, segments: list[Segment]) -> None:
+        if self._known().get(lane) is not known:
+            return  # the whole lane went meanwhile; there may be another with files of these names
         try:
             for segment in segments:
                 segment.removed = True
                 self._files.remove(segment.path)
-        except FileNotFoundError:  # the whole lane went meanwhile
-            return
         except OSError as error:
-            self._fatal(f"removing segments of {lane.directory} failed: {error}")
+            self._fatal(f"removing segments of {known.directory} failed: {error}")
             return
-        lane.dirty_above(lane.directory)
+        known.dirty_above(known.directory)
         self._reader.forget(segments)
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
