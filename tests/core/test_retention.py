@@ -15,6 +15,7 @@ from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Peeked, Raw
 from zbus.core.retention import (
+    BYTES_PER_LOOK_MAX,
     LOOKS_PER_TURN_MAX,
     SEGMENTS_PER_LOOK_MAX,
     WORKS_PER_TURN_MAX,
@@ -360,36 +361,51 @@ def test_looks_share_their_turns() -> None:
     assert begun() == count
 
 
-def test_a_long_log_goes_piece_by_piece() -> None:
-    box = box_with(TopicOptions("T"), "g")
-    put(box, 4 * SEGMENTS_PER_LOOK_MAX + 1)
-    box.declare(attrs.evolve(box.topic().options, retention_count=1))
-    firsts = []
-    for _ in range(4):
+def firsts(box: Box, looks: int) -> list[int]:
+    """Where the log begins after each of the next looks."""
+    found = []
+    for _ in range(looks):
         box.settle(LOOK_MS)
         box.settle()
-        firsts.append(first(box))
-    step = 2 * SEGMENTS_PER_LOOK_MAX
-    assert firsts == [step, 2 * step, 2 * step, 2 * step]
-    assert told(take(box)) == [2 * step]
+        found.append(first(box))
+    return found
+
+
+def test_large_segments_go_few_at_a_time() -> None:
+    box = box_with(TopicOptions("T"), "g")
+    put(box, 9)
+    for segment in box.partition().segments:
+        segment.end(BYTES_PER_LOOK_MAX // 2)
+    box.declare(attrs.evolve(box.topic().options, retention_count=1))
+    assert firsts(box, 4) == [4, 8, 8, 8]
+    assert told(take(box)) == [8]
+
+
+def test_many_segments_go_some_at_a_time() -> None:
+    box = Box(CrashJournal(), segment_bytes_max=1)
+    box.declare("T")
+    put(box, SEGMENTS_PER_LOOK_MAX + 10)
+    box.declare(attrs.evolve(box.topic().options, retention_count=1))
+    every = SEGMENTS_PER_LOOK_MAX
+    assert firsts(box, 3) == [every, every + 9, every + 9]
 
 
 def test_what_a_crash_left_to_remove_is_removed_at_the_start() -> None:
     box = box_with(TopicOptions("T"), "g")
     journal = box.journal
     assert isinstance(journal, CrashJournal)
-    put(box, 4 * SEGMENTS_PER_LOOK_MAX)
+    put(box, 64)
     purged = Probe()
     box.broker.purge_topic(purged, box.topic())
     box.turn()
     after = Box(journal.crash(lambda lane, unsynced: unsynced), segment_bytes_max=SEGMENT_BYTES)
     assert isinstance(after.journal, CrashJournal)
-    assert after.journal.written["T", 0][-1] == first(after) == 4 * SEGMENTS_PER_LOOK_MAX
+    assert after.journal.written["T", 0][-1] == first(after) == 64
     assert len(after.partition().segments) == 1
     after.declare(attrs.evolve(after.topic().options, retention_count=2))
     put(after, 6)
     look(after)
-    assert first(after) == 4 * SEGMENTS_PER_LOOK_MAX + 4
+    assert first(after) == 64 + 4
 
 
 class TestInterplay:

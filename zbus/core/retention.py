@@ -31,8 +31,9 @@ LOOKS_PER_TURN_MAX = 64
 WORKS_PER_TURN_MAX = 4
 """Looks that found something to do: each may make a file and sync another."""
 
-SEGMENTS_PER_LOOK_MAX = 16
-"""Removing a large file takes some milliseconds, and nobody is served meanwhile."""
+SEGMENTS_PER_LOOK_MAX = 1_000
+BYTES_PER_LOOK_MAX = 256 << 20
+"""Removing a large file takes milliseconds, and nobody is served meanwhile."""
 
 SEGMENT_BYTES_MIN = 64 << 10
 """Smaller segments are not ended for the sake of bytes and count."""
@@ -108,7 +109,11 @@ def expendable(partition: Partition, now_ms: int) -> int:
         groups = partition.topic.groups.values()
         floor = min(group.backlogs[partition.index].floor() for group in groups)
         keep = max(keep, bisect_right(segments, floor, key=_base) - 1)
-    return segments[min(keep, last, SEGMENTS_PER_LOOK_MAX)].base
+    gone = size = 0
+    while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
+        size += segments[gone].bytes
+        gone += 1
+    return segments[gone].base
 
 
 def is_ripe(partition: Partition, now_ms: int) -> bool:
