@@ -133,7 +133,9 @@ class Backlog:
         of them is finished."""
         cursor, lowest = self.cursor, self._lowest
         if not (lowest in self._place or lowest in self.leased or lowest in self.delayed):
-            lowest = min((cursor, *self._place, *self.leased, *self.delayed))
+            exceptions = (self._place, self.leased, self.delayed)
+            lowest = min([min(offsets, default=cursor) for offsets in exceptions])
+            lowest = min(cursor, lowest)
             # New exceptions come from the cursor on, so there will be none below this one.
             self._lowest = lowest
         return min(cursor, lowest)
@@ -219,7 +221,8 @@ class Backlog:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
         if self.floor() >= first:
             return 0
-        below = [offset for offset in self._exceptions() if offset < first]
+        parts = (self._place, self.leased, self.delayed, self.ahead)
+        below = {offset for part in parts for offset in part if offset < first}
         lost = sum([self._forget(offset) for offset in below])
         for offset in below:
             self.ahead.discard(offset)
