@@ -305,17 +305,20 @@ class LocalJournal:
         return files, directories, segments
 
     def _remove_segments(self, lane: Lane, known: LocalLane, segments: list[Segment]) -> None:
-        if self._known().get(lane) is not known:
-            return  # the whole lane went meanwhile; there may be another with files of these names
+        """One after another, each durably before the next: a crash must not leave a gap."""
+        if self._known().get(lane) is not known:  # it went meanwhile, and may have a successor
+            return
+        oldest, *others = segments
         try:
-            for segment in segments:
-                segment.removed = True
-                self._files.remove(segment.path)
+            oldest.removed = True
+            self._files.remove(oldest.path)
         except OSError as error:
             self._fatal(f"removing segments of {known.directory} failed: {error}")
             return
+        self._reader.forget([oldest])
         known.dirty_above(known.directory)
-        self._reader.forget(segments)
+        if others:
+            self._when_durable([known], partial(self._remove_segments, lane, known, others))
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
         topic = known.directory.parent
