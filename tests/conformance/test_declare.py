@@ -36,6 +36,7 @@ TOPIC_KEYS = [
     "consumeGroupList",
     "consumerCount",
     "createdTime",
+    "dedupeMs",
     "durability",
     "lastUpdatedTime",
     "mask",

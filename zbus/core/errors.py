@@ -17,6 +17,8 @@ class Refusal(enum.Enum):
     OFFSET_UNKNOWN = "offset unknown"
     SESSION_UNKNOWN = "session unknown"
     EXCLUSIVE = "exclusive"  # another session holds the group
+    CONFLICT = "conflict"  # the log does not end where the producer expects
+    REUSED = "reused"  # a key that came with another message before
     TOO_MANY = "too many"  # a stated limit is reached
     TOO_LARGE = "too large"
     FULL = "full"  # no room to store; reading and acknowledging go on
@@ -49,6 +51,11 @@ def offset_unknown(offset: int) -> BrokerError:
 def offset_outside(index: int, first: int, end: int) -> BrokerError:
     """The log does not reach back that far, or not yet that far."""
     return BrokerError(Refusal.OFFSET_UNKNOWN, f"partition {index} has offsets {first} to {end}")
+
+
+def conflict(partition: int, end: int) -> BrokerError:
+    text = f"the next offset of partition {partition} is {end}"
+    return BrokerError(Refusal.CONFLICT, text, str(end))
 
 
 def group_taken(name: str) -> BrokerError:

@@ -12,6 +12,7 @@ import attrs
 
 from zbus.core.group import Group
 from zbus.core.message import Message
+from zbus.core.originals import KEY_MS, Originals
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
@@ -68,6 +69,7 @@ class Partition:
         "lane",
         "last_crc",
         "options_changed",
+        "originals",
         "purged_to",
         "puts",
         "removed",
@@ -91,6 +93,7 @@ class Partition:
         self.end = end
         self.visible = end
         self.cache: dict[int, Message] = {}
+        self.originals = Originals()  # what must not be stored again
         # This tick.
         self.touched = False
         self.staged: list[Message] = []
@@ -112,14 +115,15 @@ class Partition:
         self.snapshot_at = 0  # the byte of the segment after it
         self.segments: list[Extent] = []  # the oldest first
 
-    def snapshot(self) -> StateChange:
+    def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""
+        self.originals.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
         groups = []
         for group in self.topic.groups.values():
             change = group.backlogs[self.index].snapshot(group.name)
             groups.append(attrs.evolve(change, options=group.options))
         first = max(self.first, self.purged_to)
-        return StateChange(self.topic.options, tuple(groups), first)
+        return StateChange(self.topic.options, tuple(groups), first, self.originals.snapshot())
 
     def take_changes(self) -> StateChange:
         """What this tick changed, and nothing left to tell."""
@@ -145,7 +149,16 @@ class Partition:
 class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
-    __slots__ = ("groups", "name", "options", "partitions", "retains", "turn", "updated_ms")
+    __slots__ = (
+        "careful",
+        "groups",
+        "name",
+        "options",
+        "partitions",
+        "retains",
+        "turn",
+        "updated_ms",
+    )
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
@@ -158,6 +171,7 @@ class Topic:
     def configure(self, options: TopicOptions) -> None:
         """Take over options."""
         self.options = options
+        self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
 
     def group(self, name: str) -> Group | None:

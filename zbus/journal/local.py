@@ -284,7 +284,7 @@ class LocalJournal:
         if dirty or also is not None:
             number = self._syncer.add(*self._dirty(dirty), also)
             for lane in dirty:
-                lane.dirty, lane.dirty_directories, lane.round = False, (), number
+                lane.handed_over(number)
             if also is not None:
                 return number
         return max([lane.round for lane in lanes], default=0)
@@ -298,6 +298,7 @@ class LocalJournal:
             directories.update(lane.dirty_directories)
             if not lane.dirty:
                 continue
+            segments.update(lane.dirty_behind)
             if lane.file == CLOSED:
                 segments.add(lane.newest)
             else:
@@ -343,7 +344,7 @@ class LocalJournal:
 
     def _fatal(self, text: str) -> None:
         if not self._failed:
-            self._failed = True
+            self._failed = self._syncer.failed = True  # a sync after this would lie
             self._fail(text)
 
 

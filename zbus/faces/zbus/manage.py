@@ -56,6 +56,7 @@ class Declare:
         }
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
+        self.dedupe_ms = params.number(b"dedupe_ms", DELAY_MS_MAX)
         self.group_mask = params.number(b"group_mask", MASK_MAX)
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window", ACK_WINDOW_MAX)
@@ -100,6 +101,8 @@ class Declare:
             options = attrs.evolve(options, durability=self.durability)
         if self.retention:
             options = attrs.evolve(options, **self.retention)
+        if self.dedupe_ms is not None:
+            options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
         return options
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:
