@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 NAME_BYTES_MAX: Final = 255  # what common file systems allow
 LOCK: Final = "lock"
@@ -19,7 +20,12 @@ RESERVE: Final = "reserve"
 SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
 TORN_SUFFIX: Final = ".torn"  # a segment set aside because its first write was never finished
+MOVED_SUFFIX: Final = ".moved"  # a segment on its way from a wrong name to its own
 REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
+QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
+LANDMARKS: Final = "landmarks"  # a hint about where logs end; may be missing at any time
+
+_OWN = frozenset((LOCK, RESERVE, QUARANTINE, LANDMARKS))
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
@@ -31,7 +37,7 @@ def topic_directory(topic: str) -> str:
     """Give the name of a topic's directory."""
     name = topic.encode("utf-8", "surrogatepass")
     whole = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in name)
-    if whole.startswith(".") or whole in (LOCK, RESERVE):
+    if whole.startswith(".") or whole in _OWN:
         whole = f"%{ord(whole[0]):02X}{whole[1:]}"
     if 0 < len(whole) <= NAME_BYTES_MAX:
         return whole
@@ -41,7 +47,16 @@ def topic_directory(topic: str) -> str:
 
 def is_topic_directory(name: str) -> bool:
     """Tell whether the journal may have made a directory of that name for a topic."""
-    return name not in (LOCK, RESERVE) and _TOPIC_DIRECTORY.fullmatch(name) is not None
+    return name not in _OWN and _TOPIC_DIRECTORY.fullmatch(name) is not None
+
+
+def topic_of(directory: str) -> str | None:
+    """Give the topic that has a directory of that name; None if the name does not tell."""
+    try:
+        topic = unquote_to_bytes(directory).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return topic if topic_directory(topic) == directory else None
 
 
 def partition_number(name: str) -> int | None:

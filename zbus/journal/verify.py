@@ -1,0 +1,412 @@
+"""Reading a whole data directory and telling what in it is not what was written.
+
+Of each lane every segment is walked: the crc of each batch, the chain, the offsets, the payloads.
+Where that fails, the next batch that can belong there is looked for, so that what lies between is a
+`Hole` of known bytes and known offsets. Memory is a window and one batch, however large the log.
+
+A batch behind a hole must be intact, speak of offsets and times that may come there, and not lie
+within the extent that the bad batch's own header claims: bodies may hold anything, batches too.
+
+Between segments the crc of the batch before is only noted, never damage: a segment without
+messages may have been replaced by one of the same base, and then nobody has the batch that the new
+one follows. There the offsets, which must go on without a gap, tell what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import attrs
+
+from zbus.journal import naming
+from zbus.journal.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    SEARCH_BYTES_MAX,
+    Batch,
+    BatchHeader,
+    Kind,
+    decode_messages,
+    inspect_header,
+    is_intact,
+)
+from zbus.journal.checkpoint import decode_change, topic_name
+from zbus.journal.files import Files
+from zbus.journal.filler import is_loss
+from zbus.journal.ports import JournalDamage
+from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
+
+OFFSET_MAX: Final = (1 << 63) - 1
+LOST_MAX: Final = 1 << 26
+"""So many messages a hole may have lost; a batch that is further on belongs to another log."""
+
+Progress = Callable[[int], None]
+"""Is told bytes as they are read."""
+
+
+class Hole(NamedTuple):
+    """Bytes `start` to `stop` of a segment that cannot be served, and the offsets they held."""
+
+    start: int
+    stop: int
+    first_offset: int
+    end_offset: int
+    previous_crc: int  # of the good batch before
+    next_previous_crc: int | None  # what the good batch behind names as before it; None: no such
+    time_ms: int  # what a filling says it is from, so that times stay in order
+    reason: str
+
+
+@attrs.define
+class SegmentReport:
+    """What one segment file holds."""
+
+    path: Path
+    base: int
+    bytes: int
+    batches: int = 0
+    messages: int = 0
+    end_offset: int = 0
+    first_previous_crc: int | None = None  # of its checkpoint, if that is good
+    last_crc: int = 0
+    last_time_ms: int = 0
+    linked: bool = True  # continues the chain of the segment before
+    holes: list[Hole] = attrs.Factory(list)
+    unfinished: Hole | None = None  # a write that a crash cut short, at the end of the newest
+    lost_before: int = 0  # messages that an earlier repair has replaced
+
+
+@attrs.define
+class LaneReport:
+    """What one partition's directory holds."""
+
+    topic: str
+    partition: int
+    directory: Path
+    segments: list[SegmentReport] = attrs.Factory(list)  # the oldest first
+    misplaced: dict[Path, str] = attrs.Factory(dict)  # files under a wrong name, and why
+    unfinished_files: list[Path] = attrs.Factory(list)  # never finished; the broker clears them
+    other_files: list[Path] = attrs.Factory(list)
+
+    @property
+    def damaged(self) -> bool:
+        return bool(self.misplaced) or any(segment.holes for segment in self.segments)
+
+
+class _Place(NamedTuple):
+    """Where in a lane a walk is."""
+
+    end: int  # the next offset
+    crc: int | None  # of the batch before; None: anything may be
+    time_ms: int
+
+
+class _Unfit(Exception):
+    """An intact batch that cannot stand where it does."""
+
+
+def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
+    """Give the partitions' directories with their numbers, and what else is there."""
+    lanes, others = [], []
+    for name in sorted(files.list(data_dir)):
+        path = data_dir / name
+        if name in (naming.LOCK, naming.RESERVE, naming.LANDMARKS):
+            continue
+        if not naming.is_topic_directory(name) or not is_directory(files, path):
+            others.append(path)
+            continue
+        for inner in sorted(files.list(path)):
+            number = naming.partition_number(inner)
+            if number is None or not is_directory(files, path / inner):
+                others.append(path / inner)
+            else:
+                lanes.append((path / inner, number))
+    return lanes, others
+
+
+def is_directory(files: Files, path: Path) -> bool:
+    try:
+        files.list(path)
+    except NotADirectoryError:
+        return False
+    return True
+
+
+def verify_lane(
+    files: Files, directory: Path, partition: int, progress: Progress = lambda _: None
+) -> LaneReport:
+    """Read all of one partition. Raises OSError where the disk does not answer."""
+    report = LaneReport(directory.parent.name, partition, directory)
+    found: dict[int, Path] = {}
+    for name in sorted(files.list(directory)):
+        path = directory / name
+        base = naming.segment_base(name.removesuffix(naming.MOVED_SUFFIX))
+        if name.endswith(naming.UNFINISHED_SUFFIX):
+            report.unfinished_files.append(path)
+        elif base is None:
+            report.other_files.append(path)
+        elif wrong := _misplaced(files, path, base):
+            report.misplaced[path] = wrong
+        else:
+            found[base] = path
+    report.topic = _topic_of(files, [*found.values(), *report.misplaced], directory.parent.name)
+    bases = sorted(found)
+    place = came_from = _Place(0, None, 0)
+    for index, base in enumerate(bases):
+        upper = bases[index + 1] if index + 1 < len(bases) else None
+        segment = _Scan(files, found[base], base, upper, progress).run(place)
+        if not _join(report, segment) and report.segments:
+            last = report.segments.pop()  # the newest again
+            _join(report, _Scan(files, last.path, last.base, None, lambda _: None).run(came_from))
+        came_from = place
+        place = _Place(segment.end_offset, segment.last_crc, segment.last_time_ms)
+    return report
+
+
+def _join(report: LaneReport, segment: SegmentReport) -> bool:
+    """Add a segment; what is missing between it and the one before is a hole of that one.
+
+    False if it was never finished, and is none.
+    """
+    unborn = segment.unfinished is not None and segment.unfinished.start == 0
+    if unborn and (report.segments or segment.base == 0):
+        report.unfinished_files.append(segment.path)  # its making was; the one before is newest
+        return False
+    if unborn and segment.unfinished:
+        segment.holes.append(segment.unfinished)
+        segment.unfinished = None
+    if report.segments:
+        before = report.segments[-1]
+        follows = segment.first_previous_crc
+        if before.holes and before.holes[-1].next_previous_crc is None:
+            tail = before.holes.pop()
+            before.holes.append(
+                tail._replace(end_offset=segment.base, next_previous_crc=follows or 0)
+            )
+        elif before.end_offset < segment.base:
+            missing = f"offsets {before.end_offset} to {segment.base - 1} are missing"
+            before.holes.append(
+                Hole(
+                    *(before.bytes, before.bytes, before.end_offset, segment.base),
+                    *(before.last_crc, follows or 0, before.last_time_ms, missing),
+                )
+            )
+        else:
+            segment.linked = follows in (None, before.last_crc)
+    report.segments.append(segment)
+    return True
+
+
+def _misplaced(files: Files, path: Path, base: int) -> str:
+    """Tell why a segment that begins well has not the name it should have; else nothing."""
+    found = first_batch(files, path)
+    if found is None:
+        return ""
+    header, topic = found
+    if path.name.endswith(naming.MOVED_SUFFIX):
+        return "was on its way to its own name when a repair ended"
+    if naming.topic_directory(topic) != path.parent.parent.name:
+        return f"holds the topic {topic!r}, by its directory's name not"
+    if header.base_offset != base:
+        return f"begins with offset {header.base_offset}, by its name not"
+    return ""
+
+
+def first_batch(files: Files, path: Path) -> tuple[BatchHeader, str] | None:
+    """Give the header and topic of a segment's checkpoint, if that is good."""
+    file = files.open(path, "read")
+    try:
+        for _, header, raw in walk(files, file, path, 0, files.size(file)):
+            name = topic_name(raw[HEADER_BYTES:]) if header.kind is Kind.CHECKPOINT else None
+            return None if name is None else (header, name)
+    except JournalDamage:
+        pass
+    finally:
+        files.close(file)
+    return None
+
+
+def _topic_of(files: Files, paths: list[Path], directory: str) -> str:
+    for path in paths:
+        found = first_batch(files, path)
+        if found is not None and naming.topic_directory(found[1]) == directory:
+            return found[1]
+    return naming.topic_of(directory) or directory
+
+
+class _Scan:
+    """One segment's walk."""
+
+    def __init__(
+        self, files: Files, path: Path, base: int, upper: int | None, progress: Progress
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._base = base
+        self._newest = upper is None
+        self._upper = OFFSET_MAX if upper is None else upper
+        self._progress = progress
+        self._saw_whole = False  # a whole batch among bad bytes: no unfinished write
+
+    def run(self, before: _Place) -> SegmentReport:
+        self._file = self._files.open(self._path, "read")
+        try:
+            size = self._files.size(self._file)
+            self._report = SegmentReport(self._path, self._base, size)
+            self._walk(before, size)
+            return self._report
+        finally:
+            self._files.close(self._file)
+
+    def _walk(self, before: _Place, size: int) -> None:
+        report = self._report
+        place, position = _Place(self._base, None, before.time_ms), 0
+        if size == 0:
+            self._hole(0, 0, place, before.crc, None, "the file is empty")
+        while position < size:
+            position, place, reason = self._good(position, place, size)
+            if not reason:
+                break
+            found = self._search(position, place, size)
+            stop, after = found if found is not None else (size, None)
+            last_crc = place.crc if position else before.crc
+            self._hole(position, stop, place, last_crc, after, reason)
+            self._progress(stop - position)
+            position = stop
+            if after is None:
+                break
+            place = _Place(after.base_offset, after.previous_crc, after.time_ms)
+        report.end_offset = place.end
+        report.last_crc = place.crc or 0
+        report.last_time_ms = place.time_ms
+
+    def _hole(
+        self,
+        start: int,
+        stop: int,
+        place: _Place,
+        last_crc: int | None,
+        after: BatchHeader | None,
+        reason: str,
+    ) -> None:
+        end = place.end if after is None else after.base_offset
+        follows = None if after is None else after.previous_crc
+        time_ms = place.time_ms if after is None else after.time_ms
+        hole = Hole(start, stop, place.end, end, last_crc or 0, follows, time_ms, reason)
+        if after is None and self._newest and not self._saw_whole:
+            self._report.unfinished = hole
+        else:
+            self._report.holes.append(hole)
+
+    def _good(self, position: int, place: _Place, size: int) -> tuple[int, _Place, str]:
+        """Go on while all is well; give where that ends and why, or no reason."""
+        report = self._report
+        try:
+            for at, header, raw in walk(self._files, self._file, self._path, position, size):
+                position = at
+                self._check(at, header, raw, place)
+                if at == 0:
+                    report.first_previous_crc = header.previous_crc
+                report.batches += 1
+                report.messages += header.records
+                if header.kind is Kind.STATE:
+                    report.lost_before += is_loss(raw)
+                place = _Place(header.end_offset, header.crc, max(place.time_ms, header.time_ms))
+                position = at + header.length
+                self._progress(header.length)
+        except BadBatch as bad:
+            self._saw_whole = False
+            return bad.position, place, bad.reason
+        except _Unfit as unfit:
+            self._saw_whole = True
+            return position, place, str(unfit)
+        return position, place, ""
+
+    def _check(self, at: int, header: BatchHeader, raw: bytes, place: _Place) -> None:
+        if place.crc is not None and header.previous_crc != place.crc:
+            raise _Unfit("does not follow the batch before")
+        if (header.kind is Kind.CHECKPOINT) != (at == 0):
+            raise _Unfit("a segment begins with a checkpoint, and has only that one")
+        if header.base_offset != place.end:
+            raise _Unfit(f"holds offsets from {header.base_offset}, not from {place.end}")
+        if header.end_offset > self._upper:
+            raise _Unfit("holds offsets of the next segment")
+        try:
+            if header.kind is Kind.DATA:
+                decode_messages(Batch(header, raw))
+            elif decode_change(raw[HEADER_BYTES:]).topic is None and at == 0:
+                raise _Unfit("the checkpoint names no topic")
+        except JournalDamage as error:
+            raise _Unfit(str(error)) from error
+
+    def _search(self, start: int, place: _Place, size: int) -> tuple[int, BatchHeader] | None:
+        """Find the next batch that can stand behind bad bytes at `start`."""
+        extent, link = start, -1
+        claimed = self._header(start)
+        if claimed is not None and place.crc in (None, claimed.previous_crc):
+            extent, link = start + claimed.length, claimed.crc
+        if extent > size and not self._newest:
+            extent = start  # only a write that was cut short may claim more than there is
+        found = self._look(start, extent, link, place, size)
+        if found is not None and start < extent < size and self._header(extent) is None:
+            # The claim is false, or what is behind it is damaged, too.
+            return self._look(start, start, link, place, size) or found
+        return found
+
+    def _look(
+        self, start: int, extent: int, link: int, place: _Place, size: int
+    ) -> tuple[int, BatchHeader] | None:
+        """Do it, taking what lies before `extent` only if it is chained to `link`."""
+        budget_bytes = SEARCH_BYTES_MAX
+        for at in self._magics(start, size):
+            header = self._header(at)
+            if header is None or at + header.length > size:
+                continue
+            if at < extent and header.previous_crc != link:
+                continue
+            fits = at > 0 and header.kind is not Kind.CHECKPOINT and self._fits(header, place)
+            if not fits and ((at - start) & 7 or self._saw_whole or at == start):
+                continue
+            budget_bytes -= header.length
+            if budget_bytes < 0:
+                self._saw_whole = True  # as the broker does: refusing is the safe answer
+                return None
+            raw = self._files.read(self._file, header.length, at)
+            if not is_intact(raw, 0, header):
+                continue
+            self._saw_whole = self._saw_whole or not (at - start) & 7
+            if fits and self._is_readable(header, raw):
+                return at, header
+        return None
+
+    def _fits(self, header: BatchHeader, place: _Place) -> bool:
+        return (
+            place.end <= header.base_offset <= place.end + LOST_MAX
+            and header.end_offset <= self._upper
+            and header.time_ms >= place.time_ms
+        )
+
+    def _is_readable(self, header: BatchHeader, raw: bytes) -> bool:
+        try:
+            self._check(-1, header, raw, _Place(header.base_offset, None, 0))
+        except _Unfit:
+            return False
+        return True
+
+    def _header(self, position: int) -> BatchHeader | None:
+        found = inspect_header(self._files.read(self._file, HEADER_BYTES, position))
+        return None if isinstance(found, str) else found
+
+    def _magics(self, position: int, size: int) -> Iterator[int]:
+        """Give all places from `position` on where a batch may begin."""
+        while position < size:
+            window = self._files.read(self._file, WINDOW_BYTES, position)
+            at = window.find(MAGIC)
+            while at >= 0:
+                yield position + at
+                at = window.find(MAGIC, at + 1)
+            if len(window) < WINDOW_BYTES:
+                return
+            position += len(window) - len(MAGIC) + 1
