@@ -62,7 +62,7 @@ def insert(chance: random.Random, path: Path) -> None:
 
 def overwrite(chance: random.Random, path: Path) -> None:
     data = bytearray(path.read_bytes())
-    other = chance.choice(sorted(path.parent.parent.parent.glob("*/*/*.log"))).read_bytes()
+    other = chance.choice(sorted(path.parent.glob("*.log"))).read_bytes()
     start, size = chance.randrange(len(data)), chance.randrange(4000)
     piece = other[start : start + size][: len(data) - start]
     data[start : start + len(piece)] = piece
@@ -74,7 +74,9 @@ def remove(chance: random.Random, path: Path) -> None:
 
 
 def duplicate(chance: random.Random, path: Path) -> None:
-    other = chance.choice(sorted(path.parent.parent.parent.glob("*/*/*.log")))
+    topics = path.parent.parent.parent
+    others = {*topics.glob("*/*/*.log")} - {*path.parent.parent.glob("*/*.log")}
+    other = chance.choice(sorted({*path.parent.glob("*.log"), *others}))
     if other != path:
         path.write_bytes(other.read_bytes())
 

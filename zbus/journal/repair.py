@@ -33,7 +33,15 @@ from zbus.journal.checkpoint import decode_change
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalError
 from zbus.journal.segment import WINDOW_BYTES, walk
-from zbus.journal.verify import LOST_MAX, Hole, LaneReport, SegmentReport, first_batch, verify_lane
+from zbus.journal.verify import (
+    LOST_MAX,
+    Hole,
+    LaneReport,
+    SegmentReport,
+    first_batch,
+    read_misplaced,
+    verify_lane,
+)
 
 
 class CannotRepair(JournalError):
@@ -222,23 +230,37 @@ def _changes(files: Files, segment: SegmentReport) -> Iterator[StateChange]:
 
 
 def _put_in_place(files: Files, report: LaneReport, quarantine: Quarantine) -> None:
-    """Give segments that have each other's names their own; take all other misplaced ones out."""
+    """Give segments that have each other's names their own; take all other misplaced ones out.
+
+    So it is with those that continue the chain to a good segment and whose own name is free.
+    """
     directory = report.directory
-    own: dict[int, Path] = {}
+    own: dict[int, SegmentReport] = {}
     for path in report.misplaced:
         found = first_batch(files, path)
         if found is not None and naming.topic_directory(found[1]) == directory.parent.name:
-            own.setdefault(found[0].base_offset, path)
+            scanned = read_misplaced(files, path)
+            if scanned is not None:
+                own.setdefault(scanned.base, scanned)
     names = {
-        naming.segment_base(path.name.removesuffix(naming.MOVED_SUFFIX)) for path in own.values()
+        naming.segment_base(path.name.removesuffix(naming.MOVED_SUFFIX))
+        for path in report.misplaced
     }
+    good = report.segments
+    before = {segment.last_crc for segment in good}
+    behind = {segment.first_previous_crc for segment in good}
     moves = []
-    for base, path in own.items():
+    for base, segment in own.items():
         right = directory / naming.segment_name(base)
         is_free = right in report.misplaced or right.name not in files.list(directory)
-        on_its_way = path.name.endswith(naming.MOVED_SUFFIX)
-        if is_free and (on_its_way or base in names):
-            moves.append((path, right))
+        is_ours = (
+            segment.path.name.endswith(naming.MOVED_SUFFIX)
+            or base in names
+            or segment.first_previous_crc in before
+            or segment.last_crc in behind
+        )
+        if is_free and is_ours:
+            moves.append((segment.path, right))
     for path in report.misplaced:
         if path not in dict(moves):
             quarantine.move(path)

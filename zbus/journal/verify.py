@@ -14,6 +14,7 @@ one follows. There the offsets, which must go on without a gap, tell what is mis
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,6 +42,8 @@ from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
 OFFSET_MAX: Final = (1 << 63) - 1
 LOST_MAX: Final = 1 << 26
 """So many messages a hole may have lost; a batch that is further on belongs to another log."""
+
+_RUNS_MAX: Final = 200  # runs looked back at when choosing between them
 
 Progress = Callable[[int], None]
 """Is told bytes as they are read."""
@@ -101,6 +104,18 @@ class _Place(NamedTuple):
     end: int  # the next offset
     crc: int | None  # of the batch before; None: anything may be
     time_ms: int
+
+
+class _Run(NamedTuple):
+    """Batches that are chained to each other."""
+
+    start: int
+    stop: int
+    header: BatchHeader  # of its first batch
+    first: int
+    end: int
+    time_ms: int  # of its last batch
+    batches: int
 
 
 class _Unfit(Exception):
@@ -228,12 +243,40 @@ def first_batch(files: Files, path: Path) -> tuple[BatchHeader, str] | None:
     return None
 
 
+def read_misplaced(files: Files, path: Path) -> SegmentReport | None:
+    """Read a file under a wrong name by what its first batch says."""
+    found = first_batch(files, path)
+    if found is None:
+        return None
+    nowhere = _Place(0, None, 0)
+    return _Scan(files, path, found[0].base_offset, OFFSET_MAX, lambda _: None).run(nowhere)
+
+
 def _topic_of(files: Files, paths: list[Path], directory: str) -> str:
     for path in paths:
         found = first_batch(files, path)
         if found is not None and naming.topic_directory(found[1]) == directory:
             return found[1]
     return naming.topic_of(directory) or directory
+
+
+def _most(runs: list[_Run]) -> deque[_Run]:
+    """Of runs in the order of the file, choose those that fit behind each other and hold most."""
+    best: list[tuple[int, int]] = []  # batches up to a run, and the run before it
+    for number, run in enumerate(runs):
+        before = [
+            (best[other][0], other)
+            for other in range(max(number - _RUNS_MAX, 0), number)
+            if runs[other].end <= run.first and runs[other].time_ms <= run.header.time_ms
+        ]
+        count, previous = max(before, default=(0, -1))
+        best.append((count + run.batches, previous))
+    chosen: deque[_Run] = deque()
+    at = max(range(len(runs)), key=lambda number: best[number][0], default=-1)
+    while at >= 0:
+        chosen.appendleft(runs[at])
+        at = best[at][1]
+    return chosen
 
 
 class _Scan:
@@ -248,6 +291,7 @@ class _Scan:
         self._newest = upper is None
         self._upper = OFFSET_MAX if upper is None else upper
         self._progress = progress
+        self._plan: deque[_Run] = deque()  # what comes behind the next holes, if that is known
         self._saw_whole = False  # a whole batch among bad bytes: no unfinished write
 
     def run(self, before: _Place) -> SegmentReport:
@@ -342,26 +386,38 @@ class _Scan:
             raise _Unfit(str(error)) from error
 
     def _search(self, start: int, place: _Place, size: int) -> tuple[int, BatchHeader] | None:
-        """Find the next batch that can stand behind bad bytes at `start`."""
+        """Find the next batch that can stand behind bad bytes at `start`.
+
+        Candidates form runs, batches chained to each other. A run that goes on to the end is the
+        log's own; if there are only others, those are taken that together hold the most.
+        """
+        while self._plan:
+            run = self._plan.popleft()
+            if run.start >= start:
+                return run.start, run.header
         extent, link = start, -1
         claimed = self._header(start)
         if claimed is not None and place.crc in (None, claimed.previous_crc):
             extent, link = start + claimed.length, claimed.crc
         if extent > size and not self._newest:
             extent = start  # only a write that was cut short may claim more than there is
-        found = self._look(start, extent, link, place, size)
-        if found is not None and start < extent < size and self._header(extent) is None:
+        runs = self._runs(start, extent, link, place, size)
+        if runs and start < extent < size and self._header(extent) is None:
             # The claim is false, or what is behind it is damaged, too.
-            return self._look(start, start, link, place, size) or found
-        return found
+            runs = self._runs(start, start, link, place, size) or runs
+        self._plan = _most(runs)
+        if not self._plan:
+            return None
+        run = self._plan.popleft()
+        return run.start, run.header
 
-    def _look(
-        self, start: int, extent: int, link: int, place: _Place, size: int
-    ) -> tuple[int, BatchHeader] | None:
-        """Do it, taking what lies before `extent` only if it is chained to `link`."""
+    def _runs(self, start: int, extent: int, link: int, place: _Place, size: int) -> list[_Run]:
+        """What lies before `extent` counts only if it is chained to `link`."""
+        runs: list[_Run] = []
         budget_bytes = SEARCH_BYTES_MAX
+        after = start
         for at in self._magics(start, size):
-            header = self._header(at)
+            header = self._header(at) if at >= after else None
             if header is None or at + header.length > size:
                 continue
             if at < extent and header.previous_crc != link:
@@ -372,14 +428,31 @@ class _Scan:
             budget_bytes -= header.length
             if budget_bytes < 0:
                 self._saw_whole = True  # as the broker does: refusing is the safe answer
-                return None
+                break
             raw = self._files.read(self._file, header.length, at)
             if not is_intact(raw, 0, header):
                 continue
             self._saw_whole = self._saw_whole or not (at - start) & 7
             if fits and self._is_readable(header, raw):
-                return at, header
-        return None
+                run = self._follow(at, header, size)
+                if run.stop == size or header.previous_crc == link:
+                    return [*(other for other in runs if other.end <= run.first), run]
+                runs.append(run)
+                after = run.stop
+        return runs
+
+    def _follow(self, start: int, header: BatchHeader, size: int) -> _Run:
+        """Go on from a batch as long as the chain does."""
+        place = _Place(header.base_offset, None, 0)
+        stop, count = start, 0
+        try:
+            for at, found, raw in walk(self._files, self._file, self._path, start, size):
+                self._check(at, found, raw, place)
+                place = _Place(found.end_offset, found.crc, found.time_ms)
+                stop, count = at + found.length, count + 1
+        except (BadBatch, _Unfit):
+            pass
+        return _Run(start, stop, header, header.base_offset, place.end, place.time_ms, count)
 
     def _fits(self, header: BatchHeader, place: _Place) -> bool:
         return (
