@@ -17,6 +17,7 @@ from zbus.cli.bench.command import bench
 from zbus.cli.messages import call, consume, produce
 from zbus.cli.serve import serve
 from zbus.cli.topics import declare, empty, query, remove
+from zbus.cli.verify import verify
 
 __all__ = ["main"]
 
@@ -56,5 +57,5 @@ def main() -> None:
     """A message broker that anything able to speak HTTP can use."""
 
 
-for _command in (serve, produce, consume, declare, query, remove, empty, call, bench):
+for _command in (serve, produce, consume, declare, query, remove, empty, call, bench, verify):
     main.add_command(_command)

@@ -200,7 +200,8 @@ def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quar
             _Rewrite(files, segment, state, last_crc, lowest).run(quarantine)
         last_crc = segment.last_crc
         if segment.holes and segment.holes[-1].stop >= segment.bytes:
-            last_crc = segment.holes[-1].next_previous_crc or last_crc
+            closed = segment.holes[-1].next_previous_crc
+            last_crc = last_crc if closed is None else closed
         state = _State(known, lowest)
 
 
@@ -375,8 +376,10 @@ class _Rewrite:
                 Kind.CHECKPOINT, state.snapshot(), self._segment.base, time_ms, crc
             )
             self._write(raw)
-        for raw, crc in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
+        lost = filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc)
+        for raw, last_crc in lost:
             self._write(raw)
+            crc = last_crc
         if hole.next_previous_crc is None:
             return
         change = state.again(later, self._lowest)

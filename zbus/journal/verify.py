@@ -402,7 +402,7 @@ class _Scan:
         if extent > size and not self._newest:
             extent = start  # only a write that was cut short may claim more than there is
         runs = self._runs(start, extent, link, place, size)
-        if runs and start < extent < size and self._header(extent) is None:
+        if (runs or not self._newest) and start < extent < size and self._header(extent) is None:
             # The claim is false, or what is behind it is damaged, too.
             runs = self._runs(start, start, link, place, size) or runs
         self._plan = _most(runs)
