@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from zbus import __version__
+from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
 from zbus.cli.messages import call, consume, produce
 from zbus.cli.serve import serve
@@ -57,5 +58,18 @@ def main() -> None:
     """A message broker that anything able to speak HTTP can use."""
 
 
-for _command in (serve, produce, consume, declare, query, remove, empty, call, bench, verify):
+for _command in (
+    serve,
+    produce,
+    consume,
+    declare,
+    query,
+    remove,
+    empty,
+    call,
+    bench,
+    verify,
+    backup,
+    restore,
+):
     main.add_command(_command)
