@@ -76,11 +76,11 @@ def verify(data_dir: Path, repair: bool, as_document: bool) -> None:
         document = as_json(result) | {"bytes": read, "seconds": round(seconds, 3)}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     else:
-        _say(result, read, seconds)
+        _say(result, repair, read, seconds)
     sys.exit(EXIT_DAMAGED if result.left else EXIT_REPAIRED if result.repaired else 0)
 
 
-def _say(result: Checkup, read: int, seconds: float) -> None:
+def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
     for lane in result.lanes:
         notes = []
         for segment in lane.segments:
@@ -113,9 +113,11 @@ def _say(result: Checkup, read: int, seconds: float) -> None:
     )
     if result.quarantine is not None:
         click.echo(f"what was taken out is in {result.quarantine}")
-    if result.left:
-        click.echo("damaged" if not result.quarantine else "not all could be repaired")
-        for line in result.left if result.quarantine else ():
+    if result.left and repair:
+        for line in result.left:
             click.echo(f"left: {line}")
+        click.echo("not all could be repaired")
+    elif result.left:
+        click.echo("damaged")
     else:
         click.echo("repaired" if result.repaired else "all in order")

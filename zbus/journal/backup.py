@@ -146,7 +146,10 @@ class _Backup:
                 return []
             if directory.name not in self._files.list(directory.parent):
                 return []
-        raise JournalError(f"{directory} changes all the time; try again")
+        raise JournalError(
+            f"{directory} changes all the time, or its segments do not continue each other: "
+            "try again, and if it stays so, `zbus verify` tells more"
+        )
 
     def _look(self, directory: Path) -> list[Copied]:
         names = self._files.list(directory)
@@ -315,25 +318,21 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
             raise JournalError(f"{data_dir} is not empty; a backup is restored to a new directory")
     unfinished = data_dir.with_name(data_dir.name + RESTORING_SUFFIX)
     report = Report()
-    lock = _take(files, source)
+    manifest = _read_manifest(files, source)
+    _remove_tree(files, unfinished)  # of a restore that was killed
+    files.make_directory(unfinished)
     try:
-        manifest = _read_manifest(files, source)
-        _remove_tree(files, unfinished)  # of a restore that was killed
-        files.make_directory(unfinished)
-        try:
-            for copied in manifest.segments:
-                _restore_one(files, source, unfinished, copied)
-                report.copied += 1
-                report.bytes += copied.bytes
-            for path in (*_directories(files, unfinished), unfinished):
-                files.sync_directory(path)
-            files.rename(unfinished, data_dir)
-        except BaseException:
-            _remove_tree(files, unfinished)
-            raise
-        files.sync_directory(data_dir.parent)
-    finally:
-        files.close(lock)
+        for copied in manifest.segments:
+            _restore_one(files, source, unfinished, copied)
+            report.copied += 1
+            report.bytes += copied.bytes
+        for path in (*_directories(files, unfinished), unfinished):
+            files.sync_directory(path)
+        files.rename(unfinished, data_dir)
+    except BaseException:
+        _remove_tree(files, unfinished)
+        raise
+    files.sync_directory(data_dir.parent)
     report.partitions = len({(copied.topic, copied.partition) for copied in manifest.segments})
     return report
 

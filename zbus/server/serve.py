@@ -23,7 +23,7 @@ from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.files import Files
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError
+from zbus.journal.ports import JournalDamage, JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
@@ -87,6 +87,12 @@ class Server:
         try:
             self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail, files)
             topics, time_ms = recover(self.journal)
+        except JournalDamage as error:
+            self._sock.close()
+            raise CannotStart(
+                f"{error}; `zbus verify` tells all that is damaged, "
+                "`zbus verify --repair` takes it out"
+            ) from None
         except JournalError as error:
             self._sock.close()
             raise CannotStart(str(error)) from None
