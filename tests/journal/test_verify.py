@@ -11,12 +11,20 @@ import pytest
 from tests.journal.damage import Disk, Dying, Killed, intact, places, started, write_logs
 from tests.journal.support import Loop, Writer, recovered
 from tests.journal.test_repair_property import content, in_quarantine, pending
-from zbus.core.state import StateChange
+from zbus.core.state import GroupChange, GroupOptions, StateChange, TopicOptions
 from zbus.journal import filler, naming
-from zbus.journal.batch import HEADER_BYTES, Kind, check, decode_messages, encode_state
+from zbus.journal.batch import (
+    HEADER_BYTES,
+    SNAPSHOT,
+    Kind,
+    check,
+    decode_messages,
+    encode_state,
+)
 from zbus.journal.checkpoint import decode_change, encode_change
 from zbus.journal.checkup import Hold, as_json, check_up
 from zbus.journal.files import OsFiles
+from zbus.journal.landmarks import Landmark, Landmarks
 from zbus.journal.ports import JournalError
 
 FILES = OsFiles()
@@ -401,3 +409,67 @@ def test_a_filling_of_many_batches() -> None:
     ids = [message.id for raw, _ in found for message in decode_messages(raw)]
     assert ids == [b"lost-%d" % offset for offset in range(3, 40_003)]
     assert len(found) == 3
+
+
+def test_landmarks_tell_damage_from_unfinished_writes(tmp_path: Path) -> None:
+    """The same bytes in the last batches are one below what was synced, the other past it."""
+    writer = Writer()
+    log = [writer.checkpoint(), writer.data(b"a"), writer.data(b"b"), writer.data(b"c")]
+    path = as_segment(tmp_path, *log)
+    whole = path.read_bytes()
+    base, first_crc, begin = 0, check(log[0]).crc, 0
+    ends = [sum(map(len, log[: number + 1])) for number in range(4)]
+
+    def synced(durable: int) -> None:
+        landmarks = Landmarks(FILES, tmp_path)
+        landmarks.save([Landmark("orders/0", base, first_crc, durable, begin, first_crc)])
+
+    for bad, durable, damaged in (
+        (3, ends[3], True),  # the last: synced, so no unfinished write
+        (3, ends[2], False),
+        (2, ends[3], True),
+        (2, ends[1], False),  # a power cut kept a later write and lost this one
+        (2, ends[2], True),
+    ):
+        path.write_bytes(whole)
+        spoil(path, ends[bad] - 9)
+        synced(durable)
+        before = content(tmp_path)
+        result = check_up(FILES, tmp_path)
+        assert (result.damaged, content(tmp_path)) == (damaged, before), (bad, durable)
+        if damaged:
+            assert check_up(FILES, tmp_path, repair=True).repaired
+        assert opens(tmp_path)
+        kept = b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file())
+        assert log[1] in kept
+
+
+def test_an_end_that_was_synced_and_is_gone(tmp_path: Path) -> None:
+    writer = Writer()
+    log = [writer.checkpoint(), writer.data(b"a"), writer.data(b"b")]
+    path = as_segment(tmp_path, *log)
+    size = path.stat().st_size
+    crc = check(log[0]).crc
+    Landmarks(FILES, tmp_path).save([Landmark("orders/0", 0, crc, size, 0, crc)])
+    path.write_bytes(b"".join(log[:2]))
+    result = check_up(FILES, tmp_path, repair=True)
+    assert result.damaged
+    assert result.repaired
+    assert "it was synced up to byte" in as_json(result)["partitions"][0]["damage"][0]["reason"]
+    assert opens(tmp_path)
+
+
+def test_a_snapshot_ends_what_is_not_known(tmp_path: Path) -> None:
+    """What a group did in a hole does not matter if a whole state follows."""
+    writer = Writer()
+    log = [writer.checkpoint(), writer.data(b"a", b"b", b"c"), writer.state(1)]
+    bad = writer.state(2)
+    change = StateChange(TopicOptions("orders"), (GroupChange("readers", 2, GroupOptions()),))
+    snapshot, writer.last = encode_state(
+        Kind.STATE, writer.end, 1000, encode_change(change), writer.last, SNAPSHOT
+    )
+    path = as_segment(tmp_path, *log, bad, snapshot, writer.state(3))
+    spoil(path, sum(map(len, log)) + 60)
+    assert check_up(FILES, tmp_path, repair=True).repaired
+    assert pending(tmp_path)["orders", "readers", 0] == set()
+    assert path.read_bytes().endswith(snapshot + path.read_bytes()[-len(writer.state(3)) :])

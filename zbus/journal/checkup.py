@@ -13,6 +13,7 @@ import attrs
 
 from zbus.journal import naming
 from zbus.journal.files import Files
+from zbus.journal.landmarks import Landmarks
 from zbus.journal.local import owner_of
 from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.repair import CannotRepair, Quarantine, learn, repair_lane
@@ -83,7 +84,8 @@ def check_up(
     try:
         with Hold(files, data_dir):
             found, others = find_directories(files, data_dir)
-            lanes = [verify_lane(files, path, number, progress) for path, number in found]
+            marks = Landmarks(files, data_dir).load()
+            lanes = [verify_lane(files, path, number, marks, progress) for path, number in found]
             result = Checkup(data_dir, lanes, others)
             if repair and result.damaged:
                 _repair(files, result)

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 NAME_BYTES_MAX: Final = 255  # what common file systems allow
 LOCK: Final = "lock"
 RESERVE: Final = "reserve"
+LANDMARKS: Final = "landmarks"
+LANDMARKS_UNFINISHED: Final = ".landmarks.new"  # before they take the name; no topic begins so
 SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
-TORN_SUFFIX: Final = ".torn"  # a segment set aside because its first write was never finished
+TORN_SUFFIX: Final = ".torn"  # a segment, or with `-<position>` the end of one, set aside
 MOVED_SUFFIX: Final = ".moved"  # a segment on its way from a wrong name to its own
 REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
-QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
-LANDMARKS: Final = "landmarks"  # a hint about where logs end; may be missing at any time
 
-_OWN = frozenset((LOCK, RESERVE, QUARANTINE, LANDMARKS))
+QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
+_OWN: Final = (LOCK, RESERVE, LANDMARKS, QUARANTINE)
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
@@ -48,6 +50,11 @@ def topic_directory(topic: str) -> str:
 def is_topic_directory(name: str) -> bool:
     """Tell whether the journal may have made a directory of that name for a topic."""
     return name not in _OWN and _TOPIC_DIRECTORY.fullmatch(name) is not None
+
+
+def lane_key(directory: Path) -> str:
+    """Give the name by which landmarks know the lane in that directory."""
+    return f"{directory.parent.name}/{directory.name}"
 
 
 def topic_of(directory: str) -> str | None:

@@ -123,7 +123,7 @@ class _State:
         if header.kind is Kind.DATA:
             return
         change = decode_change(batch[HEADER_BYTES:])
-        if header.kind is Kind.CHECKPOINT:
+        if header.is_whole_state:
             self.backlogs.clear()
         self.topic = change.topic or self.topic
         self.first = max(self.first, change.first)
@@ -348,12 +348,15 @@ class _Rewrite:
         files.sync_directory(path.parent)
 
     def _first_changes(self) -> list[dict[str, GroupChange]]:
-        """Give for each hole the first change behind it of each group, up to the segment's end."""
+        """Give for each hole the first change behind it of each group, up to a whole state."""
         found: list[dict[str, GroupChange]] = []
         later: dict[str, GroupChange] = {}
         for start, stop in reversed(list(_good_stretches(self._segment))[1:]):
             here: dict[str, GroupChange] = {}
             for header, raw in _walk(self._files, self._segment.path, start, stop):
+                if header.is_whole_state:
+                    later = {}  # it says all there is
+                    break
                 if header.kind is Kind.STATE:
                     for group in decode_change(raw[HEADER_BYTES:]).groups:
                         here.setdefault(group.name.lower(), group)

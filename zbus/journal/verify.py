@@ -15,7 +15,7 @@ one follows. There the offsets, which must go on without a gap, tell what is mis
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ from zbus.journal.batch import (
 from zbus.journal.checkpoint import decode_change, topic_name
 from zbus.journal.files import Files
 from zbus.journal.filler import is_loss
+from zbus.journal.landmarks import Landmark
 from zbus.journal.ports import JournalDamage
 from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
 
@@ -43,6 +44,7 @@ OFFSET_MAX: Final = (1 << 63) - 1
 LOST_MAX: Final = 1 << 26
 """So many messages a hole may have lost; a batch that is further on belongs to another log."""
 
+_BESIDE: Final = (naming.LOCK, naming.RESERVE, naming.LANDMARKS, naming.LANDMARKS_UNFINISHED)
 _RUNS_MAX: Final = 200  # runs looked back at when choosing between them
 
 Progress = Callable[[int], None]
@@ -72,7 +74,8 @@ class SegmentReport:
     batches: int = 0
     messages: int = 0
     end_offset: int = 0
-    first_previous_crc: int | None = None  # of its checkpoint, if that is good
+    first_crc: int | None = None  # of its checkpoint, if that is good
+    first_previous_crc: int | None = None  # what that names as before it
     last_crc: int = 0
     last_time_ms: int = 0
     linked: bool = True  # continues the chain of the segment before
@@ -127,7 +130,7 @@ def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int
     lanes, others = [], []
     for name in sorted(files.list(data_dir)):
         path = data_dir / name
-        if name in (naming.LOCK, naming.RESERVE, naming.LANDMARKS):
+        if name in _BESIDE:
             continue
         if not naming.is_topic_directory(name) or not is_directory(files, path):
             others.append(path)
@@ -150,9 +153,16 @@ def is_directory(files: Files, path: Path) -> bool:
 
 
 def verify_lane(
-    files: Files, directory: Path, partition: int, progress: Progress = lambda _: None
+    files: Files,
+    directory: Path,
+    partition: int,
+    marks: Mapping[str, Landmark] | None = None,
+    progress: Progress = lambda _: None,
 ) -> LaneReport:
-    """Read all of one partition. Raises OSError where the disk does not answer."""
+    """Read all of one partition. Raises OSError where the disk does not answer.
+
+    With landmarks, what is bad past all that was synced is an unfinished write, not damage.
+    """
     report = LaneReport(directory.parent.name, partition, directory)
     found: dict[int, Path] = {}
     for name in sorted(files.list(directory)):
@@ -177,7 +187,50 @@ def verify_lane(
             _join(report, _Scan(files, last.path, last.base, None, lambda _: None).run(came_from))
         came_from = place
         place = _Place(segment.end_offset, segment.last_crc, segment.last_time_ms)
+    if marks is not None:
+        _judge(report, marks.get(naming.lane_key(directory)))
     return report
+
+
+def _judge(report: LaneReport, mark: Landmark | None) -> None:
+    """Tell damage from unfinished writes by what is known to be synced."""
+    start, durable = 0, 0
+    for index, segment in enumerate(report.segments):
+        if mark is not None and segment.base == mark.base:
+            if segment.first_crc not in (None, mark.first_crc):
+                mark = None  # it speaks of a former lane of this name
+            else:
+                start, durable = index, mark.durable
+                _check_durable(segment, durable)
+    if mark is not None and not start and all(s.base != mark.base for s in report.segments):
+        return  # its segment is gone; nothing is known of the others
+    for index, segment in enumerate(report.segments[start:], start):
+        bound = durable if index == start else 0
+        first = next((hole for hole in segment.holes if hole.start >= bound), None)
+        if first is None or (first.start == first.stop == segment.bytes < bound):
+            continue
+        if first.start == 0 and index == 0 and segment.base:
+            return  # the broker would refuse: there is nothing to go back to
+        segment.holes = segment.holes[: segment.holes.index(first)]
+        segment.unfinished = first._replace(stop=segment.bytes, end_offset=first.first_offset)
+        segment.end_offset = first.first_offset
+        never = index if first.start == 0 else index + 1
+        report.unfinished_files += [later.path for later in report.segments[never:]]
+        del report.segments[never:]
+        return
+
+
+def _check_durable(segment: SegmentReport, durable: int) -> None:
+    """What ends before all that was synced was not cut short by a crash."""
+    torn = segment.unfinished
+    if torn is not None and torn.start < durable:
+        segment.holes.append(torn._replace(stop=segment.bytes))
+        segment.unfinished = None
+    elif segment.bytes < durable and not segment.holes:
+        end, crc, time_ms = segment.end_offset, segment.last_crc, segment.last_time_ms
+        reason = f"it was synced up to byte {durable}, and ends here"
+        at = segment.bytes
+        segment.holes.append(Hole(at, at, end, end, crc, None, time_ms, reason))
 
 
 def _join(report: LaneReport, segment: SegmentReport) -> bool:
@@ -352,7 +405,7 @@ class _Scan:
                 position = at
                 self._check(at, header, raw, place)
                 if at == 0:
-                    report.first_previous_crc = header.previous_crc
+                    report.first_crc, report.first_previous_crc = header.crc, header.previous_crc
                 report.batches += 1
                 report.messages += header.records
                 if header.kind is Kind.STATE:
