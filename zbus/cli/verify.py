@@ -19,6 +19,8 @@ EXIT_DAMAGED = 1
 EXIT_CANNOT = 3
 EXIT_REPAIRED = 4
 
+SHOW_EVERY_BYTES = 4 << 20
+
 
 def data_dir_option(help: str) -> click.Option:
     """The option `--data-dir` of the commands that work on files."""
@@ -60,13 +62,15 @@ def verify(data_dir: Path, repair: bool, as_document: bool) -> None:
     began = time.perf_counter()
     try:
         with bar:
-            read = 0
+            read = shown = 0
             task = bar.add_task("", total=data_bytes(files, data_dir) if data_dir.is_dir() else 0)
 
             def progress(count: int) -> None:
-                nonlocal read
+                nonlocal read, shown
                 read += count
-                bar.update(task, completed=read)
+                if read - shown >= SHOW_EVERY_BYTES:
+                    shown = read
+                    bar.update(task, completed=read)
 
             result = check_up(files, data_dir, repair, progress)
     except (JournalError, OSError) as error:

@@ -17,7 +17,8 @@ from zbus.journal.landmarks import Landmarks
 from zbus.journal.local import owner_of
 from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.repair import CannotRepair, Quarantine, learn, repair_lane
-from zbus.journal.verify import Hole, LaneReport, Progress, find_directories, verify_lane
+from zbus.journal.scan import Hole, Progress
+from zbus.journal.verify import LaneReport, find_directories, verify_lane
 
 
 @attrs.define

@@ -32,16 +32,9 @@ from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalError
+from zbus.journal.scan import LOST_MAX, Hole, SegmentReport
 from zbus.journal.segment import WINDOW_BYTES, walk
-from zbus.journal.verify import (
-    LOST_MAX,
-    Hole,
-    LaneReport,
-    SegmentReport,
-    first_batch,
-    read_misplaced,
-    verify_lane,
-)
+from zbus.journal.verify import LaneReport, first_batch, read_misplaced, verify_lane
 
 
 class CannotRepair(JournalError):
