@@ -473,3 +473,32 @@ def test_a_snapshot_ends_what_is_not_known(tmp_path: Path) -> None:
     assert check_up(FILES, tmp_path, repair=True).repaired
     assert pending(tmp_path)["orders", "readers", 0] == set()
     assert path.read_bytes().endswith(snapshot + path.read_bytes()[-len(writer.state(3)) :])
+
+
+def test_a_repair_settles_what_only_landmarks_call_unfinished(tmp_path: Path) -> None:
+    """The landmarks go with a repair; another partition's unfinished write must not turn damage."""
+    marks = []
+    for partition in (0, 1):
+        writer = Writer(("orders", partition))
+        log = [writer.checkpoint(), writer.data(b"a"), writer.data(b"b"), writer.data(b"c")]
+        path = tmp_path / "orders" / str(partition) / naming.segment_name(0)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"".join(log))
+        spoil(path, len(log[0]) + len(log[1]) + len(log[2]) - 9)
+        crc = check(log[0]).crc
+        durable = path.stat().st_size if partition else len(log[0]) + len(log[1])
+        marks.append(Landmark(f"orders/{partition}", 0, crc, durable, 0, crc))
+    Landmarks(FILES, tmp_path).save(marks)
+    found = check_up(FILES, tmp_path)
+    assert [lane.damaged for lane in found.lanes] == [False, True]
+    assert check_up(FILES, tmp_path, repair=True).repaired
+    assert not check_up(FILES, tmp_path).damaged
+    assert opens(tmp_path)
+    served = {place: message.body for place, message in intact(tmp_path).items()}
+    assert served == {
+        ("orders", "0", 0): b"a",
+        ("orders", "1", 0): b"a",
+        ("orders", "1", 1): b"",
+        ("orders", "1", 2): b"c",
+    }
+    assert in_quarantine(tmp_path, log[3])

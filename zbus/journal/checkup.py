@@ -101,13 +101,14 @@ def _repair(files: Files, result: Checkup) -> None:
     quarantine = Quarantine(files, result.data_dir)
     if naming.LANDMARKS in files.list(result.data_dir):
         quarantine.move(result.data_dir / naming.LANDMARKS)  # they speak of what will be changed
-    damaged = [lane for lane in result.lanes if lane.damaged]
+    # Without landmarks, what is unfinished might pass for damage: so that goes, too.
+    touched = [lane for lane in result.lanes if lane.damaged or lane.unsettled]
     known = {
         topic: learn(files, [lane for lane in result.lanes if lane.topic == topic])
-        for topic in {lane.topic for lane in damaged}
+        for topic in {lane.topic for lane in touched}
     }
     try:
-        for lane in damaged:
+        for lane in touched:
             try:
                 repair_lane(files, lane, known[lane.topic], quarantine)
             except CannotRepair as error:

@@ -183,10 +183,13 @@ def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quar
     if report.misplaced:
         _put_in_place(files, report, quarantine)
         report = verify_lane(files, report.directory, report.partition)
+    for path in report.unfinished_files:
+        if naming.segment_base(path.name) is not None:
+            quarantine.move(path)
     lowest = report.segments[0].base if report.segments else 0
     state = _State(known, lowest)
     last_crc = 0
-    for index, segment in enumerate(report.segments):
+    for index, segment in enumerate(map(_settled, report.segments)):
         if segment.holes:
             if segment.holes[0].start == 0 and index:
                 state = _replay(files, report.segments[index - 1], known)
@@ -196,6 +199,14 @@ def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quar
             closed = segment.holes[-1].next_previous_crc
             last_crc = last_crc if closed is None else closed
         state = _State(known, lowest)
+
+
+def _settled(segment: SegmentReport) -> SegmentReport:
+    """What is unfinished is taken out as damage is."""
+    if segment.unfinished is None:
+        return segment
+    tail = segment.unfinished._replace(stop=segment.bytes, next_previous_crc=None)
+    return attrs.evolve(segment, holes=[*segment.holes, tail], unfinished=None)
 
 
 def learn(files: Files, reports: Collection[LaneReport]) -> Known:
@@ -329,9 +340,6 @@ class _Rewrite:
                     if number:
                         self._fill(segment.holes[number - 1], later[number - 1])
                     self._copy(source, start, stop)
-                if segment.unfinished is not None:
-                    torn_at = segment.unfinished.start
-                    _copy(files, source, torn_at, segment.bytes, self._file, self._size)
             finally:
                 files.close(source)
             files.sync(self._file)

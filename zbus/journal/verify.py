@@ -41,6 +41,14 @@ class LaneReport:
     def damaged(self) -> bool:
         return bool(self.misplaced) or any(segment.holes for segment in self.segments)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether a broker would cut or set something aside, perhaps because of the landmarks."""
+        names = [path.name for path in self.unfinished_files]
+        return any(segment.unfinished for segment in self.segments) or any(
+            naming.segment_base(name) is not None for name in names
+        )
+
 
 def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
     """Give the partitions' directories with their numbers, and what else is there."""
