@@ -356,7 +356,7 @@ def _take_directory(files: Files, data_dir: Path) -> int:
         file = files.open(lock, "lock")
         files.truncate(file, 0)
     except BlockingIOError as error:
-        owner = _owner(files, lock)
+        owner = owner_of(files, lock)
         raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
     except NotADirectoryError as error:
         raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
@@ -388,7 +388,8 @@ def _make_way(files: Files, data_dir: Path) -> None:
         files.sync_directory(data_dir)
 
 
-def _owner(files: Files, lock: Path) -> str:
+def owner_of(files: Files, lock: Path) -> str:
+    """Give what the holder of a lock wrote into it."""
     file = files.open(lock, "read")
     try:
         return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
