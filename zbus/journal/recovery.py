@@ -144,7 +144,9 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
         if index < len(topic.partitions):
             lane.fill(topic.partitions[index])
     for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
-        owner = next(lane for lane in lanes.values() if key in lane.options)
+        owner = next((lane for lane in lanes.values() if key in lane.options), None)
+        if owner is None:
+            continue  # a crash left behind the lane that never got its declaration
         group = Group(topic, owner.names[key], owner.options[key])
         for index, partition in enumerate(topic.partitions):
             here = lanes.get(index)
