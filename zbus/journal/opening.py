@@ -61,6 +61,7 @@ class _Start(NamedTuple):
     durable: int = 0
     crc: int | None = None  # of the batch there; None = unknown
     first_crc: int = 0  # of the segment's first batch, if that is not read
+    newborn: bool = False  # the lane was begun after the landmarks were written
 
 
 def find_lanes(
@@ -193,8 +194,8 @@ class _Opening:
         if marks is None:
             return _Start(len(self._segments) - 1, 0, _EVERYTHING)
         mark = marks.get(self._key)
-        if mark is None:  # begun after the landmarks were written
-            return _Start(0)
+        if mark is None:
+            return _Start(0, newborn=True)
         for index, segment in enumerate(self._segments):
             if segment.base == mark.base:
                 return _Start(index, mark.begin, mark.durable, mark.begin_crc, mark.first_crc)
@@ -340,8 +341,9 @@ class _Opening:
             raise JournalDamage(f"{reason}; {ADVICE}")
         if segment.size > 0:
             return
-        if index == 0 and segment.base > 0:
-            # The segments before are only removed when this one is durable.
+        if index == 0 and segment.base > 0 and not start.newborn:
+            # The segments before are only removed when this one is durable. Of a newborn lane the
+            # first segment's name may be lost.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
                 f"{ADVICE}"
