@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+N ?= 100000
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clean system-packages load-generators
+.PHONY: help run test lint bench crash-states clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -25,6 +27,10 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
+
+crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
+	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
+	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
 
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -323,7 +323,7 @@ class LocalJournal:
 
     def _fatal(self, text: str) -> None:
         if not self._failed:
-            self._failed = True
+            self._failed = self._syncer.failed = True  # a sync after this would lie
             self._fail(text)
 
 

@@ -27,7 +27,7 @@ from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files
 from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalDamage, Lane
+from zbus.journal.ports import JournalDamage, JournalFull, Lane
 from zbus.journal.segment import BadBatch, Segment, walk
 
 ADVICE: Final = "`zbus verify` tells more"
@@ -61,7 +61,6 @@ class _Start(NamedTuple):
     durable: int = 0
     crc: int | None = None  # of the batch there; None = unknown
     first_crc: int = 0  # of the segment's first batch, if that is not read
-    newborn: bool = False  # the lane was begun after the landmarks were written
 
 
 def find_lanes(
@@ -194,8 +193,8 @@ class _Opening:
         if marks is None:
             return _Start(len(self._segments) - 1, 0, _EVERYTHING)
         mark = marks.get(self._key)
-        if mark is None:
-            return _Start(0, newborn=True)
+        if mark is None:  # begun after the landmarks were written
+            return _Start(0)
         for index, segment in enumerate(self._segments):
             if segment.base == mark.base:
                 return _Start(index, mark.begin, mark.durable, mark.begin_crc, mark.first_crc)
@@ -341,9 +340,8 @@ class _Opening:
             raise JournalDamage(f"{reason}; {ADVICE}")
         if segment.size > 0:
             return
-        if index == 0 and segment.base > 0 and not start.newborn:
-            # The segments before are only removed when this one is durable. Of a newborn lane the
-            # first segment's name may be lost.
+        if index == 0 and segment.base > 0 and (start.durable or self._lost):
+            # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
                 f"{ADVICE}"
@@ -381,7 +379,20 @@ class _Opening:
         """Cut the end off, durably; first, if something whole is in it, keep it elsewhere."""
         files = self._files
         if keep:
-            aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+            self._keep(segment, tail)
+        file = files.open(segment.path, "write")
+        try:
+            files.truncate(file, segment.size)
+            files.sync(file)
+        finally:
+            files.close(file)
+
+    def _keep(self, segment: Segment, tail: bytes) -> None:
+        """Copy what is cut, if there is room: it was never synced, and must not keep a broker on a
+        full disk from starting."""
+        files = self._files
+        aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+        try:
             copy = files.open(aside, "create")
             try:
                 for at in range(0, len(tail), _COPY_BYTES):
@@ -389,17 +400,16 @@ class _Opening:
                 files.sync(copy)
             finally:
                 files.close(copy)
-            files.sync_directory(self._directory)
-            log.warning(
-                "the end of a segment is set aside: writes before it were never finished",
-                extra={"file": aside, "bytes": len(tail)},
-            )
-        file = files.open(segment.path, "write")
-        try:
-            files.truncate(file, segment.size)
-            files.sync(file)
-        finally:
-            files.close(file)
+        except JournalFull:
+            with suppress(FileNotFoundError):
+                files.remove(aside)
+            log.warning("no room to set the end of a segment aside", extra={"file": aside})
+            return
+        files.sync_directory(self._directory)
+        log.warning(
+            "the end of a segment is set aside: writes before it were never finished",
+            extra={"file": aside, "bytes": len(tail)},
+        )
 
     def _free_name(self, name: str) -> Path:
         taken = set(self._files.list(self._directory))

@@ -115,6 +115,9 @@ class Server:
         except JournalError as error:
             self._sock.close()
             raise CannotStart(str(error)) from None
+        except OSError as error:
+            self._sock.close()
+            raise CannotStart(f"cannot read {config.data_dir}: {error}") from None
         clock = Clock(time_ms)
         self._build(clock)
         self.broker.begin(clock.now_ms())
