@@ -115,6 +115,36 @@ class Config:
         30_000, 100, 24 * HOUR_MS, "Longest wait for an RPC answer, if the call names none."
     )
 
+    # When disk or memory run short
+    disk_free_bytes_min: int = _number(
+        GIB,
+        0,
+        1024 * GIB,
+        "With less free on the disk, puts are refused (507). At most a quarter of it.",
+    )
+    disk_free_percent_min: int = _number(
+        5, 0, 99, "The same, in percent of the file system; the larger one counts. 0 = none."
+    )
+    reserve_bytes: int = _number(
+        64 * MIB,
+        0,
+        GIB,
+        "Disk space kept for acknowledgements; at most a sixteenth of the file system.",
+    )
+    memory_limit_bytes: int = _number(
+        0,
+        0,
+        1024 * GIB,
+        "With more resident memory, puts are refused (503). "
+        "0 = 40 % of what the cgroup or machine has.",
+    )
+    bodies_bytes_max: int = _number(
+        256 * MIB,
+        KIB,
+        1024 * GIB,
+        "Request bodies that have come in part, of all connections; past it, 503 and close.",
+    )
+
     # What it keeps
     segment_bytes: int = _number(64 * MIB, 64 * KIB, 4 * GIB, "A log begins a new file past this.")
     open_segments_max: int = _number(
@@ -127,6 +157,9 @@ class Config:
         GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
     )
     cache_bytes_max: int = _number(128 * MIB, 0, 1024 * GIB, "Recent messages kept in memory.")
+    history_bytes_max: int = _number(
+        64 * MIB, MIB, 1024 * GIB, "Older messages in memory, as read back for groups behind."
+    )
     topics_max: int = _number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
     partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")
@@ -145,6 +178,7 @@ class Config:
     def __attrs_post_init__(self) -> None:
         _at_least(self, "head_bytes_max", "line_bytes_max")
         _at_least(self, "body_bytes_max", "message_bytes_max")
+        _at_least(self, "bodies_bytes_max", "body_bytes_max")
 
 
 OPTIONS: Final[Mapping[str, attrs.Attribute[Any]]] = {

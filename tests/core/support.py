@@ -18,7 +18,7 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import Batch, Kind, iterate
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError, JournalFull, Lane
+from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 
@@ -141,7 +141,7 @@ class Box:
 
     def __init__(
         self,
-        journal: MemoryJournal,
+        journal: Journal,
         *,
         now_ms: int = EPOCH_MS,
         limits: Limits | None = None,

@@ -35,7 +35,7 @@ GROUPS = {
     "both": GroupOptions(lease=True, lease_ms=20, window=2, filter="#"),
 }
 TAGS = (b"", b"a.b", b"a.c", b"b")
-LIMITS = Limits(cache_bytes_max=2_000)  # a few messages: the others are read back
+LIMITS = Limits(cache_bytes_max=2_000, history_bytes_max=2_000)  # a few: others are read back
 
 NUMBERS = st.integers(0, 23)
 TIMES = st.sampled_from([0, 1, 5, 20, 60])

@@ -7,6 +7,7 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, refusal
 from zbus.core.errors import Refusal
 from zbus.core.group import Pull
+from zbus.core.limits import Limits
 from zbus.core.outcomes import Empty, EmptyReason
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
@@ -171,3 +172,39 @@ def test_removing_and_stopping_end_all_pulls(box: Box) -> None:
     assert reason(waiting) is EmptyReason.STOPPING
     assert refusal(pull(box)).refusal is Refusal.STOPPING
     box.settle()
+
+
+def test_batches_of_a_tick_are_bounded_and_groups_take_turns() -> None:
+    """However many messages are asked for in batches: others have their turn in between."""
+    box = Box(CrashJournal(), limits=Limits(batch_messages_max=40_000))
+    names = ["g", "h", "live"]
+    for name in names:
+        box.declare("T", name)
+    box.settle()
+    box.put(*[b"x"] * 24_000)
+    box.settle()
+    probes = {name: [box.pull(name, 3_000, wait=True) for _ in range(8)] for name in ("g", "h")}
+    live = box.pull("live", wait=True)
+    done: list[tuple[int, int, bool]] = []
+    for _ in range(11):
+        box.broker.finish()
+        g, h = (sum(not probe.open for probe in group) for group in probes.values())
+        done.append((g, h, not live.open))
+        assert box.broker.next_due() == box.now_ms or done[-1][:2] == (8, 8)
+        box.broker.begin(box.now_ms)
+    assert done[:4] == [(2, 0, True), (2, 2, True), (4, 2, True), (4, 4, True)]
+    assert done[-1] == (8, 8, True)
+    assert all(len(probe.bodies) == 3_000 for group in probes.values() for probe in group)
+
+
+def test_a_batch_that_had_no_turn_is_not_told_that_there_is_nothing() -> None:
+    box = Box(CrashJournal(), limits=Limits(batch_messages_max=40_000))
+    box.declare("T", "g")
+    box.settle()
+    box.put(*[b"x"] * 30_000)
+    box.settle()
+    probes = [box.pull("g", 3_000) for _ in range(11)]
+    for _ in range(8):
+        box.turn(1)
+    assert [len(probe.bodies) for probe in probes] == [3_000] * 10 + [0]
+    assert isinstance(probes[-1].answers[-1], Empty)

@@ -51,12 +51,14 @@ class Model:
 
     def find(self, name: Name) -> tuple[Put, int] | None:
         remember_ms = self.dedupe_ms or KEY_MS
-        for put in self.puts:
-            if put.time_ms + remember_ms > self.box.now_ms:
-                for own, offset in put.names:
-                    if own == name:
-                        return put, offset
-        return None
+        places = [
+            (put, offset)
+            for put in self.puts
+            if put.time_ms + remember_ms > self.box.now_ms
+            for own, offset in put.names
+            if own == name
+        ]
+        return min(places, key=lambda place: (place[0].time_ms, place[0].index), default=None)
 
     def put(
         self, key: bytes, ids: list[bytes], body: bytes, route: bytes, expected: int | None

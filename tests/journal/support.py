@@ -109,6 +109,7 @@ class SmallDisk(OsFiles):
     def __init__(self, space: int) -> None:
         super().__init__()
         self.space = space
+        self.written = 0  # bytes, ever
         self.paths: dict[int, Path] = {}
 
     def open(self, path: Path, mode: OpenMode) -> int:
@@ -119,6 +120,7 @@ class SmallDisk(OsFiles):
     def write(self, file: int, data: bytes, position: int) -> None:
         fits = min(len(data), self.space)
         self.space -= fits
+        self.written += fits
         super().write(file, data[:fits], position)
         if fits < len(data):
             raise JournalFull("no space left")
@@ -133,6 +135,10 @@ class SmallDisk(OsFiles):
             raise JournalFull("no space left")
         self.space -= more
         super().truncate(file, size)
+
+    def rename(self, path: Path, target: Path) -> None:
+        self.space += target.stat().st_size if target.is_file() else 0
+        super().rename(path, target)
 
     def remove(self, path: Path) -> None:
         size = path.stat().st_size if path.is_file() else 0

@@ -57,6 +57,13 @@ def test_round_trip(messages: list[Message], base_offset: int) -> None:
     assert decode_messages(raw) == decode_messages(Batch(header, raw)) == messages
 
 
+@given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 13))
+def test_any_part_of_a_batch(messages: list[Message], first: int, count_max: int) -> None:
+    raw, _ = encode_messages(9, messages, 77, 5)
+    first = min(first, len(messages) - 1)
+    assert decode_messages(raw, first, count_max) == messages[first : first + count_max]
+
+
 @given(MESSAGES)
 def test_the_short_way_for_one_message_makes_the_same_bytes(message: Message) -> None:
     flags, parts = codec._columns([message], 1)

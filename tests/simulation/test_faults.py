@@ -161,17 +161,8 @@ def test_the_workload_makes_every_call() -> None:
     assert set(run.names) == calls
 
 
-CASES = [(kind, once) for kind in KINDS for once in (True, False)]
-
-
-def case(kind: str, once: bool) -> object:
-    marks = []
-    if once and not kind.startswith("short"):
-        marks.append(pytest.mark.xfail(reason="closing tries a removal's failed sync again"))
-    return pytest.param(kind, once, marks=marks, id=f"{kind} {'once' if once else 'from then on'}")
-
-
-@pytest.mark.parametrize(("kind", "once"), [case(*values) for values in CASES])
+@pytest.mark.parametrize("once", [True, False], ids=["once", "from then on"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_at_every_call(kind: str, once: bool) -> None:
     whole = Run()
     whole.work()

@@ -25,16 +25,20 @@ from zbus.core.errors import (
     topic_unknown,
 )
 from zbus.core.group import Group, Pull
+from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
 from zbus.core.once import put_once
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
-from zbus.core.recorder import Found, Recorder
+from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Cache, Partition, Topic
+
+BROWSE_BYTES = 1 << 20
+"""What is read from storage for somebody who only looks."""
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -53,13 +57,15 @@ class Broker:
         self.sessions: dict[bytes, Session] = {}
         self.calls = Calls(limits.calls_max)
         self.cache = Cache(limits.cache_bytes_max)
-        self.dispatch = Dispatch(recorder, self.cache)
+        self.history = History(limits.history_bytes_max)
+        self.dispatch = Dispatch(recorder, self.cache, self.history)
         self.tick = self.dispatch.tick
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
         self.ahead_ms = 0
         self.turns = 0
         self.stopping = False
+        self.refusing: BrokerError | None = None  # why nothing is put now; see `refusal`
         self.new_id: Callable[[], bytes] = ids.__next__
 
     # -- the turn -------------------------------------------------------------------------
@@ -218,14 +224,16 @@ class Broker:
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
         """Store one message; settles with Stored when it is durable."""
-        if len(message.body) > self._message_bytes_max:
+        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
+            ticket.settle(refused)
+        elif len(message.body) > self._message_bytes_max:
             ticket.settle(self.too_large())
         else:
             self.tick.put(partition, message, ticket)
 
     def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         """Store many messages, all or none, at consecutive offsets; settles with Stored."""
-        problem = self._batch_problem(messages)
+        problem = self.refusal(partition.topic.options) or self._batch_problem(messages)
         if problem is not None:
             ticket.settle(problem)
         else:
@@ -245,7 +253,8 @@ class Broker:
         if problem is not None:
             ticket.settle(problem)
         else:
-            put_once(self.tick, partition, messages, ticket, expected_offset)
+            refused = self.refusal(partition.topic.options)
+            put_once(self.tick, partition, messages, ticket, expected_offset, refused)
 
     def _batch_problem(self, messages: list[Message]) -> BrokerError | None:
         limits = self.limits
@@ -255,6 +264,14 @@ class Broker:
         if max([len(message.body) for message in messages]) > limits.message_bytes_max:
             return self.too_large()
         return None
+
+    def refusal(self, options: TopicOptions) -> BrokerError | None:
+        """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
+        and memory sets `refusing`. A disk without room is no reason for a topic in memory."""
+        refusing = self.refusing
+        if refusing and refusing.refusal is Refusal.FULL and options.durability == "memory":
+            return None
+        return refusing
 
     def too_large(self) -> BrokerError:
         """The refusal of a body over the limit."""
@@ -392,7 +409,7 @@ class Broker:
         if offset == partition.visible:
             done([])
         else:
-            self.recorder.fetch(partition, offset, done)
+            self.recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
 
     def _readable(self, ticket: Ticket, partition: Partition, offset: int) -> bool:
         first, end = partition.first, partition.visible
@@ -445,6 +462,8 @@ class _Discard(Ticket):
 
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
+        if isinstance(outcome, BrokerError):
+            return  # the cursors are not durable: what they have not passed must stay
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
         partition.first = max(partition.first, min(partition.purged_to, partition.visible))

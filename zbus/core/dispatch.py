@@ -11,6 +11,7 @@ from __future__ import annotations
 from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull
+from zbus.core.history import PORTION, History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
 from zbus.core.recorder import Found, Recorder
 from zbus.core.tick import Tick
@@ -21,18 +22,27 @@ SKIPS_PER_TICK_MAX = 2_000
 get their turn."""
 
 
+BATCHED_PER_TICK_MAX = 5_000
+"""Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
+waits for the next tick, behind those that got none in this."""
+
+_NOWHERE = (-1, -1)
+
+
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, cache: Cache) -> None:
+    def __init__(self, recorder: Recorder, cache: Cache, history: History) -> None:
         self._recorder = recorder
-        self._cache = cache
+        self._history = history
         self.tick = Tick(recorder, cache, self.wake_readers)
         self.active: list[Group] = []
         self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
         self._pulls: Deadlines[Pull] = Deadlines()
         self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
         self._skips_left = 0
+        self._batched_left = 0
+        self._sated: list[Group] = []  # took the last of this tick's batches
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
 
     # -- what makes groups active ---------------------------------------------------------
@@ -107,10 +117,15 @@ class Dispatch:
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []
+        self._batched_left = BATCHED_PER_TICK_MAX
         for group in active:
             group.active = False
             if group.waiting and not group.paused:
                 self._serve(group)
+        if self._sated:
+            sated, self._sated = self._sated, []
+            for group in sated:
+                self.activate(group)
         if self._failed:
             failed, self._failed = self._failed, []
             for group, error in failed:
@@ -159,6 +174,9 @@ class Dispatch:
         self._skips_left = SKIPS_PER_TICK_MAX
         while waiting:
             pull = next(iter(waiting.values()))
+            if pull.count_max > 1 and self._batched_left <= 0:
+                self.activate(group)
+                break
             stalled = pull.session.stalled
             record = None if stalled else self._next(group, pull)
             if record is None:
@@ -179,9 +197,16 @@ class Dispatch:
                 if pull.key is pull:
                     self._forget(pull)
                 pull.ticket.settle(Delivered(group, records))
+            if pull.count_max > 1:
+                self._batched_left -= len(records)
+                if self._batched_left <= 0:
+                    self._sated.append(group)
+                    break
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
             waiting.move_to_end(pull.key, last=False)
+        if group.reading:
+            self._read_on(group)
 
     def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
         """`first`, and up to `count_max` messages with it, without waiting."""
@@ -256,23 +281,51 @@ class Dispatch:
 
     def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
         partition.wanted_by[group] = None
-        if partition.fetching:
-            return
+        if not partition.fetching:
+            self._read(partition, offset)
+
+    def _read_on(self, group: Group) -> None:
+        """A group that has come to the newest portion will want the next: ask for it now. So at
+        most one portion is ahead of a group, and one is on its way to a partition."""
+        for index, (first, end) in list(group.reading.items()):
+            partition = group.topic.partitions[index]
+            cursor = group.backlogs[index].cursor
+            if cursor < first or partition.fetching:
+                continue
+            if end not in partition.cache and cursor <= end < partition.visible:
+                self._read(partition, end)
+                continue
+            # It may be here already, for another group.
+            del group.reading[index]
+            for portion in partition.read_back:
+                if cursor <= end and portion.first <= end < portion.end:
+                    group.reading[index] = (portion.first, portion.end)
+
+    def _read(self, partition: Partition, offset: int) -> None:
         partition.fetching = True
+        index = partition.index
+        groups = partition.topic.groups
 
         def done(found: Found) -> None:
             partition.fetching = False
             wanted_by, partition.wanted_by = partition.wanted_by, {}
+            asked = [g for g in groups.values() if g.reading.get(index, _NOWHERE)[1] == offset]
+            for group in asked:
+                del group.reading[index]
             if isinstance(found, BrokerError):
                 # Not now: a pull that is being served may have got some messages already.
                 self._failed.extend((waiter, found) for waiter in wanted_by)
                 return
             if found:
-                self._cache.admit(partition, found[0][0], [message for _, message in found])
+                first, end = found[0][0], found[-1][0] + 1
+                self._history.admit(partition, first, [message for _, message in found])
+                for group in groups.values():
+                    if group in asked or first <= group.backlogs[index].cursor < end:
+                        group.reading[index] = (first, end)
             for waiter in wanted_by:
                 self.activate(waiter)
 
-        self._recorder.fetch(partition, offset, done)
+        self._recorder.fetch(partition, offset, PORTION, done)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""
@@ -285,7 +338,8 @@ class Dispatch:
         group = pull.group
         assert group is not None
         searching = any(group in p.wanted_by for p in group.topic.partitions)
-        if searching or (group.active and not pull.postponed):
+        crowded = pull.count_max > 1 and self._batched_left <= 0  # it had no turn
+        if searching or (group.active and (crowded or not pull.postponed)):
             # It may have a message yet: the search goes on in the next tick.
             pull.postponed = True
             self._pulls.set(pull, now_ms + 1)

@@ -22,6 +22,7 @@ class Refusal(enum.Enum):
     TOO_MANY = "too many"  # a stated limit is reached
     TOO_LARGE = "too large"
     FULL = "full"  # no room to store; reading and acknowledging go on
+    OVERLOADED = "overloaded"  # out of memory; reading and acknowledging go on
     UNANSWERED = "unanswered"  # a call whose service did not answer in time
     STOPPING = "stopping"
     DAMAGED = "damaged"  # stored bytes cannot be read back

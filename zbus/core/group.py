@@ -72,6 +72,7 @@ class Group:
         "options",
         "paused",
         "readers",
+        "reading",
         "topic",
         "turn",
         "updated_ms",
@@ -85,6 +86,8 @@ class Group:
         self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False
+        # By partition, while a log is read back: first offset and end of the newest portion.
+        self.reading: dict[int, tuple[int, int]] = {}
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
         self.updated_ms = options.created_ms

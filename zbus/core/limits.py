@@ -16,6 +16,7 @@ class Limits:
     partitions_max: int = 64
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
     cache_bytes_max: int = 128 << 20
+    history_bytes_max: int = 64 << 20
 
 
 DEFAULT_LIMITS = Limits()

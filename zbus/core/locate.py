@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from zbus.core.errors import BrokerError, offset_unknown
 from zbus.core.message import Message
-from zbus.core.recorder import Found, Recorder
+from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.topic import Partition
+
+_ONE = Size(bytes_max=1, count_max=1)
 
 
 def lookup(
@@ -36,7 +38,7 @@ def lookup(
         else:
             done(offset_unknown(offset))
 
-    recorder.fetch(partition, offset, found)
+    recorder.fetch(partition, offset, _ONE, found)
 
 
 class TimeSearch:

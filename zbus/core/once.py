@@ -30,8 +30,10 @@ def put_once(
     messages: list[Message],
     ticket: Ticket,
     expected_offset: int | None,
+    refused: BrokerError | None = None,
 ) -> None:
     """Store those of the messages that are not stored yet, all or none; at least one is given.
+    With `refused` nothing is stored now, but what was stored before is answered.
 
     All have the same key, or none has one. Originals are found in whichever partition they are.
     """
@@ -48,7 +50,9 @@ def put_once(
             fresh, known = [], [place]
     elif topic.options.dedupe_ms:
         fresh, known = _by_ids(topic, messages)
-    if fresh and expected_offset not in (None, partition.end):
+    if fresh and refused is not None:
+        ticket.settle(refused)
+    elif fresh and expected_offset not in (None, partition.end):
         _refuse(tick, partition, ticket)
     elif len(fresh) == len(messages):
         _store(tick, partition, fresh, ticket)
@@ -57,11 +61,14 @@ def put_once(
 
 
 def _find(topic: Topic, name: bytes) -> _Place | None:
-    for partition in topic.partitions:
-        original = partition.originals.find(name)
-        if original is not None:
-            return partition, original
-    return None
+    """The oldest of that name. There may be several: what is put under a key is stored whether its
+    ids are known or not."""
+    places = [
+        (partition, original)
+        for partition in topic.partitions
+        if (original := partition.originals.find(name)) is not None
+    ]
+    return min(places, key=lambda place: place[1].time_ms, default=None)
 
 
 def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[_Place]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zbus.core.errors import BrokerError
 from zbus.core.message import Message
@@ -15,21 +15,31 @@ if TYPE_CHECKING:
 Found: TypeAlias = "list[tuple[int, Message]] | BrokerError"
 
 
+class Size(NamedTuple):
+    """Of what is read back at once."""
+
+    bytes_max: int
+    count_max: int
+
+
 class Recorder(Protocol):
     """Turns a tick's messages and changes into batches, and batches back into messages."""
 
     def write(
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
-        """Append messages, then the change. False if there was no room for the messages, or for a
-        partition's beginning: then nothing was written. Any other change always has room. After a
+        """Append messages, then the change. False if there was no room: then nothing of them was
+        written. A change that found none is in whatever is written to the partition next. After a
         crash each of the partition's puts is there as a whole, or not at all."""
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         """Call `done` once everything written so far to these partitions is synced."""
 
-    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
-        """Read stored messages from `offset` on, as many as make a good portion; may be late."""
+    def fetch(
+        self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
+    ) -> None:
+        """Read stored messages from `offset` on; may be late. At least one, if there is any; only
+        within a stored batch more than `bytes_max`."""
 
     def fetch_raw(
         self,

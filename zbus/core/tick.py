@@ -24,6 +24,11 @@ Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Out
 
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 
+FULL_STATE = BrokerError(Refusal.FULL, "no space left, not even for acknowledgements: send again")
+
+RETRY_MS = 1_000
+"""How often changes that found no room are tried again, if nothing else is written."""
+
 STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
@@ -41,6 +46,7 @@ class Tick:
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
         self.unborn: list[Topic] = []  # there was no room for their beginning
+        self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
@@ -48,7 +54,7 @@ class Tick:
     def due_ms(self) -> int | None:
         """When there is something to write; None = there is nothing."""
         if not self.touched:
-            return None
+            return self._written_ms + RETRY_MS if self.behind else None
         return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
@@ -106,6 +112,7 @@ class Tick:
         """The topic is gone: what was staged for it is refused."""
         gone = topic_unknown(topic.name)
         for partition in topic.partitions:
+            self.behind.pop(partition, None)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -116,6 +123,9 @@ class Tick:
 
     def commit(self) -> None:
         """Write what the tick gathered; answer it now or when it is synced."""
+        if self.behind and self.now_ms >= self._written_ms + RETRY_MS:
+            for partition in self.behind:
+                self.touch(partition)
         touched, self.touched = self.touched, []
         self._awaited = False
         self._written_ms = self.now_ms
@@ -148,6 +158,8 @@ class Tick:
         stored = self._recorder.write(partition, messages, change, self.now_ms)
         puts, partition.puts = partition.puts, []
         if stored:
+            if self.behind:
+                self.behind.pop(partition, None)
             if messages:
                 self._cache.admit(partition, first, messages)
                 # Messages without a key fill one partition a turn: one write, not many.
@@ -158,8 +170,23 @@ class Tick:
                 ticket.settle(FULL)
             puts = []
             if not self._recorder.write(partition, (), change.truncated(first), self.now_ms):
-                self.unborn.append(partition.topic)
+                if partition.segment_bytes:
+                    confirms = self._refuse_change(partition, confirms)
+                else:
+                    self.unborn.append(partition.topic)
+            else:
+                self.behind.pop(partition, None)
         return partition, partition.end, puts, confirms
+
+    def _refuse_change(
+        self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]
+    ) -> list[tuple[Ticket, Outcome]]:
+        """Not even a change found room. It stays true here and is written when there is some; who
+        waits for that is told to ask again."""
+        self.behind[partition] = None
+        for ticket, _ in confirms:
+            ticket.settle(FULL_STATE)
+        return []
 
     def _refuse_unborn(self, written: list[Written]) -> list[Written]:
         """A topic comes to life with all its partitions or not at all."""

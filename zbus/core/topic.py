@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import attrs
@@ -16,15 +17,22 @@ from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
 
+if TYPE_CHECKING:
+    from zbus.core.history import Portion
+
 _MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
 
 
-class Cache:
-    """The messages at hand, of all partitions together; the portions that came first go first.
+def size_of(messages: Sequence[Message]) -> int:
+    """What they take of memory, in bytes, about."""
+    bodies = sum([len(m.body) + len(m.headers) for m in messages])
+    return len(messages) * _MESSAGE_BYTES + bodies
 
-    Portions may overlap: a message that came again stays as long as the last that brought it.
-    """
+
+class Cache:
+    """The recent messages, of all partitions together; those that came first go first. What is
+    read back from storage is in a place of its own (`zbus.core.history`)."""
 
     __slots__ = ("_portions", "bytes_max", "bytes_used")
 
@@ -36,11 +44,18 @@ class Cache:
     def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
         """Keep `messages`, whose offsets count up from `first`."""
         count = len(messages)
-        size = count * _MESSAGE_BYTES + sum([len(m.body) + len(m.headers) for m in messages])
+        size = size_of(messages)
         partition.cache.update(zip(range(first, first + count), messages, strict=True))
         self._portions.append((partition, first, messages, size))
         self.bytes_used += size
-        while self.bytes_used > self.bytes_max and len(self._portions) > 1:
+        self._shrink(self.bytes_max)
+
+    def give_way(self) -> None:
+        """Memory is short: a quarter goes."""
+        self._shrink(self.bytes_used - self.bytes_used // 4)
+
+    def _shrink(self, bytes_max: int) -> None:
+        while self.bytes_used > bytes_max and len(self._portions) > 1:
             old, first, messages, size = self._portions.popleft()
             self.bytes_used -= size
             cache = old.cache
@@ -54,6 +69,7 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
+        "behind",
         "cache",
         "changed",
         "checkpoint_bytes",
@@ -68,11 +84,13 @@ class Partition:
         "originals",
         "purged_to",
         "puts",
+        "read_back",
         "removed",
         "removed_groups",
         "segment_bytes",
         "snapshot_at",
         "staged",
+        "state_bytes",
         "topic",
         "topic_changed",
         "touched",
@@ -101,6 +119,7 @@ class Partition:
         self.purged_to = 0  # what is below it is to be dropped when the purge is durable
         # Reading back.
         self.fetching = False
+        self.read_back: list[Portion] = []  # what is at hand of it, in the order of its coming
         self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
         # The recorder's own.
         self.last_crc = 0
@@ -108,6 +127,13 @@ class Partition:
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
         self.snapshot_at = 0  # the byte of the segment after it
+        self.state_bytes = 0  # stored since the last message
+        self.behind = False  # a change found no room: the next write is to tell everything
+
+    def readers_at(self) -> list[int]:
+        """The cursors of all groups that somebody reads from."""
+        index = self.index
+        return [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
 
     def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""

@@ -123,6 +123,8 @@ class Peer(Session):
         self.closing = self.broken = True
         text = f"{error.status}: {error.text}".encode()
         lines = b"content-type: text/plain\r\n"
+        if error.status == 503:
+            lines += b"retry-after: 1\r\n"
         reply = Reply(self, b"", ordered=True)
         reply.send(encode_reply(error.status, lines, text, close=True))
         self.write(b"")  # even if it is not its turn: the loop has to look at this peer

@@ -277,36 +277,41 @@ def headers(buffer: bytes, previous_crc: int) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def decode_messages(batch: Batch | bytes) -> list[Message]:
-    """Give the messages of a DATA batch. Trusts its checksum, but no length."""
+def decode_messages(
+    batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MAX
+) -> list[Message]:
+    """Give the messages of a DATA batch from number `first` on, at most so many. Trusts its
+    checksum, but no length."""
     header, raw = (read_header(batch), batch) if isinstance(batch, bytes) else batch
     if header.kind is not Kind.DATA or len(raw) != header.length:
         raise JournalDamage("this is not a batch of messages")
     count, flags = header.records, header.flags
+    last = min(first + count_max, count)
+    wanted = last - first
     at = HEADER_BYTES
     columns: list[Iterable[bytes] | Iterable[int]] = []
     for bit in _TEXTS:
         if flags & bit:
-            values, at = _decode_text(raw, at, count)
+            values, at = _decode_text(raw, at, count, first, last)
             columns.append(values)
         else:
-            columns.append(repeat(b"", count))
-    columns.append(repeat(header.time_ms, count))
+            columns.append(repeat(b"", wanted))
+    columns.append(repeat(header.time_ms, wanted))
     for bit in _TIMES:
         if flags & bit:
             if at + 8 * count > len(raw):
                 raise JournalDamage(f"column at byte {at} is longer than its batch")
-            columns.append(struct.unpack_from(f"<{count}q", raw, at))
+            columns.append(struct.unpack_from(f"<{wanted}q", raw, at + 8 * first))
             at += 8 * count
         else:
-            columns.append(repeat(0, count))
+            columns.append(repeat(0, wanted))
     if at != len(raw):
         raise JournalDamage("columns do not fill their batch")
     return list(map(Message, *columns))
 
 
-def _decode_text(raw: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """Give one column's values and the position after it."""
+def _decode_text(raw: bytes, at: int, count: int, first: int, last: int) -> tuple[list[bytes], int]:
+    """Give one column's values from `first` to before `last`, and the position after it."""
     start = at + (4 * count + 7 & ~7)
     if start > len(raw):
         raise JournalDamage(f"column at byte {at}: lengths are longer than the batch")
@@ -314,8 +319,10 @@ def _decode_text(raw: bytes, at: int, count: int) -> tuple[list[bytes], int]:
         stop: int = start + _U32.unpack_from(raw, at)[0]
         values = [raw[start:stop]]
     else:
-        stops = list(accumulate(struct.unpack_from(f"<{count}I", raw, at), initial=start))
-        stop = stops[-1]
+        lengths = struct.unpack_from(f"<{count}I", raw, at)
+        begin = start + sum(lengths[:first]) if first else start
+        stops = list(accumulate(lengths[first:last], initial=begin))
+        stop = stops[-1] + sum(lengths[last:])
         values = [raw[a:b] for a, b in pairwise(stops)]
     after = stop + 7 & ~7  # the batch begins at 0, so this is a multiple of 8 in it
     if after > len(raw):

@@ -29,6 +29,8 @@ class Reader:
         self._worker = worker
         self._post = post
         self._open: dict[Segment, int] = {}  # the longest unused first
+        # Offset and position behind what was read last: where a reader in order goes on.
+        self._behind: dict[Segment, tuple[int, int]] = {}
 
     def read(
         self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int, done: Answer
@@ -48,6 +50,7 @@ class Reader:
     def _close(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             file = self._open.pop(segment, None)
+            self._behind.pop(segment, None)
             if file is not None:
                 self._files.close(file)
 
@@ -80,7 +83,9 @@ class Reader:
             if skipped:
                 skipped, wanted = False, max(wanted, segment.base)
             size = limit if segment is segments[-1] else self._files.size(file)
-            start = segment.locate(wanted)
+            offset_behind, start = self._behind.get(segment, (-1, 0))
+            if offset_behind != wanted:
+                start = segment.locate(wanted)
             window = min(WINDOW_BYTES, INDEX_BYTES + bytes_max)
             for position, header, batch in walk(
                 self._files, file, segment.path, start, size, window
@@ -97,6 +102,7 @@ class Reader:
                 parts.append(batch)
                 total += len(batch)
                 wanted = header.end_offset
+                self._behind[segment] = wanted, position + header.length
                 if total >= bytes_max:
                     return b"".join(parts)
         return b"".join(parts)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
-from zbus.core.recorder import Found
+from zbus.core.recorder import Found, Size
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
@@ -29,12 +29,13 @@ from zbus.journal.batch import (
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import Journal, JournalError, JournalFull
 
-FETCH_BYTES = 1 << 20
-"""A portion read back from storage: large enough to amortise the read, small against the cache."""
-
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
 
+
+_STATE_BYTES = 4 << 20
+"""After so much of changes alone a segment begins. If it has no messages either, it is replaced:
+so acknowledgements without end take room that has an end, which matters when a disk is full."""
 
 SNAPSHOT_EVERY_BYTES = 256 << 10
 """What recovery has to read of a partition at most, about. More if the state is large: a snapshot
@@ -84,7 +85,7 @@ class JournalRecorder:
     ) -> bool:
         offset = partition.end - len(messages)
         try:
-            if not partition.segment_bytes:
+            if not partition.segment_bytes or partition.behind:
                 self._checkpoint(partition, offset, now_ms)
         except JournalFull:
             return False
@@ -105,10 +106,15 @@ class JournalRecorder:
             try:
                 self._append(partition, batches, crc, now_ms)
             except JournalFull:
-                if messages:
-                    return False
-                raise
-            if partition.segment_bytes >= self._roll_at(partition):
+                if not messages:
+                    partition.behind = True
+                return False
+            partition.state_bytes = 0 if messages else partition.state_bytes + len(batches)
+            alone_max = 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
+            if (
+                partition.segment_bytes >= self._roll_at(partition)
+                or partition.state_bytes > alone_max
+            ):
                 self._roll(partition, now_ms)
         return True
 
@@ -155,7 +161,9 @@ class JournalRecorder:
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         self._durable.commit([partition.lane for partition in partitions], done)
 
-    def fetch(self, partition: Partition, offset: int, done: Callable[[Found], None]) -> None:
+    def fetch(
+        self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
+    ) -> None:
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
                 done(BrokerError(Refusal.DAMAGED, str(batches)))
@@ -164,16 +172,20 @@ class JournalRecorder:
             walk = iterate(batches)
             try:
                 for batch in walk:
-                    found.extend(enumerate(decode_messages(batch), batch.header.base_offset))
+                    base = max(offset, batch.header.base_offset)
+                    skipped, left = base - batch.header.base_offset, portion.count_max - len(found)
+                    found.extend(enumerate(decode_messages(batch, skipped, left), base))
+                    if len(found) >= portion.count_max:
+                        break
             except JournalError as error:
                 done(BrokerError(Refusal.DAMAGED, str(error)))
                 return
-            if walk.ending is Ending.CLEAN:
+            if len(found) >= portion.count_max or walk.ending is Ending.CLEAN:
                 done(found)
             else:
                 done(BrokerError(Refusal.DAMAGED, f"{partition.lane}: {walk.reason}"))
 
-        self._engine(partition).read(partition.lane, offset, FETCH_BYTES, got)
+        self._engine(partition).read(partition.lane, offset, portion.bytes_max, got)
 
     def fetch_raw(
         self,
@@ -230,6 +242,8 @@ class JournalRecorder:
         engine = self._engine(partition)
         partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
         partition.checkpoint_bytes = partition.snapshot_at = len(batch)
+        partition.state_bytes = 0
+        partition.behind = False
         partition.last_crc = crc
 
     def _trim_memory(self, partition: Partition) -> None:

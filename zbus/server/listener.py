@@ -11,6 +11,7 @@ from collections.abc import Callable
 from zbus.faces.peer import Planner
 from zbus.server.link import Link
 from zbus.server.loop import Loop
+from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
@@ -47,6 +48,7 @@ class Listener:
         planner: Planner,
         heads: Heads,
         limits: WireLimits,
+        budget: Budget,
         connections_max: int,
         address: str,
     ) -> None:
@@ -55,6 +57,7 @@ class Listener:
         self._planner = planner
         self._heads = heads
         self._limits = limits
+        self._budget = budget
         self._connections_max = connections_max
         self._host_line = f"host: {address}\r\n"
         self._watching = True
@@ -85,7 +88,7 @@ class Listener:
         id = str(uuid.uuid4())
         peer_address = f"{address[0]}:{address[1]}"
         lines = f"sender: {id}\r\n{self._host_line}remote-addr: /{peer_address}\r\n"
-        reader = HttpReader(self._heads, self._limits)
+        reader = HttpReader(self._heads, self._limits, self._budget)
         self._loop.add(
             Link(
                 sock,

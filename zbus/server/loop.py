@@ -139,6 +139,7 @@ class Loop:
         self.links.pop(link, None)
         self._held.pop(link, None)
         link.sock.close()
+        link.reader.close()
         self._broker.leave(link)
 
     def _watch(self, link: Link, events: int) -> None:

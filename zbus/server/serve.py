@@ -29,9 +29,12 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
 from zbus.server.clock import Clock
+from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener, listen
 from zbus.server.loop import Loop, LoopLimits, Mailbox
+from zbus.server.pressure import Marks, Pressure
 from zbus.server.sweep import Patience, Sweep
+from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
 
@@ -89,9 +92,13 @@ class Progress:
 class Server:
     """One broker with its journal and its listening socket."""
 
-    def __init__(self, config: Config, files: Files | None = None) -> None:
-        """`files` is how a test gets between the journal and the disk."""
+    def __init__(
+        self, config: Config, files: Files | None = None, gauges: Gauges | None = None
+    ) -> None:
+        """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
+        left of disk and memory."""
         self.config = config
+        self._gauges: Gauges = gauges or OsGauges()
         self.mailbox = Mailbox()
         try:
             self._sock = listen(config.host, config.port)
@@ -107,6 +114,7 @@ class Server:
                 self.mailbox.post,
                 self._fail,
                 files,
+                reserve_bytes=self._reserve_bytes(),
                 open_segments_max=min(config.open_segments_max, _descriptors() // 10),
                 progress=Progress().tell,
                 warmers=WARMERS,
@@ -159,17 +167,30 @@ class Server:
             face,
             heads,
             wire_limits,
+            Budget(config.bodies_bytes_max),
             min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
             self.address,
         )
         self.loop.open_door(self.listener, self._sock)
+        marks = Marks(**_limits_of(config, Marks))
+        self.pressure = Pressure(self.broker, self._gauges, config.data_dir, marks)
         patience = Patience(**_limits_of(config, Patience))
         self.loop.sweep = Sweep(
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
+    def _reserve_bytes(self) -> int:
+        """What is kept for acknowledgements: not more than a part of a small file system."""
+        path = self.config.data_dir
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        space = self._gauges.disk(path)
+        reserve_bytes = self.config.reserve_bytes
+        return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
+
     def _now_and_then(self) -> None:
         self.listener.resume()
+        self.pressure.look()
         self.journal.upkeep(self.loop.now_ms)
 
     def _fail(self, text: str) -> None:
@@ -223,9 +244,12 @@ def run(config: Config) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    # A thread that reads history must not keep the loop waiting long after each of its calls.
+    sys.setswitchinterval(0.0005)
 
     def ready() -> None:
         print(_banner(server), flush=True)
+        server.pressure.look()
         log.info("listening", extra={"address": f"{config.host}:{server.port}"})
 
     try:

@@ -15,6 +15,7 @@ import re
 from typing import Literal
 
 from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
+from zbus.wire.budget import Budget
 from zbus.wire.chunks import ChunkedBody
 from zbus.wire.errors import WireError
 from zbus.wire.fields import TOKEN
@@ -50,9 +51,10 @@ class _LengthBody:
 class _Pending:
     """A request whose body has not arrived completely."""
 
-    __slots__ = ("body", "head", "id")
+    __slots__ = ("body", "head", "held_bytes", "id")
 
     def __init__(self, head: Head, id_: bytes, body: _LengthBody | ChunkedBody) -> None:
+        self.held_bytes = 0  # counted in the budget
         self.head = head
         self.id = id_
         self.body = body
@@ -63,6 +65,7 @@ class HttpReader:
 
     __slots__ = (
         "_blank",
+        "_budget",
         "_heads",
         "_idle",
         "_limits",
@@ -73,7 +76,9 @@ class HttpReader:
         "interim",
     )
 
-    def __init__(self, heads: Heads, limits: WireLimits) -> None:
+    def __init__(self, heads: Heads, limits: WireLimits, budget: Budget | None = None) -> None:
+        """`budget` is what all connections' unfinished bodies share."""
+        self._budget = budget
         self._heads = heads
         self._limits = limits
         self._idle = True  # at a clean boundary between requests
@@ -108,7 +113,7 @@ class HttpReader:
             self._walk(data, requests)
         except WireError as error:
             self.error = error
-            self._rest = self._pending = None
+            self.close()
         self._idle = not (
             self.done or self._blank or self._rest or self._pending or self.error is not None
         )
@@ -120,6 +125,13 @@ class HttpReader:
             return "body"
         return "nothing" if self._rest is None else "head"
 
+    def close(self) -> None:
+        """No more comes: what is not complete is given up."""
+        pending, self._pending = self._pending, None
+        self._rest = None
+        if pending is not None and self._budget is not None:
+            self._budget.give_back(pending.held_bytes)
+
     def _walk(self, data: bytes, requests: list[Request]) -> None:
         if self._rest is not None:
             data = self._grown(self._rest, data)
@@ -130,8 +142,12 @@ class HttpReader:
                 at = self._begin(data, at, requests)
             else:
                 at = pending.body.feed(data, at)
+                if self._budget is not None:
+                    self._hold(pending, self._budget)
                 if pending.body.finished:
                     self._pending = None
+                    if self._budget is not None:
+                        self._budget.give_back(pending.held_bytes)
                     self._finish(pending.head, pending.id, bytes(pending.body.data), requests)
 
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
@@ -164,6 +180,13 @@ class HttpReader:
         if head.expects_continue and end == len(data):
             self.interim = _CONTINUE
         return end
+
+    def _hold(self, pending: _Pending, budget: Budget) -> None:
+        """Count what the body takes by now."""
+        size = len(pending.body.data)
+        if not budget.take(size - pending.held_bytes):
+            raise WireError(503, "the bodies that are on their way in take all memory for them")
+        pending.held_bytes = size
 
     def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
         requests.append((head, id_, body))

@@ -61,10 +61,13 @@ def topic_info(topic: Topic, settings: ZbusSettings) -> Document:
 
 def server_info(broker: Broker, settings: ZbusSettings, version: int) -> Document:
     """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
-    return {
+    document: Document = {
         "infoVersion": version,
         "serverAddress": address_info(settings),
         "serverVersion": settings.version,
         "topicTable": {t.name: topic_info(t, settings) for t in broker.topics.values()},
         "trackerList": [],
     }
+    if broker.refusing is not None:
+        document["refusing"] = broker.refusing.text
+    return document

@@ -42,6 +42,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.TOO_MANY: 429,
     Refusal.TOO_LARGE: 413,
     Refusal.FULL: 507,
+    Refusal.OVERLOADED: 503,
     Refusal.UNANSWERED: 504,
     Refusal.STOPPING: 503,
     Refusal.DAMAGED: 500,
@@ -50,6 +51,9 @@ STATUS: dict[Refusal, int] = {
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 
+
+_LATER = (Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING)
+"""What a second later may be granted."""
 
 TEXTS: dict[Refusal, str] = {
     Refusal.TOPIC_UNKNOWN: "404: Topic({}) Not Found",
@@ -105,7 +109,7 @@ class ZbusReply(Reply):
         self.send(b"" if self.quiet else self.params.reply(status, self.id, lines, body))
 
     def tell_error(self, error: BrokerError) -> None:
-        lines = b"retry-after: 1\r\n" if error.refusal in (Refusal.FULL, Refusal.STOPPING) else b""
+        lines = b"retry-after: 1\r\n" if error.refusal in _LATER else b""
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
         self.tell(STATUS[error.refusal], lines, error_text(error))

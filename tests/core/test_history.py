@@ -1,0 +1,271 @@
+"""Reading back: portions ahead, their limits, and that no message is skipped or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.limits import Limits
+from zbus.core.recorder import Size
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.ports import JournalDamage, JournalError, Lane
+
+
+class SlowJournal(CrashJournal):
+    """Reads are answered when told, with at most `bodies` messages, and remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.broken = False
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        self.asked.append(offset)
+
+        def answer() -> None:
+            if self.broken:
+                done(JournalDamage("the disk is odd"))
+            else:
+                super(SlowJournal, self).read(lane, offset, bytes_max, done)
+
+        self.waiting.append(answer)
+
+    def answer(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one()
+
+
+def cold_box(count: int, history_bytes_max: int = 1 << 20) -> tuple[Box, SlowJournal]:
+    """A topic with `count` messages, one a batch, none of them at hand, read in twos."""
+    journal = SlowJournal()
+    box = Box(journal, limits=Limits(cache_bytes_max=0, history_bytes_max=history_bytes_max))
+    box.declare(TopicOptions("T", durability="os"), "g", GroupOptions())
+    for number in range(count):
+        box.put(b"%03d" % number)
+        box.settle()
+    box.partition().cache.clear()
+    return box, journal
+
+
+def turn(box: Box, journal: SlowJournal) -> None:
+    journal.answer()
+    box.turn()
+
+
+def read_all(box: Box, journal: SlowJournal, group: str = "g") -> list[bytes]:
+    """One message a pull, until there is none for twenty turns."""
+    bodies: list[bytes] = []
+    probe = box.pull(group, wait=True)
+    idle = 0
+    while idle < 20:
+        turn(box, journal)
+        idle += 1
+        if not probe.open:
+            bodies += probe.bodies
+            probe = box.pull(group, wait=True)
+            idle = 0
+    return bodies
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%03d" % number for number in range(count)]
+
+
+def test_a_log_read_back_comes_whole_and_in_order() -> None:
+    box, journal = cold_box(60)
+    assert read_all(box, journal) == numbers(60)
+    assert journal.asked == sorted(set(journal.asked)), "each portion is read once"
+
+
+def test_the_next_portion_is_asked_for_while_the_last_is_read_and_no_more() -> None:
+    box, journal = cold_box(40)
+    probes = [box.pull(wait=True)]
+    box.turn()
+    assert journal.asked == [0], "wanted"
+    turn(box, journal)
+    assert probes[0].bodies == [b"000"]
+    (portion,) = box.partition().read_back
+    assert portion.end > 1
+    assert journal.asked == [0, portion.end], "and the next, as somebody reads from this one"
+    for _ in range(10):
+        turn(box, journal)
+    assert len(journal.asked) == 2, "but not one more before somebody has come to that"
+    while box.group().backlogs[0].cursor < portion.end:
+        assert len(journal.asked) == 2
+        probes.append(box.pull(wait=True))
+        box.turn()
+        assert not probes[-1].open, "what was asked for ahead is here when it is wanted"
+    probes.append(box.pull(wait=True))
+    box.turn()
+    assert not probes[-1].open
+    assert len(journal.asked) == 3
+    assert len(journal.waiting) == 1, "one at a time"
+
+
+def test_portions_go_when_their_readers_have_passed() -> None:
+    box, journal = cold_box(100)
+    probe = box.pull(wait=True)
+    most = 0
+    for _ in range(600):
+        turn(box, journal)
+        most = max(most, len(box.broker.history))
+        if not probe.open:
+            probe = box.pull(wait=True)
+    assert box.group().backlogs[0].cursor == 100
+    assert most <= 3, "the one read from, the next, and one that was just passed"
+    assert len(box.partition().cache) < 10
+
+
+def test_groups_that_read_the_same_share_it() -> None:
+    box, journal = cold_box(60)
+    groups = ["g", "h", "i"]
+    for name in groups[1:]:
+        box.declare(box.topic().options, name, GroupOptions())
+        box.group(name).backlogs[0].seek(0)
+    box.settle()
+    probes = {name: box.pull(name, wait=True) for name in groups}
+    bodies: dict[str, list[bytes]] = {name: [] for name in groups}
+    for count in range(900):
+        turn(box, journal)
+        for place, name in enumerate(groups):
+            if not probes[name].open and count % (place + 1) == 0:  # each at its own pace
+                bodies[name] += probes[name].bodies
+                probes[name] = box.pull(name, wait=True)
+    assert bodies == dict.fromkeys(groups, numbers(60))
+    assert journal.asked == sorted(set(journal.asked)), "each portion is read once for all"
+    box.broker.check()
+
+
+def test_the_limit_holds_and_nothing_is_lost_by_it() -> None:
+    box, journal = cold_box(60, history_bytes_max=2_000)
+    box.declare(box.topic().options, "slow", GroupOptions())
+    box.group("slow").backlogs[0].seek(0)
+    slow = box.pull("slow", wait=True)
+    turn(box, journal)
+    turn(box, journal)
+    assert slow.bodies == [b"000"]
+    assert read_all(box, journal) == numbers(60)
+    assert box.broker.history.bytes_used < 4_000
+    assert read_all(box, journal, "slow") == numbers(60)[1:]
+
+
+def test_what_is_recent_is_not_displaced_by_history() -> None:
+    box, journal = cold_box(60)
+    box.broker.cache.bytes_max = 1 << 20
+    box.put(b"060")
+    box.settle()
+    recent = box.partition().cache[60]
+    used = box.broker.cache.bytes_used
+    assert read_all(box, journal) == numbers(61)
+    assert box.partition().cache[60] is recent
+    assert box.broker.cache.bytes_used == used
+    assert max(journal.asked) < 60
+
+
+def test_damage_ahead_is_told_when_it_is_wanted() -> None:
+    box, journal = cold_box(40)
+    first = box.pull(wait=True)
+    box.turn()
+    turn(box, journal)
+    assert first.bodies == [b"000"]
+    journal.broken = True
+    turn(box, journal)
+    assert len(journal.asked) == 2
+    for _ in range(5):
+        turn(box, journal)
+    assert len(journal.asked) == 2, "nobody asks for it again and again"
+    taken = 1
+    while True:
+        probe = box.pull(wait=True)
+        for _ in range(3):
+            turn(box, journal)
+        if not probe.bodies:
+            break
+        taken += 1
+    assert not probe.open
+    assert taken == box.partition().read_back[0].end
+    journal.broken = False
+    assert read_all(box, journal) == numbers(40)[taken:], "and it goes on when it can"
+
+
+@pytest.mark.parametrize("lease", [False, True])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None:
+    """Every group gets every message once, in order, while others put, read and are slow."""
+    limit = data.draw(st.sampled_from([0, 1_500, 5_000, 1 << 20]))
+    box, journal = cold_box(30, history_bytes_max=limit)
+    names = ["g", "h", "i"][: data.draw(st.integers(1, 3))]
+    options = GroupOptions(lease=lease, lease_ms=1 << 40, window=1_000)
+    for name in names:
+        box.declare(box.topic().options, name, options)
+        box.group(name).backlogs[0].seek(data.draw(st.integers(0, 30)))
+    starts = {name: box.group(name).backlogs[0].cursor for name in names}
+    probes: dict[str, list[Probe]] = {name: [] for name in names}
+    end = 30
+    steps = st.lists(st.sampled_from([*names, "answer", "turn", "put"]), max_size=60)
+    for step in data.draw(steps):
+        if step == "answer":
+            journal.answer()
+        elif step == "turn":
+            box.turn()
+        elif step == "put":
+            box.put(b"%03d" % end)
+            end += 1
+        elif all(not probe.open for probe in probes[step]):
+            probes[step].append(box.pull(step, data.draw(st.integers(1, 7)), wait=True))
+    for _ in range(300):
+        journal.release()
+        turn(box, journal)
+        for name in names:
+            if all(not probe.open for probe in probes[name]):
+                probes[name].append(box.pull(name, 5, wait=True))
+    for name in names:
+        bodies = [body for probe in probes[name] for body in probe.bodies]
+        assert bodies == numbers(end)[starts[name] :]
+    history = box.broker.history
+    assert history.bytes_used == sum(p.size_bytes for p in box.partition().read_back)
+    assert len(history) == len(box.partition().read_back)
+
+
+def test_a_long_batch_is_read_back_in_parts() -> None:
+    """However many messages were put at once, a turn makes a thousand of them at most."""
+    box, journal = cold_box(1)
+    box.put(*[b"%d" % number for number in range(2_500)])
+    box.settle()
+    box.put(b"last")
+    box.settle()
+    box.partition().cache.clear()
+    bodies: list[bytes] = []
+    while len(bodies) < 2_502:
+        probe = box.pull(count=700, wait=True)
+        while probe.open:
+            turn(box, journal)
+        assert all(len(p.messages) <= 1_000 for p in box.partition().read_back)
+        bodies += probe.bodies
+    assert bodies == [b"000", *[b"%d" % number for number in range(2_500)], b"last"]
+    assert journal.asked == [0, 1, 1_001, 2_001, 2_501] or journal.asked == [0, 1, 1_001, 2_001]
+
+
+def test_a_look_at_one_message_makes_only_that() -> None:
+    box, journal = cold_box(1)
+    box.put(*[b"%d" % number for number in range(100)])
+    box.settle()
+    box.partition().cache.clear()
+    found: list[object] = []
+    box.broker.recorder.fetch(box.partition(), 50, Size(1, 1), found.append)
+    journal.answer()
+    ((offset, message),) = found[0]  # type: ignore[misc]
+    assert (offset, message.body) == (50, b"49")  # type: ignore[has-type]

@@ -1,0 +1,167 @@
+"""A journal without room for anything, acknowledgements included: they are refused, and written as
+soon as there is room, whether or not they are sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusal, same_state
+from tests.journal.support import Loop, SmallDisk
+from zbus.core.errors import Refusal
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.ports import JournalFull, Lane
+
+LEASES = GroupOptions(lease=True, lease_ms=60_000)
+
+
+class NoRoom(CrashJournal):
+    """Takes nothing at all while `shut`."""
+
+    shut = False
+    tried = 0
+
+    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        if self.shut:
+            self.tried += 1
+            raise JournalFull("no space left")
+        return super().append(lane, expected_last, batches)
+
+
+def shut_box() -> tuple[Box, NoRoom]:
+    """Three messages in T, two of them leased by g; then no room."""
+    journal = NoRoom()
+    box = Box(journal)
+    box.declare(TopicOptions("T", durability="disk"), "g", LEASES)
+    box.put(b"0", b"1", b"2")
+    box.settle()
+    assert box.take(count=2) == [b"0", b"1"]
+    box.settle(10)
+    journal.shut = True
+    return box, journal
+
+
+def settled(box: Box, probe: Probe) -> Probe:
+    box.settle()
+    return probe
+
+
+def is_full(probe: Probe) -> bool:
+    return refusal(probe).refusal is Refusal.FULL
+
+
+def test_an_ack_without_room_is_refused_and_may_be_sent_again() -> None:
+    box, journal = shut_box()
+    refused = [box.ack(0), box.put(b"x"), box.ack(0)]
+    box.settle()
+    assert all(map(is_full, refused))
+    assert box.partition().end == 3
+    journal.shut = False
+    later = box.ack(0)
+    box.settle()
+    assert later.fine
+    same_state(box, again(box))
+    recovered = again(box)
+    recovered.settle(61_000)
+    assert recovered.take() == [b"1", b"2"]
+
+
+def test_what_was_refused_is_written_when_there_is_room() -> None:
+    box, journal = shut_box()
+    assert is_full(settled(box, box.ack(0)))
+    assert box.take() == [b"2"], "consumers are served on"
+    box.settle()
+    tried = journal.tried
+    for _ in range(100):
+        box.settle(100)
+    assert tried + 8 <= journal.tried <= tried + 22, "about once a second"
+    journal.shut = False
+    box.settle(2_000)
+    same_state(box, again(box))
+    assert box.broker.next_due() != box.now_ms, "and then there is peace"
+
+
+def test_the_next_message_takes_along_what_was_refused() -> None:
+    box, journal = shut_box()
+    refused = box.ack(1)
+    box.settle()
+    assert is_full(refused)
+    journal.shut = False
+    put = box.put(b"3")
+    box.settle()
+    assert put.fine
+    assert put.offset == 3
+    same_state(box, again(box))
+
+
+def test_room_for_changes_only_lets_them_in_before_messages() -> None:
+    box, journal = shut_box()
+    assert is_full(settled(box, box.ack(1)))
+    journal.shut, journal.full = False, True
+    ack, put = box.ack(0), box.put(b"x")
+    box.settle()
+    assert ack.fine
+    assert is_full(put)
+    same_state(box, again(box))
+
+
+def test_a_purge_without_room_takes_nothing_away() -> None:
+    box, journal = shut_box()
+    purge = Probe()
+    box.broker.purge_topic(purge, box.topic())
+    box.settle()
+    assert is_full(purge)
+    assert box.partition().first == 0
+    journal.shut = False
+    purge = Probe()
+    box.broker.purge_topic(purge, box.topic())
+    box.settle()
+    assert purge.fine
+    assert box.partition().first == 3
+    same_state(box, again(box))
+
+
+def test_a_topic_that_goes_is_not_tried_again() -> None:
+    box, journal = shut_box()
+    assert is_full(settled(box, box.ack(1)))
+    removed = Probe()
+    box.broker.remove_topic(removed, box.topic())
+    box.settle()
+    assert removed.fine
+    tried = journal.tried
+    box.settle(10_000)
+    assert journal.tried == tried
+    assert box.broker.next_due() is None
+
+
+def test_changes_without_end_on_a_full_disk(tmp_path: Path) -> None:
+    """They take room that has an end, and are there after a restart."""
+    disk, loop = SmallDisk(600_000), Loop()
+    journal = loop.local(tmp_path, disk, reserve_bytes=200_000)
+    box = Box(journal, segment_bytes_max=64 << 10)
+    box.declare(TopicOptions("T", durability="os"), "g", LEASES)
+    while (put := box.put(b"x" * 10_000)).open:
+        box.settle()
+        if not put.fine:
+            break
+    assert is_full(put)
+    end = box.partition().end
+    assert end > 15
+    box.take(count=1)
+    written = disk.written
+    for count in range(20_000):
+        probe = Probe()
+        box.broker.extend(probe, box.group(), box.partition(), 0, EPOCH_MS + 100_000 + count)
+        box.settle()
+        assert probe.fine, count
+    assert disk.written - written > 1_000_000, "more than there is room for"
+    assert is_full(settled(box, box.put(b"x" * 10_000)))
+    ack = box.ack(0)
+    box.settle()
+    assert ack.fine
+    snapshot = box.partition().snapshot()
+    journal.close()
+    assert loop.failures == []
+    found = Box(loop.local(tmp_path))
+    assert found.partition().end == end
+    assert found.partition().snapshot() == snapshot
+    found.journal.close()

@@ -1,0 +1,84 @@
+"""Reading a lane in portions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.journal.support import Loop, Writer, bodies
+from zbus.journal.batch import iterate
+from zbus.journal.files import OsFiles
+from zbus.journal.local import LocalJournal
+
+LANE = ("orders", 0)
+
+
+class WatchedFiles(OsFiles):
+    """Remembers where it was read, by file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions: dict[int, list[int]] = {}
+
+    def read(self, file: int, count: int, position: int) -> bytes:
+        self.positions.setdefault(file, []).append(position)
+        return super().read(file, count, position)
+
+
+def written(journal: LocalJournal, count: int) -> Writer:
+    """Messages of 100 bytes, each in a batch of its own between states, in three segments."""
+    writer = Writer(LANE)
+    for number in range(count):
+        if number % (count // 3) == 0:
+            writer.append(journal, writer.checkpoint)
+        body = b"%0100d" % number
+        writer.append(journal, lambda body=body: writer.data(body) + writer.state())  # type: ignore[misc]
+    return writer
+
+
+def in_portions(
+    loop: Loop, journal: LocalJournal, start: int, end: int, bytes_max: int
+) -> list[bytes]:
+    """The batches of `start` to `end`, one portion after the other."""
+    found: list[bytes] = []
+    while start < end:
+        portion = loop.read(journal, LANE, start, bytes_max)
+        found += [batch.raw for batch in iterate(portion)]
+        start = next(reversed(list(iterate(portion)))).header.end_offset
+    return found
+
+
+def test_a_reader_in_order_goes_on_where_it_was(tmp_path: Path) -> None:
+    loop, files = Loop(), WatchedFiles()
+    journal = loop.local(tmp_path, files)
+    written(journal, 900)
+    files.positions.clear()
+    found = in_portions(loop, journal, 0, 900, 2_000)
+    assert bodies(b"".join(found)) == [b"%0100d" % number for number in range(900)]
+    journal.close()
+    assert len(files.positions) == 3
+    for positions in files.positions.values():
+        assert positions == sorted(positions), "nothing is looked at twice to find the place"
+
+
+def test_readers_that_cross_see_the_same(tmp_path: Path) -> None:
+    loop = Loop()
+    journal = loop.local(tmp_path)
+    writer = written(journal, 300)
+    whole = in_portions(loop, journal, 0, 300, 1 << 20)
+    for bytes_max in (1, 500, 3_000):
+        for start in (0, 99, 100, 101, 298):
+            first = loop.read(journal, LANE, start, bytes_max)
+            other = loop.read(journal, LANE, (start + 57) % 300, 700)
+            assert first.startswith(whole[start])
+            assert other.startswith(whole[(start + 57) % 300])
+            behind = next(reversed(list(iterate(first)))).header.end_offset
+            if behind < 300:
+                assert loop.read(journal, LANE, behind, 1) == whole[behind]
+    # What was the end goes on.
+    assert loop.read(journal, LANE, 299, 1) == whole[299]
+    writer.append(journal, lambda: writer.data(b"one more"))
+    assert bodies(loop.read(journal, LANE, 300, 1)) == [b"one more"]
+    writer.append(journal, writer.checkpoint)
+    writer.append(journal, lambda: writer.data(b"in the next"))
+    assert bodies(loop.read(journal, LANE, 301, 1)) == [b"in the next"]
+    journal.close()

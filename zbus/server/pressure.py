@@ -1,0 +1,101 @@
+"""Watermarks: with too little disk or memory left nothing new is put, and all else goes on.
+
+Looked at once a second. What begins at a mark ends a little away from it, so that it does not
+begin and end with every message. The disk's own refusal (ENOSPC) is met in the journal, whatever
+is seen here.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.errors import BrokerError, Refusal
+from zbus.server.gauges import Gauges, Space
+
+_MIB = 1 << 20
+_DISK_PART = 4
+"""`disk_free_bytes_min` is never more than this part of a file system."""
+
+_MEMORY_PERCENT = 40
+"""Of what the process could have, if `memory_limit_bytes` is 0."""
+
+log = logging.getLogger("zbus")
+
+
+@attrs.frozen
+class Marks:
+    """See `zbus.config` for the options of the same names."""
+
+    disk_free_bytes_min: int = 1 << 30
+    disk_free_percent_min: int = 5
+    memory_limit_bytes: int = 0
+
+
+class Pressure:
+    """Sets `broker.refusing`."""
+
+    def __init__(self, broker: Broker, gauges: Gauges, data_dir: Path, marks: Marks) -> None:
+        self._broker = broker
+        self._gauges = gauges
+        self._data_dir = data_dir
+        self._marks = marks
+        total = gauges.memory_total() or 0
+        self.memory_max = marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100  # 0 = off
+        self._disk: BrokerError | None = None
+        self._memory: BrokerError | None = None
+
+    def look(self) -> None:
+        """Measure, and refuse or take puts from now on."""
+        self._disk = self._look_at_disk()
+        self._memory = self._look_at_memory()
+        refusing, before = self._disk or self._memory, self._broker.refusing
+        self._broker.refusing = refusing
+        if refusing is None:
+            if before is not None:
+                log.warning("puts are taken again")
+        elif before is None or before.refusal is not refusing.refusal:
+            log.warning("puts are refused", extra={"why": refusing.text})
+
+    def disk_free_min(self, space: Space) -> int:
+        """The larger one of the two marks. On a small file system gibibytes make no sense."""
+        marks = self._marks
+        least = min(marks.disk_free_bytes_min, space.total // _DISK_PART)
+        return max(least, space.total * marks.disk_free_percent_min // 100)
+
+    def _look_at_disk(self) -> BrokerError | None:
+        space = self._gauges.disk(self._data_dir)
+        if space is None:
+            return None
+        least = self.disk_free_min(space)
+        if self._disk is not None:
+            least += least // 10
+        if space.free >= least:
+            return None
+        text = f"the disk has {_mib(space.free)} free; puts are taken from {_mib(least)} on"
+        return BrokerError(Refusal.FULL, text)
+
+    def _look_at_memory(self) -> BrokerError | None:
+        most = self.memory_max
+        used = self._gauges.memory_used()
+        if not most or used is None:
+            return None
+        if used > most - most // 10:
+            # Messages that can be read again give way before anybody is refused.
+            self._broker.cache.give_way()
+            self._broker.history.give_way()
+            self._gauges.trim_memory()
+            used = self._gauges.memory_used() or used
+        if self._memory is not None:
+            most -= most // 20
+        if used <= most:
+            return None
+        text = f"the broker takes {_mib(used)} of memory; puts are taken below {_mib(most)}"
+        return BrokerError(Refusal.OVERLOADED, text)
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.1f} MiB"
