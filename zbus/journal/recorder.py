@@ -123,9 +123,9 @@ class JournalRecorder:
         """Append batches, of which the last has that crc, and a snapshot if it is time for one."""
         engine = self._engine(partition)
         size = partition.segment_bytes + len(batches)
-        distance = max(SNAPSHOT_EVERY_BYTES, 4 * partition.checkpoint_bytes)
         if (
-            size - partition.snapshot_at > distance
+            size - partition.snapshot_at > SNAPSHOT_EVERY_BYTES
+            and size - partition.snapshot_at > 4 * partition.checkpoint_bytes
             and size < self._roll_at(partition)  # else a checkpoint follows
             and engine is self._durable
         ):
