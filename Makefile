@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+CYCLES ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clean system-packages load-generators
+.PHONY: help run test lint bench crash clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -25,6 +26,9 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
+
+crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times, compare each time
+	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
 
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,15 +16,20 @@ from types import TracebackType
 START_TIMEOUT_S = 30.0
 
 
+def serve_command(data_dir: Path, *options: str, port: int = 0) -> list[str]:
+    """How a broker is started."""
+    return [
+        *(sys.executable, "-m", "zbus", "serve"),
+        *("--port", str(port), "--data-dir", str(data_dir), *options),
+    ]
+
+
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
 
     def __init__(self, data_dir: Path, *options: str, port: int = 0) -> None:
         self.data_dir = data_dir
-        command = [
-            *(sys.executable, "-m", "zbus", "serve"),
-            *("--port", str(port), "--data-dir", str(data_dir), *options),
-        ]
+        command = serve_command(data_dir, *options, port=port)
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
             # Unbuffered: a line that Python has already read would not show up in `select`.
