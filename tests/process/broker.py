@@ -16,10 +16,12 @@ from types import TracebackType
 START_TIMEOUT_S = 30.0
 
 
-def serve_command(data_dir: Path, *options: str, port: int = 0) -> list[str]:
-    """How a broker is started."""
+def serve_command(
+    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = ("zbus",)
+) -> list[str]:
+    """How a broker is started; `program` is a module, and arguments before `serve`."""
     return [
-        *(sys.executable, "-m", "zbus", "serve"),
+        *(sys.executable, "-m", *program, "serve"),
         *("--port", str(port), "--data-dir", str(data_dir), *options),
     ]
 
@@ -27,9 +29,15 @@ def serve_command(data_dir: Path, *options: str, port: int = 0) -> list[str]:
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
 
-    def __init__(self, data_dir: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *options: str,
+        port: int = 0,
+        program: Sequence[str] = ("zbus",),
+    ) -> None:
         self.data_dir = data_dir
-        command = serve_command(data_dir, *options, port=port)
+        command = serve_command(data_dir, *options, port=port, program=program)
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
             # Unbuffered: a line that Python has already read would not show up in `select`.

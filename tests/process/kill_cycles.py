@@ -32,6 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -58,8 +59,9 @@ DRAIN_S_MAX: Final = 1_200.0
 class Campaign:
     """See above."""
 
-    def __init__(self, data_dir: Path, seed: int) -> None:
+    def __init__(self, data_dir: Path, seed: int, program: Sequence[str] = ("zbus",)) -> None:
         self.data_dir = data_dir
+        self.program = program  # what is started
         self.random = Random(seed)
         self.blocks = itertools.count()
         self.logs = {
@@ -102,7 +104,7 @@ class Campaign:
 
     def _start(self) -> BrokerProcess:
         began = time.monotonic()
-        broker = BrokerProcess(self.data_dir, *OPTIONS)
+        broker = BrokerProcess(self.data_dir, *OPTIONS, program=self.program)
         took = time.monotonic() - began
         self.ready_s.append(took)
         if took > READY_S_MAX:
@@ -137,9 +139,8 @@ class Campaign:
     def _kill_while_starting(self) -> None:
         """At any moment from the process's first to well after it serves."""
         with self.data_dir.with_name("starting.log").open("ab") as log:
-            process = subprocess.Popen(
-                serve_command(self.data_dir, *OPTIONS), stdout=subprocess.DEVNULL, stderr=log
-            )
+            command = serve_command(self.data_dir, *OPTIONS, program=self.program)
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
         time.sleep(self.random.uniform(0.0, 1.2) * statistics.median(self.ready_s))
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ from tests.process.kill_ledger import (
     make_body,
     parse_body,
 )
+from tests.process.planted import BUGS
 
 
 def test_ten_kills(tmp_path: Path) -> None:
@@ -24,6 +25,14 @@ def test_ten_kills(tmp_path: Path) -> None:
     print(figures)
     assert figures["stored"] >= figures["acknowledged"] > 1_000
     assert figures["acks_confirmed"] > 1_000
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
+    campaign = Campaign(tmp_path / "data", seed=1, program=("tests.process.planted", bug))
+    with pytest.raises(Violation) as found:
+        campaign.run(6)
+    print(f"{bug}, cycle {campaign.counts['cycles']}: {found.value}")
 
 
 def test_bodies_are_checked_whole() -> None:
