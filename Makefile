@@ -4,10 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-CYCLES ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench crash clean system-packages load-generators
+.PHONY: help run test lint bench crash disk-full clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -27,8 +26,13 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
 
-crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times, compare each time
+crash: CYCLES ?= 1000
+crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
+
+disk-full: CYCLES ?= 100
+disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
+	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
 
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

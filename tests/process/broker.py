@@ -35,13 +35,17 @@ class BrokerProcess:
         *options: str,
         port: int = 0,
         program: Sequence[str] = ("zbus",),
+        checkout: Path | None = None,
     ) -> None:
+        """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
         command = serve_command(data_dir, *options, port=port, program=program)
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
             # Unbuffered: a line that Python has already read would not show up in `select`.
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd=checkout
+            )
         try:
             self.port = self._read_port()
         except BaseException:
