@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench crash disk-full clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-against crash disk-full clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
-	  | while IFS='	' read -r name text; do printf '  %-8s %s\n' "$$name" "$$text"; done
+	  | while IFS='	' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
@@ -25,6 +25,14 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
+
+bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live (minutes; 10 GB of disk)
+	$(BIN)/python -m tests.bench.large_restart
+	$(BIN)/python -m tests.bench.large_topics
+	$(BIN)/python -m tests.bench.large_replay
+
+bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
+	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
 
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
