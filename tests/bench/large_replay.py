@@ -1,6 +1,6 @@
 """Latency of live messages while another group replays gigabytes of history.
 
-    python -m tests.bench.large_replay [--gib 5] [--rounds 3] [--seconds 6]
+    python -m tests.bench.large_replay [--gb 5] [--rounds 3] [--seconds 6]
 
 Messages are put at a steady rate and received by waiting consumers of a topic; in every second
 phase another process reads history in batches, from the beginning of a topic whose pages were
@@ -88,7 +88,7 @@ def with_replay(port: int, topic: str, seconds: float) -> tuple[list[float], flo
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--gib", type=float, default=5)
+    parser.add_argument("--gb", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6)
     chosen = parser.parse_args()
@@ -96,7 +96,7 @@ def main() -> None:
         broker, _ = timed_start(data_dir)
         for durability, topic in TOPICS.items():
             broker.get(f"/{topic}?cmd=declare&durability={durability}")
-        fill(broker, [HISTORY], int(chosen.gib * (1 << 30)))
+        fill(broker, [HISTORY], int(chosen.gb * 1e9))
         for topic in TOPICS.values():  # at the end of the log, unlike the first group
             broker.get(f"/{topic}?cmd=empty&group={topic}")
             broker.get(f"/{topic}/live?cmd=declare")

@@ -36,6 +36,7 @@ class BrokerProcess:
         port: int = 0,
         program: Sequence[str] = ("zbus",),
         checkout: Path | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
@@ -47,15 +48,15 @@ class BrokerProcess:
                 command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd=checkout
             )
         try:
-            self.port = self._read_port()
+            self.port = self._read_port(start_timeout_s)
         except BaseException:
             self.kill()
             raise
 
-    def _read_port(self) -> int:
+    def _read_port(self, timeout_s: float) -> int:
         assert self.process.stdout is not None
         said = b""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while b"try:" not in said:
             readable, _, _ = select.select([self.process.stdout], [], [], 0.5)
             if readable:
