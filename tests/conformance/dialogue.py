@@ -62,7 +62,7 @@ def pull(client: Client, path: str = "/T", query: str = "") -> Reply:
     """One message, or 204 at once (a millisecond later if the log has to be read first)."""
     replies = client.exchange(http(f"{path}?cmd=consume&timeout=0&{query}"))
     if not replies:
-        client._world.advance(1)
+        client.world.advance(1)
         replies = client.replies()
     assert len(replies) == 1, replies
     return replies[0]

@@ -34,6 +34,27 @@ def test_never_early_never_late(field: str, topic_mask: int) -> None:
         assert name not in reply.headers
 
 
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+def test_deliver_at_goes_by_the_clock_outside(ahead_ms: int) -> None:
+    """Somebody has set the system's clock since the broker's was: the sender goes by the former."""
+    world, client = declared("T")
+    world.ahead_ms = ahead_ms
+    outside_ms = EPOCH_MS - ahead_ms
+    ok(client, cmd("produce", "topic: T", f"deliver_at: {outside_ms + 5_000}", body=b"x"))
+    ok(client, cmd("produce", "topic: T", "delay: 6000", body=b"y"))
+    reader = world.connect()
+    assert reader.exchange(cmd("consume", "topic: T")) == []
+    world.advance(4_999)
+    assert reader.replies() == []
+    world.advance(1)
+    assert [reply.body for reply in reader.replies()] == [b"x"]
+    assert reader.exchange(cmd("consume", "topic: T")) == []
+    world.advance(999)
+    assert reader.replies() == []
+    world.advance(1)
+    assert [reply.body for reply in reader.replies()] == [b"y"]
+
+
 @pytest.mark.parametrize("query", ["delay=0", "deliver_at=0", "deliver_at=1", "delay="])
 def test_no_delay(query: str) -> None:
     _, client = declared("T")

@@ -84,7 +84,7 @@ def test_a_latin_1_value_is_kept_byte_for_byte() -> None:
     _, client = declared("T")
     ok(client, b"GET /T HTTP/1.1\r\nhost: x\r\nx-app: \xe9\xff\r\n\r\n")
     client.send(http("/T?cmd=consume"))
-    client._world.settle()
+    client.world.settle()
     assert b"\r\nx-app: \xe9\xff\r\n" in client.received
 
 

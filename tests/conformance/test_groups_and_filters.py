@@ -143,6 +143,13 @@ class TestStart:
         assert drain(client, "/T/h") == [b"%d" % n for n in range(first, 5)]
         assert drain(client, "/T/g") == [b"2", b"3", b"4"], "the others stay where they are"
 
+    @pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+    def test_time_by_the_clock_outside(self, client: Client, ahead_ms: int) -> None:
+        client.world.ahead_ms = ahead_ms
+        time_ms = 1_800_000_000_010 - ahead_ms
+        ok(client, http(f"/T/h?cmd=declare&group_start_time={time_ms}"))
+        assert drain(client, "/T/h") == [b"1", b"2", b"3", b"4"]
+
     @pytest.mark.parametrize(
         ("query", "text"),
         [

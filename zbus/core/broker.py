@@ -56,16 +56,19 @@ class Broker:
         self.tick = self.dispatch.tick
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
+        self.ahead_ms = 0
         self.turns = 0
         self.stopping = False
         self.new_id: Callable[[], bytes] = ids.__next__
 
     # -- the turn -------------------------------------------------------------------------
 
-    def begin(self, now_ms: int) -> None:
-        """Start a turn. Time never goes back here, whatever the clock does."""
+    def begin(self, now_ms: int, ahead_ms: int = 0) -> None:
+        """Start a turn. Time never goes back here, whatever the clock does; `ahead_ms` is what it
+        is ahead of the clocks outside (negative = behind)."""
         now_ms = max(now_ms, self.now_ms)
         self.now_ms = self.tick.now_ms = now_ms
+        self.ahead_ms = ahead_ms
         self.turns += 1
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)

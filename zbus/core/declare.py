@@ -138,7 +138,8 @@ class _Places:
         for partition in topic.partitions:
             if start.offset is None:
                 assert start.time_ms is not None
-                TimeSearch(recorder, partition, start.time_ms, self._at(partition.index))
+                time_ms = max(0, start.time_ms + broker.ahead_ms)
+                TimeSearch(recorder, partition, time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
                 if start.offset in (partition.first, partition.visible) and not start.msgid:
                     self._found(partition.index, start.offset)

@@ -191,7 +191,7 @@ class Loop:
         """One turn over what is ready. If the journal fails in it, nothing of it is told."""
         broker = self._broker
         try:
-            broker.begin(self._clock.now_ms())
+            broker.begin(self._clock.now_ms(), self._clock.ahead_ms())
             if self._mailbox.signalled:
                 self._mailbox.run()
             self._gather(events)

@@ -65,13 +65,13 @@ class Client:
     """One connection."""
 
     def __init__(self, world: World, peer: Peer) -> None:
-        self._world = world
+        self.world = world
         self.peer = peer
         self.received = b""
 
     def send(self, data: bytes) -> None:
         """Bytes for the broker, in one piece; they are read in the next turn."""
-        self._world.inbox.append((self, data))
+        self.world.inbox.append((self, data))
 
     def request(self, data: bytes) -> Reply:
         """Send, turn until something came back, return the one reply."""
@@ -82,7 +82,7 @@ class Client:
     def exchange(self, data: bytes) -> list[Reply]:
         """Send, turn until nothing happens any more, return all replies."""
         self.send(data)
-        self._world.settle()
+        self.world.settle()
         return self.replies()
 
     def replies(self) -> list[Reply]:
@@ -122,8 +122,8 @@ class Client:
 
     def vanish(self) -> None:
         """The connection breaks."""
-        self._world.broker.leave(self.peer)
-        self._world.clients.remove(self)
+        self.world.broker.leave(self.peer)
+        self.world.clients.remove(self)
 
     @property
     def closed(self) -> bool:
@@ -146,6 +146,7 @@ class World:
     ) -> None:
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
+        self.ahead_ms = 0  # of the clocks outside: somebody set those back
         self.inbox: deque[tuple[Client, bytes]] = deque()
         self.posted: deque[Callable[[], None]] = deque()
         self.clients: list[Client] = []
@@ -178,7 +179,7 @@ class World:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        self.broker.begin(self.now_ms)
+        self.broker.begin(self.now_ms, self.ahead_ms)
         while self.posted:
             self.posted.popleft()()
         inbox, self.inbox = self.inbox, deque()

@@ -191,7 +191,8 @@ class Produce:
     def _times(self) -> tuple[int, int]:
         """When the message is due and when it expires; 0 = at once, never."""
         now_ms = self.face.broker.now_ms
-        due_ms = self.deliver_at_ms or 0
+        # The sender goes by a clock outside, which may have been set since the broker's was.
+        due_ms = self.deliver_at_ms + self.face.broker.ahead_ms if self.deliver_at_ms else 0
         if due_ms > now_ms + DELAY_MS_MAX:
             raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
         if self.delay_ms is not None:
