@@ -52,6 +52,7 @@ GROUPS: Final = (  # topic, name, lease ms, filter
     ("events", "steady", 1_000, ""),
     ("events", "quick", 0, ""),
 )
+HISTORY: Final = (b"x" * 1023 + b"\n") * 1_000
 READY_S_MAX: Final = 10.0  # of a start; the figure that counts is printed
 DRAIN_S_MAX: Final = 1_200.0
 
@@ -77,10 +78,15 @@ class Campaign:
         self.counts: Counter[str] = Counter()
         self.load_s = 0.0
 
-    def run(self, cycles: int) -> dict[str, float]:
-        """All cycles and the end; the figures."""
+    def run(self, cycles: int, history_bytes: int = 0) -> dict[str, float]:
+        """All cycles and the end, beside a topic with so much history; the figures."""
         with self._start() as broker:
             self._declare(broker)
+            broker.get("/History?cmd=declare&durability=os")
+            lines = b"content-type: application/x-ndjson\r\n"
+            with Pipe(broker.port) as pipe:
+                for _ in range(history_bytes // len(HISTORY)):
+                    assert pipe.get("/History?cmd=produce", HISTORY, lines).status == 200
             broker.kill()
         for number in range(cycles):
             self._cycle()
@@ -250,13 +256,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="kill -9 a broker under load, and compare")
     parser.add_argument("--cycles", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--history-mb", type=int, default=1_000)
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="zbus-crash-"))
     print(f"seed {chosen.seed}, {chosen.cycles} cycles in {folder}", flush=True)
     began = time.monotonic()
     campaign = Campaign(folder / "data", chosen.seed)
     try:
-        figures = campaign.run(chosen.cycles)
+        figures = campaign.run(chosen.cycles, chosen.history_mb * 1_000_000)
     except BaseException as problem:
         print(f"after {json.dumps(campaign.counts)}: {problem}", file=sys.stderr)
         print(f"the data directory is kept: {folder}", file=sys.stderr)
