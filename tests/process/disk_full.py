@@ -41,10 +41,13 @@ WATERMARK: Final = "disk_free_bytes_min"
 
 def watermark(count: int) -> tuple[str, ...]:
     """The options for a broker that refuses produces below so many free bytes; 0: at none."""
-    if WATERMARK not in OPTIONS:
-        return ()
-    lowest = OPTIONS[WATERMARK].metadata["limits"][0]
-    return ("--set", f"{WATERMARK}={max(count, lowest)}")
+    chosen = {WATERMARK: count, "disk_free_percent_min": 0}
+    return tuple(
+        word
+        for name, value in chosen.items()
+        if name in OPTIONS
+        for word in ("--set", f"{name}={value}")
+    )
 
 
 class FullCycles:
@@ -85,7 +88,7 @@ class FullCycles:
         self._get("/Side?cmd=declare")
         with Pipe(self.broker.port) as pipe:
             self._produce(pipe, 150)
-        self.disk.leave(self.keep_free_bytes + self.random.randint(1, 6) * MIB)
+        self.disk.leave(self.keep_free_bytes + self.random.randint(2, 6) * MIB)
         bulk = self._fill()
         self._while_full()
         if cycle % 2:
