@@ -117,6 +117,12 @@ class Config:
 
     # What it keeps
     segment_bytes: int = _number(64 * MIB, 64 * KIB, 4 * GIB, "A log begins a new file past this.")
+    open_segments_max: int = _number(
+        1_000,
+        8,
+        1_000_000,
+        "Log files open for writing at once; never more than a tenth of the descriptors.",
+    )
     memory_bytes_max: int = _number(
         GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
     )

@@ -92,7 +92,7 @@ def test_files_of_a_lane_and_their_end(tmp_path: Path, loop: Loop) -> None:
     loop.commit(journal, LANE)
     assert segments(tmp_path) == names[2:]
     journal.trim(LANE, None)
-    assert sorted(os.listdir(tmp_path)) == ["lock"]
+    assert sorted(os.listdir(tmp_path)) == ["landmarks", "lock"]
     journal.close()
     assert loop.failures == []
 
@@ -286,7 +286,7 @@ def test_the_reserve_is_real_and_stays(tmp_path: Path, loop: Loop) -> None:
         assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
 
 
-@pytest.mark.parametrize("step", ["write", "roll", "sync at roll", "replace", "remove lane"])
+@pytest.mark.parametrize("step", ["write", "roll", "sync after roll", "replace", "remove lane"])
 def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
     disk, writer = BrokenDisk(), Writer()
     journal = loop.local(tmp_path, disk)
@@ -297,12 +297,16 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
     disk.broken = {
         "write": {"write"},
         "roll": {"write"},
-        "sync at roll": {"sync"},
+        "sync after roll": {"sync"},
         "replace": {"sync"},
         "remove lane": {"remove"},
     }[step]
     if step == "remove lane":
         journal.trim(LANE, None)
+    elif step == "sync after roll":
+        writer.append(journal, writer.checkpoint)
+        journal.commit([LANE], lambda: pytest.fail("acknowledged"))
+        loop.run_until(lambda: loop.failures)
     else:
         make = writer.checkpoint if step != "write" else (lambda: writer.data(b"b"))
         with pytest.raises(JournalError, match="input/output error"):

@@ -69,6 +69,7 @@ class Partition:
         "removed",
         "removed_groups",
         "segment_bytes",
+        "snapshot_at",
         "staged",
         "topic",
         "topic_changed",
@@ -102,7 +103,8 @@ class Partition:
         self.last_crc = 0
         self.removed = False  # its lane is gone, or may be another's by now
         self.segment_bytes = 0  # 0 = nothing is stored yet
-        self.checkpoint_bytes = 0
+        self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
+        self.snapshot_at = 0  # the byte of the segment after it
 
     def snapshot(self) -> StateChange:
         """Everything a checkpoint has to hold."""

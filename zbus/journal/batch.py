@@ -43,6 +43,8 @@ from zbus.core.message import Message
 from zbus.journal.ports import JournalDamage
 
 MAGIC: Final = b"zbus"
+SNAPSHOT: Final = 1
+"""The bit in a STATE batch's flags: it holds all there is, as a CHECKPOINT does. Stored."""
 VERSION: Final = 1
 HEADER_BYTES: Final = 40
 COUNT_MAX: Final = 1 << 20  # records in a batch: a batch of no columns must not be a memory bomb
@@ -79,6 +81,7 @@ _KINDS = (None, Kind.DATA, Kind.STATE, Kind.CHECKPOINT)
 _TEXTS = tuple(map(int, (Column.ID, Column.TAG, Column.KEY, Column.HEADERS, Column.BODY)))
 _TIMES = tuple(map(int, (Column.DUE, Column.EXPIRES)))
 _COLUMNS_ALL = sum(_TEXTS) + sum(_TIMES)
+_STATE_FLAGS = {Kind.STATE: SNAPSHOT, Kind.CHECKPOINT: 0}
 
 
 class BatchHeader(NamedTuple):
@@ -97,6 +100,11 @@ class BatchHeader(NamedTuple):
     def length(self) -> int:
         """Bytes of the whole batch."""
         return HEADER_BYTES + self.payload_length
+
+    @property
+    def is_whole_state(self) -> bool:
+        """Recovery may begin here: a checkpoint or a snapshot."""
+        return self.kind is Kind.CHECKPOINT or (self.kind is Kind.STATE and self.flags == SNAPSHOT)
 
     @property
     def end_offset(self) -> int:
@@ -126,11 +134,11 @@ def encode_messages(
 
 
 def encode_state(
-    kind: Kind, base_offset: int, time_ms: int, payload: bytes, previous_crc: int
+    kind: Kind, base_offset: int, time_ms: int, payload: bytes, previous_crc: int, flags: int = 0
 ) -> tuple[bytes, int]:
     """Make a STATE or CHECKPOINT batch; give it and its crc. The payload is padded with zeros."""
     payload += _PADDING[len(payload) & 7]
-    return _seal(kind, 0, 0, base_offset, time_ms, previous_crc, payload)
+    return _seal(kind, flags, 0, base_offset, time_ms, previous_crc, payload)
 
 
 def _seal(
@@ -214,7 +222,7 @@ def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
         return "length is not a multiple of 8"
     if header.records > COUNT_MAX or header.flags & ~_COLUMNS_ALL:
         return "count or flags are out of range"
-    if kind is not Kind.DATA and (header.records or header.flags):
+    if kind is not Kind.DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):
         return "holds state but counts records"
     return header
 

@@ -1,8 +1,10 @@
-"""One lane on disk: its segments, the newest of them open for writing, and what is not yet synced.
+"""One lane on disk: its segments, the end of the newest, and whether that is synced.
 
 A lane grows at the end of its newest segment. An append that begins with a checkpoint rolls: it
-makes the next segment. Before that the old one is synced if anybody relies on this lane's syncs,
-because a crash must never leave a new segment behind an old one with a hole in it.
+makes the next segment. Nothing is synced here. The old segment's last bytes are handed to the
+syncer before the new segment's are, and rounds come one after another: whoever waits for the new
+ones waits for the old ones, too. A power cut may leave a new segment behind an old one with a hole;
+then nobody was told of either, and recovery knows by the landmark.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ from pathlib import Path
 from zbus.journal import naming
 from zbus.journal.batch import BatchHeader, Kind
 from zbus.journal.files import Files
+from zbus.journal.handles import Handles
+from zbus.journal.landmarks import Landmark
 from zbus.journal.opening import Found
 from zbus.journal.ports import JournalError
 from zbus.journal.segment import Segment
 from zbus.journal.syncer import Syncer
 
 Headers = Sequence[tuple[int, BatchHeader]]
+
+CLOSED = -1
 
 _base = attrgetter("base")
 
@@ -30,52 +36,81 @@ class LocalLane:
     """See above. Raises JournalFull or OSError; then nothing of the append is in the lane."""
 
     __slots__ = (
-        "_file",
         "_files",
+        "_first_crc",
+        "_handles",
+        "_mark_crc",
         "_syncer",
         "directory",
+        "dirty",
         "dirty_directories",
-        "dirty_files",
+        "file",
+        "key",
         "last_crc",
+        "mark",
         "round",
         "segments",
+        "used_ms",
     )
 
     def __init__(
-        self,
-        files: Files,
-        syncer: Syncer,
-        directory: Path,
-        segments: list[Segment],
-        file: int,
-        last_crc: int,
+        self, files: Files, handles: Handles, syncer: Syncer, directory: Path, key: str
     ) -> None:
         self._files = files
+        self._handles = handles
         self._syncer = syncer
-        self._file = file
         self.directory = directory
-        self.segments = segments  # the oldest first
-        self.last_crc = last_crc
-        self.dirty_files = {file}
-        self.dirty_directories = {directory, directory.parent, directory.parent.parent}
-        self.round = 0  # of the syncer: the last one asked for; 0 = nobody relies on syncs
+        self.key = key  # its name among the landmarks
+        self.segments: list[Segment] = []  # the oldest first
+        self.file = CLOSED  # the newest segment, for writing
+        self.used_ms = 0  # when the engine last saw that it was written to
+        self.last_crc = 0
+        # Where recovery may begin in the newest segment, and the crcs there and at its start.
+        self.mark = 0
+        self._mark_crc = 0
+        self._first_crc = 0
+        # What no round was asked to sync yet: the newest segment, and names in directories.
+        self.dirty = True
+        self.dirty_directories: tuple[Path, ...] = ()
+        self.round = 0  # of the syncer: the last one asked for
 
     @classmethod
-    def found(cls, files: Files, syncer: Syncer, found: Found) -> LocalLane:
-        """Go on where a former run ended. What it wrote may never have been synced."""
-        return cls(files, syncer, found.directory, found.segments, found.file, found.last_crc)
+    def found(cls, files: Files, handles: Handles, syncer: Syncer, found: Found) -> LocalLane:
+        """Go on where a former run ended."""
+        lane = cls(files, handles, syncer, found.directory, found.key)
+        lane.segments = found.segments
+        lane.last_crc = found.last_crc
+        lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
+        lane.dirty = not found.durable
+        if lane.dirty:
+            lane.dirty_above(*lane._above())
+        return lane
 
     @classmethod
     def make(
-        cls, files: Files, syncer: Syncer, directory: Path, headers: Headers, batches: bytes
+        cls,
+        files: Files,
+        handles: Handles,
+        syncer: Syncer,
+        directory: Path,
+        headers: Headers,
+        batches: bytes,
     ) -> LocalLane:
         """Begin a new lane with its first checkpoint."""
         files.make_directory(directory.parent)
         files.make_directory(directory)
-        segment, file = _create(files, directory, headers[0][1].base_offset, batches)
-        lane = cls(files, syncer, directory, [segment], file, 0)
-        lane._wrote(headers, batches, 0)
+        lane = cls(files, handles, syncer, directory, naming.lane_key(directory))
+        segment = Segment(headers[0][1].base_offset, directory, noted=True)
+        lane._begin(segment, lane._write_new(segment.path, batches), headers, batches)
+        lane.dirty_above(*lane._above())
         return lane
+
+    def _above(self) -> tuple[Path, ...]:
+        return self.directory, self.directory.parent, self.directory.parent.parent
+
+    def dirty_above(self, *directories: Path) -> None:
+        """Names in these directories are not synced."""
+        self.dirty_directories = tuple(dict.fromkeys((*self.dirty_directories, *directories)))
 
     @property
     def newest(self) -> Segment:
@@ -86,11 +121,16 @@ class LocalLane:
         if headers[0][1].kind is Kind.CHECKPOINT:
             self._roll(headers, batches)
             return
+        if self.file == CLOSED:
+            self.file = self._handles.open(self.newest.path, "write")
+            self._handles.hold(self)
+        else:
+            self._handles.used(self)
         size = self.newest.size
         try:
-            self._files.write(self._file, batches, size)
+            self._files.write(self.file, batches, size)
         except BaseException:
-            self._files.truncate(self._file, size)
+            self._files.truncate(self.file, size)
             raise
         self._wrote(headers, batches, size)
 
@@ -105,75 +145,101 @@ class LocalLane:
         del self.segments[:count]
         return forgotten
 
+    def landmark(self) -> Landmark:
+        """What is true of it as soon as all that was written so far is synced."""
+        newest = self.newest
+        return Landmark(
+            self.key, newest.base, self._first_crc, newest.size, self.mark, self._mark_crc
+        )
+
+    def sync(self) -> None:
+        """Sync it here and now."""
+        self._files.sync(self.file)
+        for directory in self.dirty_directories:
+            self._files.sync_directory(directory)
+        self.dirty, self.dirty_directories = False, ()
+
+    def let_go(self) -> bool:
+        """Close the newest segment; the next append opens it again. False: only after a sync."""
+        file, self.file = self.file, CLOSED
+        return self._syncer.let_go(file, self.newest.path)
+
     def release(self) -> None:
-        """Close the newest segment."""
-        self._syncer.retire(self._file)
+        """Close the newest segment for good."""
+        if self.file != CLOSED:
+            self._handles.drop(self)
+            self._syncer.retire(self.file)
+            self.file = CLOSED
 
     def _wrote(self, headers: Headers, batches: bytes, size: int) -> None:
         newest = self.newest
         for position, header in headers:
             if header.kind is Kind.DATA:
-                newest.note(header.base_offset, size + position)
+                if newest.noted:
+                    newest.note(header.base_offset, size + position)
+            elif header.is_whole_state:
+                self.mark, self._mark_crc = size + position, header.crc
         newest.size = size + len(batches)
         self.last_crc = headers[-1][1].crc
-        self.dirty_files.add(self._file)
+        self.dirty = True
 
     def _roll(self, headers: Headers, batches: bytes) -> None:
         base = headers[0][1].base_offset
         old = self.newest
         if base < old.base or (base == old.base and old.has_data):
             raise JournalError(f"{old.path} holds offset {base}: no segment can begin there")
+        segment = Segment(base, self.directory, noted=True)
         if base == old.base:
-            segment, file = self._replacement(base, batches)
+            file = self._replacement(segment.path, batches)
             self.segments.pop()
         else:
-            if self.round:
-                self._files.sync(self._file)  # a round under way may not have got there yet
-                self.dirty_files.discard(self._file)
-            segment, file = _create(self._files, self.directory, base, batches)
-            if self._file in self.dirty_files:
-                self._syncer.add({self._file}, ())
-        self.dirty_files.discard(self._file)
-        self._syncer.retire(self._file)
-        self._file = file
+            file = self._write_new(segment.path, batches)
+            if self.dirty:
+                self._hand_over_old(old)
+        self.release()
+        self._begin(segment, file, headers, batches)
+        self.dirty_above(self.directory)
+
+    def _hand_over_old(self, old: Segment) -> None:
+        """What the old segment has to have synced is synced before anything of the new one."""
+        if self.file == CLOSED:
+            self.round = self._syncer.add((), (), (old.path,))
+        else:
+            self.round = self._syncer.add((self.file,), ())
+
+    def _begin(self, segment: Segment, file: int, headers: Headers, batches: bytes) -> None:
+        """Go on with a new segment, which holds `batches`."""
+        self.file = file
+        self._handles.hold(self)
         self.segments.append(segment)
-        self.dirty_directories.add(self.directory)
+        self._first_crc = headers[0][1].crc
         self._wrote(headers, batches, 0)
 
-    def _replacement(self, base: int, batches: bytes) -> tuple[Segment, int]:
+    def _write_new(self, path: Path, batches: bytes) -> int:
+        file = self._handles.open(path, "create")
+        try:
+            self._files.write(file, batches, 0)
+        except BaseException:
+            self._discard(path, file)
+            raise
+        return file
+
+    def _replacement(self, path: Path, batches: bytes) -> int:
         """Put a segment in the place of one of the same base, which has no messages yet.
 
         It is durable before it takes the name, so there is a good one at any time.
         """
-        files = self._files
-        path = self.directory / naming.segment_name(base)
         unfinished = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
-        file = _write_new(files, unfinished, batches)
+        file = self._write_new(unfinished, batches)
         try:
-            files.sync(file)
-            files.rename(unfinished, path)
+            self._files.sync(file)
+            self._files.rename(unfinished, path)
         except BaseException:
-            _discard(files, unfinished, file)
+            self._discard(unfinished, file)
             raise
-        return Segment(base, path, noted=True), file
+        return file
 
-
-def _create(files: Files, directory: Path, base: int, batches: bytes) -> tuple[Segment, int]:
-    path = directory / naming.segment_name(base)
-    return Segment(base, path, noted=True), _write_new(files, path, batches)
-
-
-def _write_new(files: Files, path: Path, batches: bytes) -> int:
-    file = files.open(path, "create")
-    try:
-        files.write(file, batches, 0)
-    except BaseException:
-        _discard(files, path, file)
-        raise
-    return file
-
-
-def _discard(files: Files, path: Path, file: int) -> None:
-    files.close(file)
-    with suppress(FileNotFoundError):
-        files.remove(path)
+    def _discard(self, path: Path, file: int) -> None:
+        self._files.close(file)
+        with suppress(FileNotFoundError):
+            self._files.remove(path)

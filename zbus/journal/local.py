@@ -2,10 +2,12 @@
 
     data/lock                                 held by the one broker that may write here
     data/reserve                              space kept free for acknowledgements
+    data/landmarks                            what is synced, and where recovery may begin
     data/<topic>/<partition>/<base>.log       a segment: a CHECKPOINT batch, then DATA and STATE
 
 An append is one write; a commit waits for a sync that many share (`syncer`); a read is served on
 another thread (`reader`). The data directory must be one file system, for the sake of syncfs.
+Once a second `upkeep` syncs what nobody waits for and writes down how far each lane is durable.
 
 What goes wrong falls into three kinds. A full disk refuses messages (`JournalFull`) and goes on.
 Damage is refused with file and offset (`JournalDamage`). Any other failure of the disk is fatal:
@@ -15,7 +17,7 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,9 @@ from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, Kind, headers
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles
-from zbus.journal.lane import Headers, LocalLane
+from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
+from zbus.journal.landmarks import Landmarks
+from zbus.journal.lane import CLOSED, Headers, LocalLane
 from zbus.journal.opening import find_lanes, remove_lane
 from zbus.journal.ports import (
     JournalConflict,
@@ -52,8 +56,12 @@ class LocalJournal:
         files: Files | None = None,
         *,
         reserve_bytes: int = RESERVE_BYTES,
+        open_segments_max: int = OPEN_SEGMENTS_MAX,
+        progress: Callable[[int, int], None] = lambda done, total: None,
         worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
+        """`open_segments_max` is of files open for writing. `progress` is told, while lanes are
+        looked through, topics done and topics in all."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files
@@ -61,9 +69,14 @@ class LocalJournal:
         self._closed = False
         self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
+        self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
+        self._saving = False  # landmarks are being written
+        self._progress = progress
         self._lock = _take_directory(files, data_dir)
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
-        self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal)
+        self._landmarks = Landmarks(files, data_dir)
+        self._handles = Handles(files, open_segments_max)
+        self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal, self._lock)
         self._reader = Reader(files, worker("zbus-read"), post)
 
     def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
@@ -123,9 +136,38 @@ class LocalJournal:
 
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
-            newest = known.newest
-            batches = self._batches(newest.path, newest.size)
-            yield StoredLane(lane, known.segments[0].base, batches)
+            newest, begin = known.newest, known.mark
+            batches = self._batches(newest.path, begin, newest.size)
+            yield StoredLane(lane, known.segments[0].base, batches, begin)
+
+    def upkeep(self, now_ms: int) -> None:
+        """To be called about once a second; `now_ms` is any clock that does not go back.
+
+        Closes files that are not written to, has synced what nobody waits for, and has the
+        landmarks written if anything changed.
+        """
+        if self._failed or self._closed or self._lanes is None:
+            return
+        for known in self._changed.values():
+            known.used_ms = now_ms
+        self._handles.close_idle(now_ms)
+        if self._saving or not (self._changed or self._landmarks.stale):
+            return
+        changed, self._changed = self._changed, {}
+        for known in changed.values():
+            self._landmarks.claim(known.landmark())
+        save, ghosts = self._save_later(), self._landmarks.ghosts()
+        self._saving = True
+        # The claims become true with the round that writes them, or with one before.
+        number = self._sync(changed.values(), save)
+        self._syncer.wait(number, partial(self._saved, ghosts))
+
+    def _save_later(self) -> Callable[[], None]:
+        return partial(self._landmarks.save, self._landmarks.claims())
+
+    def _saved(self, ghosts: list[str]) -> None:
+        self._saving = False
+        self._landmarks.saved(ghosts)
 
     def close(self) -> None:
         if self._closed:
@@ -133,9 +175,10 @@ class LocalJournal:
         self._closed = True
         self._reader.close()
         lanes = list((self._lanes or {}).values())
-        files = {file for lane in lanes for file in lane.dirty_files}
-        directories = {path for lane in lanes for path in lane.dirty_directories}
-        self._syncer.close(files, directories)
+        for lane in self._changed.values():
+            self._landmarks.claim(lane.landmark())
+        save = self._save_later() if self._changed or self._landmarks.stale else None
+        self._syncer.close(*self._dirty(lanes), save)
         for lane in lanes:
             lane.release()
         self._files.close(self._lock)
@@ -143,19 +186,37 @@ class LocalJournal:
     def _known(self) -> dict[Lane, LocalLane]:
         if self._lanes is None:
             try:
-                found = find_lanes(self._files, self._data_dir)
+                self._lanes = self._open_lanes()
             except OSError as error:
                 raise JournalError(f"cannot open {self._data_dir}: {error}") from error
-            self._lanes = {
-                lane.lane: LocalLane.found(self._files, self._syncer, lane) for lane in found
-            }
         return self._lanes
 
-    def _batches(self, path: Path, size: int) -> Iterator[bytes]:
+    def _open_lanes(self) -> dict[Lane, LocalLane]:
+        landmarks, lanes = self._landmarks, {}
+        _make_way(self._files, self._data_dir)
+        marks = landmarks.load()
+        wrong = marks is None  # the landmarks must be right before anything is written
+        unknown = dict(marks or {})
+        for found in find_lanes(self._files, self._data_dir, marks, self._progress):
+            lane = LocalLane.found(self._files, self._handles, self._syncer, found)
+            lanes[found.lane] = lane
+            mark = unknown.pop(found.key, None)
+            wrong = wrong or found.lost
+            if mark is not None and not found.lost:
+                landmarks.claim(mark)
+            if lane.dirty:
+                self._changed[found.lane] = lane
+        for key in unknown:
+            landmarks.forget(key)
+        if wrong and (marks is not None or not lanes):
+            landmarks.save(landmarks.claims())
+        return lanes
+
+    def _batches(self, path: Path, begin: int, size: int) -> Iterator[bytes]:
         """Read again what was verified when the lane was opened."""
         file = self._files.open(path, "read")
         try:
-            for _, _, batch in walk(self._files, file, path, 0, size):
+            for _, _, batch in walk(self._files, file, path, begin, size):
                 yield batch
         finally:
             self._files.close(file)
@@ -172,26 +233,45 @@ class LocalJournal:
         if known is None:
             topic, partition = lane
             directory = self._data_dir / naming.topic_directory(topic) / str(partition)
-            known = LocalLane.make(self._files, self._syncer, directory, found, batches)
+            known = LocalLane.make(
+                self._files, self._handles, self._syncer, directory, found, batches
+            )
             self._known()[lane] = known
+            if self._landmarks.haunts(known.key):
+                known.sync()
         else:
             known.append(found, batches)
+        self._changed[lane] = known
         return known.newest.size
 
     def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:
+        self._syncer.wait(self._sync(lanes), done)
+
+    def _sync(self, lanes: Collection[LocalLane], also: Callable[[], None] | None = None) -> int:
+        """Have it synced what is not; give the round after which all is durable."""
+        dirty = [lane for lane in lanes if lane.dirty or lane.dirty_directories]
+        if dirty or also is not None:
+            number = self._syncer.add(*self._dirty(dirty), also)
+            for lane in dirty:
+                lane.dirty, lane.dirty_directories, lane.round = False, (), number
+            if also is not None:
+                return number
+        return max([lane.round for lane in lanes], default=0)
+
+    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Path]]:
+        """Files, directories, and paths of closed files that are to be synced."""
         files: set[int] = set()
         directories: set[Path] = set()
+        paths: set[Path] = set()
         for lane in lanes:
-            files |= lane.dirty_files
-            directories |= lane.dirty_directories
-        if files or directories:
-            number = self._syncer.add(files, directories)
-            for lane in lanes:
-                if lane.dirty_files or lane.dirty_directories:
-                    lane.dirty_files.clear()
-                    lane.dirty_directories.clear()
-                    lane.round = number
-        self._syncer.wait(max((lane.round for lane in lanes), default=0), done)
+            directories.update(lane.dirty_directories)
+            if not lane.dirty:
+                continue
+            if lane.file == CLOSED:
+                paths.add(lane.newest.path)
+            else:
+                files.add(lane.file)
+        return files, directories, paths
 
     def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
         try:
@@ -203,7 +283,7 @@ class LocalJournal:
         except OSError as error:
             self._fatal(f"removing segments of {lane.directory} failed: {error}")
             return
-        lane.dirty_directories.add(lane.directory)
+        lane.dirty_above(lane.directory)
         self._reader.forget(segments)
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
@@ -213,6 +293,8 @@ class LocalJournal:
         for segment in known.segments:
             segment.removed = True
         del self._known()[lane]
+        self._changed.pop(lane, None)
+        self._landmarks.forget(known.key)
         known.release()
         try:
             self._files.rename(known.directory, topic / name)
@@ -260,6 +342,15 @@ def _make_directories(files: Files, path: Path) -> None:
     if made:
         files.sync_directory(path.parent)
     files.list(path)  # raises NotADirectoryError
+
+
+def _make_way(files: Files, data_dir: Path) -> None:
+    """The topic `landmarks` has another directory since that name is a file's."""
+    path = data_dir / naming.LANDMARKS
+    with suppress(FileNotFoundError, NotADirectoryError):
+        files.list(path)
+        files.rename(path, data_dir / naming.topic_directory(naming.LANDMARKS))
+        files.sync_directory(data_dir)
 
 
 def _owner(files: Files, lock: Path) -> str:

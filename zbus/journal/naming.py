@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 NAME_BYTES_MAX: Final = 255  # what common file systems allow
 LOCK: Final = "lock"
 RESERVE: Final = "reserve"
+LANDMARKS: Final = "landmarks"
+LANDMARKS_UNFINISHED: Final = ".landmarks.new"  # before they take the name; no topic begins so
 SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
-TORN_SUFFIX: Final = ".torn"  # a segment set aside because its first write was never finished
+TORN_SUFFIX: Final = ".torn"  # a segment, or with `-<position>` the end of one, set aside
 REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
+
+_OWN: Final = (LOCK, RESERVE, LANDMARKS)
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
@@ -31,7 +36,7 @@ def topic_directory(topic: str) -> str:
     """Give the name of a topic's directory."""
     name = topic.encode("utf-8", "surrogatepass")
     whole = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in name)
-    if whole.startswith(".") or whole in (LOCK, RESERVE):
+    if whole.startswith(".") or whole in _OWN:
         whole = f"%{ord(whole[0]):02X}{whole[1:]}"
     if 0 < len(whole) <= NAME_BYTES_MAX:
         return whole
@@ -41,7 +46,12 @@ def topic_directory(topic: str) -> str:
 
 def is_topic_directory(name: str) -> bool:
     """Tell whether the journal may have made a directory of that name for a topic."""
-    return name not in (LOCK, RESERVE) and _TOPIC_DIRECTORY.fullmatch(name) is not None
+    return name not in _OWN and _TOPIC_DIRECTORY.fullmatch(name) is not None
+
+
+def lane_key(directory: Path) -> str:
+    """Give the name by which landmarks know the lane in that directory."""
+    return f"{directory.parent.name}/{directory.name}"
 
 
 def partition_number(name: str) -> int | None:

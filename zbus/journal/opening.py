@@ -1,27 +1,40 @@
 """Finding what a former run left behind, after whatever ended it.
 
-A lane's state is in its newest segment alone, and an unfinished write can only be at that
-segment's end. So only newest segments are read here:
+A lane is read from where its landmark says to the end of its newest segment; nothing before that
+is looked at. A lane that the landmarks do not know was begun after they were written: it is read
+from its oldest segment on. Without any landmarks the newest segment of each lane is read.
 
-* bad bytes with no whole batch after them are an unfinished write and are cut off;
-* bad bytes with a whole batch after them are damage: refused, with file and offset;
-* a newest segment that does not even have its checkpoint was being started when the run ended;
-  it is set aside, and the one before is the newest again;
+Where a whole batch should be and is none:
+
+* with nothing whole behind it, it is an unfinished write, and cut off;
+* with whole batches behind it, below what was synced, it is damage: refused, with file and byte;
+* with whole batches behind it that were never synced, a power cut kept a later write and lost an
+  earlier one. Nobody was told of either. The end is cut off, and kept beside the segment;
+* a segment without its checkpoint was being started: it is set aside, the one before is the newest;
 * a lane that has no segment yet was being made: it is removed.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, Kind, batch_follows
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files
+from zbus.journal.landmarks import Landmark
 from zbus.journal.ports import JournalDamage, Lane
 from zbus.journal.segment import BadBatch, Segment, walk
+
+ADVICE: Final = "`zbus verify` tells more"
+_EVERYTHING: Final = 1 << 63
+_COPY_BYTES: Final = 1 << 20
+
+log = logging.getLogger("zbus")
 
 
 class Found(NamedTuple):
@@ -29,39 +42,56 @@ class Found(NamedTuple):
 
     lane: Lane
     directory: Path
+    key: str
     segments: list[Segment]  # the oldest first
-    file: int  # the newest segment, opened for writing
     last_crc: int
+    mark: int  # byte of the newest segment's last checkpoint or snapshot
+    mark_crc: int
+    first_crc: int  # of the newest segment's first batch
+    durable: bool  # all of it is known to be synced
+    lost: bool  # something is gone that the landmark promises
 
 
-class _Newest(NamedTuple):
-    file: int
-    last_crc: int
-    topic: str
+class _Start(NamedTuple):
+    """Where to begin to read, and what of that segment is known to be synced."""
+
+    segment: int
+    position: int = 0
+    durable: int = 0
+    crc: int | None = None  # of the batch there; None = unknown
+    first_crc: int = 0  # of the segment's first batch, if that is not read
 
 
-def find_lanes(files: Files, data_dir: Path) -> list[Found]:
-    """Open all lanes; leave nothing half-done behind."""
-    found = []
-    for topic in sorted(files.list(data_dir)):
+def find_lanes(
+    files: Files,
+    data_dir: Path,
+    marks: Mapping[str, Landmark] | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Found]:
+    """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
+    topics in all."""
+    topics = [name for name in sorted(files.list(data_dir)) if naming.is_topic_directory(name)]
+    for count, topic in enumerate(topics):
+        progress(count, len(topics))
         directory = data_dir / topic
-        if not naming.is_topic_directory(topic) or not _is_directory(files, directory):
+        names = _names(files, directory)
+        if names is None:
             continue
         empty = True
-        for name in sorted(files.list(directory)):
+        for name in sorted(names):
             partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
                 remove_lane(files, directory / name)
                 continue
+            if partition is not None:
+                found = _open_lane(files, directory / name, partition, marks)
+                if found is None:
+                    continue
+                yield found
             empty = False
-            if partition is not None and (lane := _open_lane(files, directory / name, partition)):
-                found.append(lane)
         if empty:
-            files.remove(directory)
-        else:
-            with suppress(OSError):  # its only lane may just have turned out to be empty
+            with suppress(OSError):  # what was set aside may be in it
                 files.remove(directory)
-    return found
 
 
 def remove_lane(files: Files, directory: Path) -> None:
@@ -71,112 +101,306 @@ def remove_lane(files: Files, directory: Path) -> None:
     files.remove(directory)
 
 
-def _is_directory(files: Files, path: Path) -> bool:
+def _names(files: Files, path: Path) -> list[str] | None:
+    """Give the names in a directory; None if it is none."""
     try:
-        files.list(path)
+        return files.list(path)
     except NotADirectoryError:
-        return False
-    return True
+        return None
 
 
-def _open_lane(files: Files, directory: Path, partition: int) -> Found | None:
-    if not _is_directory(files, directory):
+def _open_lane(
+    files: Files, directory: Path, partition: int, marks: Mapping[str, Landmark] | None
+) -> Found | None:
+    names = _names(files, directory)
+    if names is None:
         return None
     bases = []
-    for name in files.list(directory):
+    for name in names:
         if name.endswith(naming.UNFINISHED_SUFFIX):
             files.remove(directory / name)
         elif (base := naming.segment_base(name)) is not None:
             bases.append(base)
-    bases.sort()
-    newest = bases[-1] if bases else 0
-    segments = [
-        Segment(base, directory / naming.segment_name(base), noted=base == newest) for base in bases
-    ]
-    while segments:
-        opened = _verify(files, segments[-1])
-        if opened is not None:
-            if naming.topic_directory(opened.topic) != directory.parent.name:
-                files.close(opened.file)
-                raise JournalDamage(
-                    f"{directory} holds the topic {opened.topic!r}, by its name not"
-                )
-            lane = (opened.topic, partition)
-            return Found(lane, directory, segments, opened.file, opened.last_crc)
-        _set_aside(files, segments)
-    with suppress(OSError):  # what was set aside may be in it
-        files.remove(directory)
-    return None
-
-
-def _verify(files: Files, segment: Segment) -> _Newest | None:
-    """Open the segment for writing, cut an unfinished write off; None if nothing is left."""
-    file = files.open(segment.path, "write")
-    try:
-        last_crc, topic = _read_whole(files, file, segment)
-    except BaseException:
-        files.close(file)
-        raise
-    if topic is None:
-        files.close(file)
+    segments = [Segment(base, directory, noted=False) for base in sorted(bases)]
+    opening = _Opening(files, directory, segments)
+    if not opening.run(marks):
+        with suppress(OSError):  # what was set aside may be in it
+            files.remove(directory)
         return None
-    return _Newest(file, last_crc, topic)
+    topic = opening.topic
+    if naming.topic_directory(topic) != directory.parent.name:
+        raise JournalDamage(f"{directory} holds the topic {topic!r}, by its name not")
+    return opening.found((topic, partition))
 
 
-def _read_whole(files: Files, file: int, segment: Segment) -> tuple[int, str | None]:
-    """Give the last crc, and the topic unless there is no checkpoint; note what is where."""
-    size = segment.size = files.size(file)
-    last_crc: int | None = None
-    topic: str | None = None
-    try:
-        for position, header, batch in walk(files, file, segment.path, 0, size):
-            if last_crc is None:
-                topic = _topic_of(segment.path, header.kind, batch)
-            elif header.previous_crc != last_crc:
-                # A whole batch in a wrong place is no unfinished write.
-                raise JournalDamage(
-                    f"{segment.path} at byte {position}: does not follow the batch before"
-                )
-            if header.kind is Kind.DATA:
-                segment.note(header.base_offset, position)
-            last_crc = header.crc
-            segment.size = position + header.length
-    except BadBatch as bad:
-        tail = files.read(file, size - bad.position, bad.position)
-        if batch_follows(tail, 0, last_crc):
-            raise JournalDamage(f"{bad}, but whole batches follow") from bad
-        if topic is not None:
-            files.truncate(file, bad.position)
+class _Opening:
+    """One lane while it is looked through. What is known is of the last good batch so far."""
+
+    def __init__(self, files: Files, directory: Path, segments: list[Segment]) -> None:
+        self._files = files
+        self._directory = directory
+        self._key = naming.lane_key(directory)
+        self._segments = segments
+        self._last_crc: int | None = None
+        self._first_crc = self._mark = self._mark_crc = 0
+        self._file_bytes = 0  # of the segment read last
+        self._problem: BadBatch | None = None
+        self._foreign = False  # the problem is a whole batch that does not belong there
+        self._durable = False
+        self._lost = False
+        self.topic = ""
+
+    def found(self, lane: Lane) -> Found:
+        assert self._last_crc is not None
+        return Found(
+            lane,
+            self._directory,
+            self._key,
+            self._segments,
+            self._last_crc,
+            self._mark,
+            self._mark_crc,
+            self._first_crc,
+            self._durable,
+            self._lost,
+        )
+
+    def run(self, marks: Mapping[str, Landmark] | None) -> bool:
+        """Read and mend; False if there is nothing in it."""
+        start = self._start(marks)
+        while self._segments:
+            index = self._read_on(start)
+            if index is None:  # not what the landmark speaks of
+                start = self._start_without(start, marks)
+                continue
+            newest = self._segments[-1]
+            if self._problem is None:
+                self._check_end(index, start)
+                ends = index == start.segment and newest.size == start.durable
+                self._durable = ends and not self._lost
+                return True
+            if self._mend(index, start):
+                return True
+            start = _Start(len(self._segments) - 1, 0, _EVERYTHING)
+        return False
+
+    def _start(self, marks: Mapping[str, Landmark] | None) -> _Start:
+        if marks is None:
+            return _Start(len(self._segments) - 1, 0, _EVERYTHING)
+        mark = marks.get(self._key)
+        if mark is None:  # begun after the landmarks were written
+            return _Start(0)
+        for index, segment in enumerate(self._segments):
+            if segment.base == mark.base:
+                return _Start(index, mark.begin, mark.durable, mark.begin_crc, mark.first_crc)
+        # Its segment was trimmed, or another lane has the name by now.
+        self._lost = True
+        return _Start(0)
+
+    def _start_without(self, start: _Start, marks: Mapping[str, Landmark] | None) -> _Start:
+        """The landmark's batch is not there: it is damaged, or another lane had this name."""
+        self._lost = True
+        segment = self._segments[start.segment]
+        first = self._first_header(segment)
+        if first is not None and first.crc != start.first_crc:
+            return _Start(0)
+        return _Start(start.segment, 0, start.durable)
+
+    def _first_header(self, segment: Segment) -> BatchHeader | None:
+        """The header of the segment's first batch, if that is whole."""
+        file = self._files.open(segment.path, "read")
+        try:
+            size = self._files.size(file)
+            for _, header, _ in walk(self._files, file, segment.path, 0, size):
+                return header
+        except BadBatch:
+            pass
+        finally:
+            self._files.close(file)
+        return None
+
+    # -- reading --------------------------------------------------------------------------
+
+    def _read_on(self, start: _Start) -> int | None:
+        """Read until the end or a problem; give the segment where that is. None if the first
+        batch is not the one that it should be."""
+        self._problem, self._foreign = None, False
+        self._last_crc = None
+        self._first_crc = start.first_crc
+        for index in range(start.segment, len(self._segments)):
+            segment = self._segments[index]
+            position = start.position if index == start.segment else 0
+            file = self._files.open(segment.path, "read")
+            try:
+                self._file_bytes = self._files.size(file)
+                self._read(file, segment, position, start.crc)
+            except BadBatch as bad:
+                self._problem = bad
+            finally:
+                self._files.close(file)
+            if start.crc is not None and self._last_crc is None:
+                return None
+            if self._problem is not None:
+                return index
+        return len(self._segments) - 1
+
+    def _read(self, file: int, segment: Segment, position: int, crc: int | None) -> None:
+        segment.size = position
+        segment.noted = position == 0
+        for at, header, batch in walk(self._files, file, segment.path, position, self._file_bytes):
+            if self._last_crc is None:
+                if crc is not None and (header.crc != crc or not header.is_whole_state):
+                    return
+            elif header.previous_crc != self._last_crc:
+                self._foreign = True
+                raise BadBatch(segment.path, at, "does not follow the batch before")
+            if at == 0:
+                if header.kind is not Kind.CHECKPOINT:
+                    raise JournalDamage(
+                        f"{segment.path} at byte 0: a segment begins with a checkpoint"
+                    )
+                self._first_crc = header.crc
+            if header.is_whole_state:
+                self._mark, self._mark_crc = at, header.crc
+                self.topic = _topic_of(segment.path, at, batch)
+            elif segment.noted and header.kind is Kind.DATA:
+                segment.note(header.base_offset, at)
+            self._last_crc = header.crc
+            segment.size = at + header.length
+        if segment.size == 0:
+            raise BadBatch(segment.path, 0, "there is no checkpoint")
+
+    # -- mending --------------------------------------------------------------------------
+
+    def _check_end(self, index: int, start: _Start) -> None:
+        """All was whole to the end; was it the whole?"""
+        end = self._segments[index].size
+        if index == start.segment and end < start.durable < _EVERYTHING:
+            self._say_lost(self._segments[index], start.durable - end)
+
+    def _say_lost(self, segment: Segment, count: int) -> None:
+        self._lost = True
+        log.critical(
+            "the disk lost bytes that it had synced",
+            extra={"file": segment.path, "byte": segment.size, "lost": count},
+        )
+
+    def _mend(self, index: int, start: _Start) -> bool:
+        """Cut or set aside what cannot be used, or refuse. False if the reading has to begin
+        again, because nothing of what was read is left."""
+        segment = self._segments[index]
+        tail = self._tail(segment)
+        later = self._segments[index + 1 :]
+        follows = (
+            self._foreign
+            or batch_follows(tail, 0, self._last_crc)
+            or any(map(self._first_header, later))
+        )
+        self._refuse_damage(index, start, follows)
+        for unfinished in later:
+            self._set_aside(unfinished)
+        del self._segments[index + 1 :]
+        if index == start.segment and segment.size < start.durable < _EVERYTHING:
+            self._say_lost(segment, start.durable - segment.size)
+            follows = True  # to keep what is cut
+        if segment.size == 0:
+            return self._drop_newest(start)
+        if tail:
+            self._cut(segment, tail, follows)
+        return True
+
+    def _tail(self, segment: Segment) -> bytes:
+        file = self._files.open(segment.path, "read")
+        try:
+            return self._files.read(file, self._file_bytes - segment.size, segment.size)
+        finally:
+            self._files.close(file)
+
+    def _refuse_damage(self, index: int, start: _Start, follows: bool) -> None:
+        segment = self._segments[index]
+        before = self._segments[start.segment]
+        if index == start.segment and segment.size < start.durable and follows:
+            reason = (
+                str(self._problem)
+                if self._foreign
+                else f"{self._problem}, but whole batches follow"
+            )
+            raise JournalDamage(f"{reason}; {ADVICE}")
+        if segment.size > 0:
+            return
+        if index == 0 and segment.base > 0:
+            # The segments before are only removed when this one is durable.
+            raise JournalDamage(
+                f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
+                f"{ADVICE}"
+            )
+        if index - 1 == start.segment and before.size < start.durable and follows:
+            raise JournalDamage(
+                f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
+                f"and {segment.path.name} follows; {ADVICE}"
+            )
+
+    def _drop_newest(self, start: _Start) -> bool:
+        """The newest segment has not even its checkpoint: it was being started. False if the one
+        before was not read."""
+        self._set_aside(self._segments.pop())
+        if len(self._segments) <= start.segment:
+            return False
+        self._check_end(len(self._segments) - 1, start)
+        return True
+
+    def _set_aside(self, segment: Segment) -> None:
+        """Take a whole segment out of the way; it was never synced."""
+        path, directory = segment.path, self._directory
+        file = self._files.open(path, "read")
+        size = self._files.size(file)
+        self._files.close(file)
+        if size == 0:
+            self._files.remove(path)
+        else:
+            aside = self._free_name(path.name + naming.TORN_SUFFIX)
+            self._files.rename(path, aside)
+            log.warning("a segment that was never finished is set aside", extra={"file": aside})
+        self._files.sync_directory(directory)
+
+    def _cut(self, segment: Segment, tail: bytes, keep: bool) -> None:
+        """Cut the end off, durably; first, if something whole is in it, keep it elsewhere."""
+        files = self._files
+        if keep:
+            aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+            copy = files.open(aside, "create")
+            try:
+                for at in range(0, len(tail), _COPY_BYTES):
+                    files.write(copy, tail[at : at + _COPY_BYTES], at)
+                files.sync(copy)
+            finally:
+                files.close(copy)
+            files.sync_directory(self._directory)
+            log.warning(
+                "the end of a segment is set aside: writes before it were never finished",
+                extra={"file": aside, "bytes": len(tail)},
+            )
+        file = files.open(segment.path, "write")
+        try:
+            files.truncate(file, segment.size)
             files.sync(file)
-    return last_crc or 0, topic
+        finally:
+            files.close(file)
+
+    def _free_name(self, name: str) -> Path:
+        taken = set(self._files.list(self._directory))
+        wanted, number = name, 1
+        while wanted in taken:
+            number += 1
+            wanted = f"{name}-{number}"
+        return self._directory / wanted
 
 
-def _topic_of(path: Path, kind: Kind, batch: bytes) -> str:
-    if kind is not Kind.CHECKPOINT:
-        raise JournalDamage(f"{path} at byte 0: a segment begins with a checkpoint")
+def _topic_of(path: Path, position: int, batch: bytes) -> str:
     try:
         name = topic_name(batch[HEADER_BYTES:])
     except JournalDamage as error:
-        raise JournalDamage(f"{path} at byte 0: {error}") from error
+        raise JournalDamage(f"{path} at byte {position}: {error}; {ADVICE}") from error
     if name is None:
-        raise JournalDamage(f"{path} at byte 0: the checkpoint names no topic")
+        raise JournalDamage(f"{path} at byte {position}: the checkpoint names no topic; {ADVICE}")
     return name
-
-
-def _set_aside(files: Files, segments: list[Segment]) -> None:
-    """Take the newest segment, which was never finished, out of the way."""
-    unfinished = segments.pop()
-    if not segments and unfinished.base > 0:
-        # The segments before are only removed when this one is durable.
-        raise JournalDamage(
-            f"{unfinished.path} at byte 0: no checkpoint, and no older segment to go back to"
-        )
-    path = unfinished.path
-    if unfinished.size == 0:
-        files.remove(path)
-    else:
-        files.rename(path, path.with_name(path.name + naming.TORN_SUFFIX))
-    files.sync_directory(path.parent)
-    if segments:
-        before = segments.pop()
-        segments.append(Segment(before.base, before.path, noted=True))

@@ -3,6 +3,7 @@
 A *lane* is one append-only log: one partition. It is named `(topic, partition)`. Bytes are
 appended as one or more whole batches (`zbus.journal.batch`). An append that begins with a
 CHECKPOINT batch starts a new segment; everything needed for recovery is in the newest segment.
+A STATE batch with the flag SNAPSHOT holds as much as a checkpoint: recovery may begin there.
 
 Rules every engine keeps:
 * `append` is conditional: `expected_last` is the crc of the last batch the writer knows (0 for a
@@ -48,7 +49,10 @@ class StoredLane(NamedTuple):
 
     lane: Lane
     first_offset: int  # oldest offset that can still be read
-    batches: Iterable[bytes]  # the newest segment's batches in order, beginning with the CHECKPOINT
+    # Of the newest segment: its batches in order, from its CHECKPOINT or a later snapshot on, and
+    # the byte of the segment at which they begin.
+    batches: Iterable[bytes]
+    begin: int = 0
 
 
 class Journal(Protocol):

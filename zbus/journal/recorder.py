@@ -2,19 +2,29 @@
 
 A partition's write in one tick is a DATA batch and then a STATE batch, in one append: a state
 never tells of messages that a torn tail may have lost. When the segment is full a CHECKPOINT
-follows, which begins the next segment.
+follows, which begins the next segment. Within a segment, a snapshot of the state is written now and
+then at the end of an append, so that recovery has little to read however large the segment is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.recorder import Found
 from zbus.core.state import StateChange
 from zbus.core.topic import Partition
-from zbus.journal.batch import Ending, Kind, decode_messages, encode_messages, encode_state, iterate
+from zbus.journal.batch import (
+    SNAPSHOT,
+    Ending,
+    Kind,
+    decode_messages,
+    encode_messages,
+    encode_state,
+    iterate,
+)
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import Journal, JournalError, JournalFull
 
@@ -24,6 +34,10 @@ FETCH_BYTES = 1 << 20
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
 
+
+SNAPSHOT_EVERY_BYTES = 256 << 10
+"""What recovery has to read of a partition at most, about. More if the state is large: a snapshot
+must stay a small part of what is written."""
 
 _PORTION_MESSAGES = 1 << 16
 _PORTION_BYTES = 256 << 20
@@ -59,7 +73,6 @@ class JournalRecorder:
     def write(
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
-        engine = self._engine(partition)
         offset = partition.end - len(messages)
         try:
             if not partition.segment_bytes:
@@ -81,16 +94,37 @@ class JournalRecorder:
             batches += state
         if batches:
             try:
-                size = self._append(engine, partition, batches)
+                self._append(partition, batches, crc, now_ms)
             except JournalFull:
                 if messages:
                     return False
                 raise
-            partition.last_crc = crc
-            partition.segment_bytes = size
-            if size >= self._roll_at(partition):
+            if partition.segment_bytes >= self._roll_at(partition):
                 self._roll(partition, now_ms)
         return True
+
+    def _append(self, partition: Partition, batches: bytes, crc: int, now_ms: int) -> None:
+        """Append batches, of which the last has that crc, and a snapshot if it is time for one."""
+        engine = self._engine(partition)
+        size = partition.segment_bytes + len(batches)
+        distance = max(SNAPSHOT_EVERY_BYTES, 4 * partition.checkpoint_bytes)
+        if (
+            size - partition.snapshot_at > distance
+            and size < self._roll_at(partition)  # else a checkpoint follows
+            and engine is self._durable
+        ):
+            payload = encode_change(partition.snapshot())
+            snapshot, snapshot_crc = encode_state(
+                Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT
+            )
+            with suppress(JournalFull):  # then without it
+                size = engine.append(partition.lane, partition.last_crc, batches + snapshot)
+                partition.last_crc = snapshot_crc
+                partition.segment_bytes = partition.snapshot_at = size
+                partition.checkpoint_bytes = len(snapshot)
+                return
+        partition.segment_bytes = self._append_once(engine, partition, batches)
+        partition.last_crc = crc
 
     def _roll(self, partition: Partition, now_ms: int) -> None:
         try:
@@ -100,7 +134,7 @@ class JournalRecorder:
         if self._engine(partition) is self._memory:
             self._trim_memory(partition)
 
-    def _append(self, engine: Journal, partition: Partition, batches: bytes) -> int:
+    def _append_once(self, engine: Journal, partition: Partition, batches: bytes) -> int:
         try:
             return engine.append(partition.lane, partition.last_crc, batches)
         except JournalFull:
@@ -186,7 +220,7 @@ class JournalRecorder:
         batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
         partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
-        partition.checkpoint_bytes = len(batch)
+        partition.checkpoint_bytes = partition.snapshot_at = len(batch)
         partition.last_crc = crc
 
     def _trim_memory(self, partition: Partition) -> None:

@@ -1,8 +1,8 @@
 """From stored lanes back to topics, groups and backlogs, exactly as they were.
 
-A lane's newest segment begins with a checkpoint; every STATE batch after it is applied in order,
-every DATA batch moves the end of the log. Messages themselves are not read: they come when a group
-wants them.
+What is read of a lane begins with a checkpoint or snapshot; every STATE batch after it is applied
+in order, every DATA batch moves the end of the log. Messages themselves are not kept: they come
+when a group wants them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class _Lane:
         self.first = stored.first_offset
         self.end = 0
         self.last_crc = 0
-        self.size = 0
+        self.size = stored.begin
         self.checkpoint_size = 0
+        self.snapshot_at = 0
         self.time_ms = 0
         self.topic: TopicOptions | None = None
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
@@ -45,9 +46,12 @@ class _Lane:
             self.end = header.end_offset
             return
         change = decode_change(batch[HEADER_BYTES:])
-        if header.kind is Kind.CHECKPOINT:
+        if header.is_whole_state:
+            if header.kind is Kind.CHECKPOINT:
+                self.size = len(batch)
             self.end = header.base_offset
-            self.size = self.checkpoint_size = len(batch)
+            self.checkpoint_size = len(batch)
+            self.snapshot_at = self.size
             self.backlogs.clear()
         self._change(change)
 
@@ -71,6 +75,7 @@ class _Lane:
         partition.last_crc = self.last_crc
         partition.segment_bytes = self.size
         partition.checkpoint_bytes = self.checkpoint_size
+        partition.snapshot_at = self.snapshot_at
 
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:

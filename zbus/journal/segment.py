@@ -1,8 +1,8 @@
 """One file of batches: where it begins, where in it an offset is, and how to walk it.
 
 The index is sparse and made on the way: whoever passes a DATA batch notes it, and at most one in
-64 KiB is kept. In the newest segment that is the writer; in older ones it is the reader's thread,
-so a log of any size costs nothing at start and a sequential reader never searches.
+64 KiB is kept. In a segment that was begun in this run that is the writer; in all others it is the
+reader's thread, so a log of any size costs nothing at start and a sequential reader never searches.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalDamage
@@ -33,16 +34,20 @@ class BadBatch(JournalDamage):
 class Segment:
     """See above. Only `note` changes the index, and only one thread at a time calls it."""
 
-    __slots__ = ("_offsets", "_positions", "base", "noted", "path", "removed", "size")
+    __slots__ = ("_directory", "_offsets", "_positions", "base", "noted", "removed", "size")
 
-    def __init__(self, base: int, path: Path, noted: bool) -> None:
+    def __init__(self, base: int, directory: Path, noted: bool) -> None:
         self.base = base  # the offset it begins at
-        self.path = path
+        self._directory = directory
         self.noted = noted  # by the writer, from its first batch on: no reader needs to
         self.removed = False
         self.size = 0  # bytes; known for segments that were written or verified here
         self._offsets = array("Q")
         self._positions = array("Q")
+
+    @property
+    def path(self) -> Path:
+        return self._directory / naming.segment_name(self.base)
 
     @property
     def has_data(self) -> bool:

@@ -17,6 +17,7 @@ tried, and `fail` is told once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,12 +32,14 @@ FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheap
 class _Round:
     """What one sync covers and who waits for it."""
 
-    __slots__ = ("directories", "error", "files", "number", "waiters")
+    __slots__ = ("also", "directories", "error", "files", "number", "paths", "waiters")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.files: set[int] = set()
+        self.paths: set[Path] = set()  # of files that are not open any more
         self.directories: set[Path] = set()
+        self.also: list[Callable[[], None]] = []  # to be done when all that is synced
         self.waiters: list[Callable[[], None]] = []
         self.error: str | None = None  # set by the worker before it posts
 
@@ -45,9 +48,17 @@ class Syncer:
     """See above. `post` is used by the worker only; the methods belong to the broker's thread."""
 
     def __init__(
-        self, files: Files, worker: Worker, post: Post, fail: Callable[[str], None]
+        self,
+        files: Files,
+        worker: Worker,
+        post: Post,
+        fail: Callable[[str], None],
+        anchor: int | None = None,
     ) -> None:
+        """`anchor` is a file that stays open, to sync everything by. Having been open all the
+        time, it is told of any write that failed meanwhile, whoever closed what."""
         self._files = files
+        self._anchor = anchor
         self._worker = worker
         self._post = post
         self._fail = fail
@@ -57,13 +68,33 @@ class Syncer:
         self._closed = False
         self.failed = False
 
-    def add(self, files: Collection[int], directories: Collection[Path]) -> int:
-        """Make these durable soon; give the number of the round that does it."""
+    def add(
+        self,
+        files: Collection[int],
+        directories: Collection[Path],
+        paths: Collection[Path] = (),
+        also: Callable[[], None] | None = None,
+    ) -> int:
+        """Make these durable soon, then do `also` on the worker, which may fail like a sync; give
+        the number of the round that does it."""
         collecting = self._collecting
-        collecting.files.update(files)
-        collecting.directories.update(directories)
+        self._collect(files, directories, paths, also)
         self._start()
         return collecting.number
+
+    def _collect(
+        self,
+        files: Collection[int],
+        directories: Collection[Path],
+        paths: Collection[Path],
+        also: Callable[[], None] | None,
+    ) -> None:
+        collecting = self._collecting
+        collecting.files.update(files)
+        collecting.paths.update(paths)
+        collecting.directories.update(directories)
+        if also is not None:
+            collecting.also.append(also)
 
     def wait(self, number: int, done: Callable[[], None]) -> None:
         """Call `done` when the round of that number is done: at once if it was."""
@@ -83,8 +114,24 @@ class Syncer:
         else:
             self._files.close(file)
 
-    def close(self, files: Collection[int], directories: Collection[Path]) -> None:
-        """Stop the worker; sync all that is left, and these, here and now."""
+    def let_go(self, file: int, path: Path) -> bool:
+        """Close a file that may be dirty, as soon as can be: what still has to be synced of it is
+        synced by its path. False if it has to wait for the sync that runs."""
+        collecting = self._collecting
+        if file in collecting.files:
+            collecting.files.remove(file)
+            collecting.paths.add(path)
+        self.retire(file)
+        return file not in self._retired
+
+    def close(
+        self,
+        files: Collection[int],
+        directories: Collection[Path],
+        paths: Collection[Path] = (),
+        also: Callable[[], None] | None = None,
+    ) -> None:
+        """Stop the worker; sync all that is left, and these, here and now, and do `also`."""
         self._worker.stop()
         self._closed = True
         running, self._running = self._running, None
@@ -92,8 +139,7 @@ class Syncer:
             self._finish(running)
         last = self._collecting
         if not self.failed:
-            last.files.update(files)
-            last.directories.update(directories)
+            self._collect(files, directories, paths, also)
             self._sync(last)
         self._collecting = _Round(last.number + 1)
         if not self.failed:
@@ -110,7 +156,7 @@ class Syncer:
         round_ = self._collecting
         if self._running is not None or self.failed or self._closed:
             return
-        if not (round_.files or round_.directories):
+        if not (round_.files or round_.directories or round_.paths or round_.also):
             return
         self._running = round_
         self._collecting = _Round(round_.number + 1)
@@ -122,18 +168,35 @@ class Syncer:
 
     def _sync(self, round_: _Round) -> None:
         try:
-            many = len(round_.files) + len(round_.directories) > FILES_MAX
-            if many and round_.files and self._files.sync_all(min(round_.files)):
-                return
-            for file in sorted(round_.files):
-                self._files.sync(file)
-            for directory in sorted(round_.directories):
-                try:
-                    self._files.sync_directory(directory)
-                except FileNotFoundError:  # removed meanwhile, so there are no names to keep
-                    continue
+            count = len(round_.files) + len(round_.paths) + len(round_.directories)
+            if count <= FILES_MAX or not self._sync_all(round_):
+                self._sync_each(round_)
+            for work in round_.also:
+                work()
         except Exception as error:  # whatever it was: this round did not make anything durable
             round_.error = f"sync failed: {error}"
+
+    def _sync_all(self, round_: _Round) -> bool:
+        anchor = min(round_.files, default=None) if self._anchor is None else self._anchor
+        return anchor is not None and self._files.sync_all(anchor)
+
+    def _sync_each(self, round_: _Round) -> None:
+        for file in sorted(round_.files):
+            self._files.sync(file)
+        for path in sorted(round_.paths):
+            # What was removed meanwhile has nothing to keep.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_closed(path)
+        for directory in sorted(round_.directories):
+            with suppress(FileNotFoundError):
+                self._files.sync_directory(directory)
+
+    def _sync_closed(self, path: Path) -> None:
+        file = self._files.open(path, "write")
+        try:
+            self._files.sync(file)
+        finally:
+            self._files.close(file)
 
     def _finished(self, round_: _Round) -> None:
         if round_ is not self._running:  # closed meanwhile, and finished there

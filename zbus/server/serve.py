@@ -8,6 +8,7 @@ import logging
 import resource
 import signal
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -37,6 +38,8 @@ from zbus.wire.limits import WireLimits
 EXIT_OK = 0
 EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
+
+PROGRESS_EVERY_S = 2.0
 
 log = logging.getLogger("zbus")
 
@@ -69,6 +72,19 @@ def _limits_of(config: Config, kind: type) -> dict[str, int]:
     return {name: getattr(config, name) for name in names}
 
 
+class Progress:
+    """Tells how far opening is, if it takes long."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + PROGRESS_EVERY_S
+
+    def tell(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next_s:
+            self._next_s = now + PROGRESS_EVERY_S
+            log.info("opening", extra={"topics": f"{done} of {total}"})
+
+
 class Server:
     """One broker with its journal and its listening socket."""
 
@@ -85,7 +101,14 @@ class Server:
             ) from None
         self.port: int = self._sock.getsockname()[1]
         try:
-            self.journal = LocalJournal(config.data_dir, self.mailbox.post, self._fail, files)
+            self.journal = LocalJournal(
+                config.data_dir,
+                self.mailbox.post,
+                self._fail,
+                files,
+                open_segments_max=min(config.open_segments_max, _descriptors() // 10),
+                progress=Progress().tell,
+            )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
             self._sock.close()
@@ -125,7 +148,7 @@ class Server:
             drain_timeout_ms=config.drain_timeout_ms,
         )
         self.loop = Loop(self.broker, self.mailbox, loop_limits, clock)
-        listener = Listener(
+        self.listener = Listener(
             self._sock,
             self.loop,
             face,
@@ -134,11 +157,15 @@ class Server:
             min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
             self.address,
         )
-        self.loop.open_door(listener, self._sock)
+        self.loop.open_door(self.listener, self._sock)
         patience = Patience(**_limits_of(config, Patience))
         self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, patience, listener.resume
+            self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
+
+    def _now_and_then(self) -> None:
+        self.listener.resume()
+        self.journal.upkeep(self.loop.now_ms)
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
