@@ -177,7 +177,9 @@ class Campaign:
         began = time.monotonic()
         for client in clients:
             client.start()
-        time.sleep(self.random.uniform(0.05, 0.5))
+        # Mostly short, for many kills; now and then so long that what is done each second is done.
+        long = self.random.random() < 0.12
+        time.sleep(self.random.uniform(1.0, 2.5) if long else self.random.uniform(0.05, 0.5))
         ended_by_itself = broker.process.poll()
         broker.kill()
         self.load_s += time.monotonic() - began

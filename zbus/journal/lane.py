@@ -162,7 +162,7 @@ class LocalLane:
     def let_go(self) -> bool:
         """Close the newest segment; the next append opens it again. False: only after a sync."""
         file, self.file = self.file, CLOSED
-        return self._syncer.let_go(file, self.newest.path)
+        return self._syncer.let_go(file, self.newest)
 
     def release(self) -> None:
         """Close the newest segment for good."""
@@ -203,7 +203,7 @@ class LocalLane:
     def _hand_over_old(self, old: Segment) -> None:
         """What the old segment has to have synced is synced before anything of the new one."""
         if self.file == CLOSED:
-            self.round = self._syncer.add((), (), (old.path,))
+            self.round = self._syncer.add((), (), (old,))
         else:
             self.round = self._syncer.add((self.file,), ())
 

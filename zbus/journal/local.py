@@ -17,7 +17,7 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,9 @@ from zbus.journal.batch import HEADER_BYTES, Kind, headers
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles
 from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
-from zbus.journal.landmarks import Landmarks
+from zbus.journal.landmarks import Landmark, Landmarks
 from zbus.journal.lane import CLOSED, Headers, LocalLane
-from zbus.journal.opening import find_lanes, remove_lane
+from zbus.journal.opening import Found, find_lanes, remove_lane
 from zbus.journal.ports import (
     JournalConflict,
     JournalError,
@@ -42,6 +42,7 @@ from zbus.journal.reader import Reader
 from zbus.journal.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.segment import Segment, walk
 from zbus.journal.syncer import Syncer
+from zbus.journal.warming import Warming
 from zbus.journal.worker import ThreadWorker, Worker
 
 
@@ -58,10 +59,11 @@ class LocalJournal:
         reserve_bytes: int = RESERVE_BYTES,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        warmers: int = 0,
         worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
         """`open_segments_max` is of files open for writing. `progress` is told, while lanes are
-        looked through, topics done and topics in all."""
+        looked through, topics done and topics in all; so many `warmers` read ahead of that."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files
@@ -72,6 +74,7 @@ class LocalJournal:
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
         self._progress = progress
+        self._warmers = [worker(f"zbus-warm-{number}") for number in range(warmers)]
         self._lock = _take_directory(files, data_dir)
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
         self._landmarks = Landmarks(files, data_dir)
@@ -197,7 +200,7 @@ class LocalJournal:
         marks = landmarks.load()
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
-        for found in find_lanes(self._files, self._data_dir, marks, self._progress):
+        for found in self._find(marks):
             lane = LocalLane.found(self._files, self._handles, self._syncer, found)
             lanes[found.lane] = lane
             mark = unknown.pop(found.key, None)
@@ -211,6 +214,13 @@ class LocalJournal:
         if wrong and (marks is not None or not lanes):
             landmarks.save(landmarks.claims())
         return lanes
+
+    def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
+        warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)
+        try:
+            yield from find_lanes(self._files, self._data_dir, marks, self._progress)
+        finally:
+            warming.stop()
 
     def _batches(self, path: Path, begin: int, size: int) -> Iterator[bytes]:
         """Read again what was verified when the lane was opened."""
@@ -258,20 +268,20 @@ class LocalJournal:
                 return number
         return max([lane.round for lane in lanes], default=0)
 
-    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Path]]:
-        """Files, directories, and paths of closed files that are to be synced."""
+    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Segment]]:
+        """Files, directories, and segments without an open file that are to be synced."""
         files: set[int] = set()
         directories: set[Path] = set()
-        paths: set[Path] = set()
+        segments: set[Segment] = set()
         for lane in lanes:
             directories.update(lane.dirty_directories)
             if not lane.dirty:
                 continue
             if lane.file == CLOSED:
-                paths.add(lane.newest.path)
+                segments.add(lane.newest)
             else:
                 files.add(lane.file)
-        return files, directories, paths
+        return files, directories, segments
 
     def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
         try:

@@ -24,6 +24,7 @@ from typing import Final
 
 from zbus.journal.files import Files
 from zbus.journal.ports import Post
+from zbus.journal.segment import Segment
 from zbus.journal.worker import Worker
 
 FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheaper for more
@@ -32,12 +33,12 @@ FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheap
 class _Round:
     """What one sync covers and who waits for it."""
 
-    __slots__ = ("also", "directories", "error", "files", "number", "paths", "waiters")
+    __slots__ = ("also", "directories", "error", "files", "number", "segments", "waiters")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.files: set[int] = set()
-        self.paths: set[Path] = set()  # of files that are not open any more
+        self.segments: set[Segment] = set()  # that are not open any more
         self.directories: set[Path] = set()
         self.also: list[Callable[[], None]] = []  # to be done when all that is synced
         self.waiters: list[Callable[[], None]] = []
@@ -72,13 +73,13 @@ class Syncer:
         self,
         files: Collection[int],
         directories: Collection[Path],
-        paths: Collection[Path] = (),
+        segments: Collection[Segment] = (),
         also: Callable[[], None] | None = None,
     ) -> int:
         """Make these durable soon, then do `also` on the worker, which may fail like a sync; give
         the number of the round that does it."""
         collecting = self._collecting
-        self._collect(files, directories, paths, also)
+        self._collect(files, directories, segments, also)
         self._start()
         return collecting.number
 
@@ -86,12 +87,12 @@ class Syncer:
         self,
         files: Collection[int],
         directories: Collection[Path],
-        paths: Collection[Path],
+        segments: Collection[Segment],
         also: Callable[[], None] | None,
     ) -> None:
         collecting = self._collecting
         collecting.files.update(files)
-        collecting.paths.update(paths)
+        collecting.segments.update(segments)
         collecting.directories.update(directories)
         if also is not None:
             collecting.also.append(also)
@@ -114,13 +115,13 @@ class Syncer:
         else:
             self._files.close(file)
 
-    def let_go(self, file: int, path: Path) -> bool:
-        """Close a file that may be dirty, as soon as can be: what still has to be synced of it is
-        synced by its path. False if it has to wait for the sync that runs."""
+    def let_go(self, file: int, segment: Segment) -> bool:
+        """Close a segment's file, maybe dirty, as soon as can be: what still has to be synced
+        of it is synced by its path. False if it has to wait for the sync that runs."""
         collecting = self._collecting
         if file in collecting.files:
             collecting.files.remove(file)
-            collecting.paths.add(path)
+            collecting.segments.add(segment)
         self.retire(file)
         return file not in self._retired
 
@@ -128,7 +129,7 @@ class Syncer:
         self,
         files: Collection[int],
         directories: Collection[Path],
-        paths: Collection[Path] = (),
+        segments: Collection[Segment] = (),
         also: Callable[[], None] | None = None,
     ) -> None:
         """Stop the worker; sync all that is left, and these, here and now, and do `also`."""
@@ -139,7 +140,7 @@ class Syncer:
             self._finish(running)
         last = self._collecting
         if not self.failed:
-            self._collect(files, directories, paths, also)
+            self._collect(files, directories, segments, also)
             self._sync(last)
         self._collecting = _Round(last.number + 1)
         if not self.failed:
@@ -156,7 +157,7 @@ class Syncer:
         round_ = self._collecting
         if self._running is not None or self.failed or self._closed:
             return
-        if not (round_.files or round_.directories or round_.paths or round_.also):
+        if not (round_.files or round_.directories or round_.segments or round_.also):
             return
         self._running = round_
         self._collecting = _Round(round_.number + 1)
@@ -168,7 +169,7 @@ class Syncer:
 
     def _sync(self, round_: _Round) -> None:
         try:
-            count = len(round_.files) + len(round_.paths) + len(round_.directories)
+            count = len(round_.files) + len(round_.segments) + len(round_.directories)
             if count <= FILES_MAX or not self._sync_all(round_):
                 self._sync_each(round_)
             for work in round_.also:
@@ -183,7 +184,7 @@ class Syncer:
     def _sync_each(self, round_: _Round) -> None:
         for file in sorted(round_.files):
             self._files.sync(file)
-        for path in sorted(round_.paths):
+        for path in sorted(segment.path for segment in round_.segments):
             # What was removed meanwhile has nothing to keep.
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._sync_closed(path)

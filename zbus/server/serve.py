@@ -40,6 +40,7 @@ EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
 
 PROGRESS_EVERY_S = 2.0
+WARMERS = 8
 
 log = logging.getLogger("zbus")
 
@@ -108,11 +109,15 @@ class Server:
                 files,
                 open_segments_max=min(config.open_segments_max, _descriptors() // 10),
                 progress=Progress().tell,
+                warmers=WARMERS,
             )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
             self._sock.close()
             raise CannotStart(str(error)) from None
+        except OSError as error:
+            self._sock.close()
+            raise CannotStart(f"cannot read {config.data_dir}: {error}") from None
         clock = Clock(time_ms)
         self._build(clock)
         self.broker.begin(clock.now_ms())
@@ -206,6 +211,7 @@ def _banner(server: Server) -> str:
 def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
     logs.set_up(config.log_level, config.log_format)
+    gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
     try:
         server = Server(config)
     except CannotStart as error:
@@ -213,6 +219,7 @@ def run(config: Config) -> int:
         return EXIT_CANNOT_START
     # What lives from here on is messages and connections: they come and go without cycles, so
     # the collector need not look at them often.
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -1,0 +1,20 @@
+"""Every byte of the last three batches, damaged in every way."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.torn_tails import every_byte, make, try_one
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["not synced", "durable"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_byte_of_the_last_three_batches(seed: int, durable: bool) -> None:
+    random = Random(seed)
+    log = make(random, 8, durable)
+    cases = list(every_byte(log, random))
+    assert len(cases) > 800
+    for case in cases:
+        try_one(log, *case)
