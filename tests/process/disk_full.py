@@ -41,7 +41,7 @@ WATERMARK: Final = "disk_free_bytes_min"
 
 def watermark(count: int) -> tuple[str, ...]:
     """The options for a broker that refuses produces below so many free bytes; 0: at none."""
-    chosen = {WATERMARK: count, "disk_free_percent_min": 0}
+    chosen = {WATERMARK: count, "disk_free_percent_min": 0, "reserve_bytes": 8 * MIB}
     return tuple(
         word
         for name, value in chosen.items()
