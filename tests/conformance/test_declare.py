@@ -35,6 +35,7 @@ TOPIC_KEYS = [
     "consumeGroupList",
     "consumerCount",
     "createdTime",
+    "dedupeMs",
     "durability",
     "lastUpdatedTime",
     "mask",

@@ -18,6 +18,7 @@ from zbus.config import OPTIONS
 from zbus.core.errors import Refusal
 from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
+from zbus.core.state import TopicOptions
 from zbus.faces.zbus import containers, masks
 from zbus.faces.zbus.face import COMMANDS, MOUNTED, RESERVED
 from zbus.faces.zbus.replies import STATUS, TEXTS
@@ -188,8 +189,8 @@ def test_containers_and_paths() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(\w+_(?:max|ms))`", text_of(ZBUS)))))
 def test_limits_are_options(name: str) -> None:
-    """What looks like an option is one. (`_ms` and `_max` are options' endings.)"""
-    assert name in OPTIONS
+    """What looks like an option is one, of a broker or a topic. (They end in `_ms` and `_max`.)"""
+    assert name in OPTIONS or hasattr(TopicOptions, name)
 
 
 @pytest.mark.parametrize("refusal", Refusal, ids=lambda refusal: refusal.name)

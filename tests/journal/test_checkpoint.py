@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zbus.core.originals import Original
 from zbus.core.state import (
     Entry,
     EntryState,
@@ -41,10 +42,22 @@ GROUPS = st.builds(
     reset=st.booleans(),
     entries=st.lists(ENTRIES, max_size=5).map(tuple),
 )
+ORIGINALS = st.lists(
+    st.builds(
+        Original,
+        name=st.binary(min_size=16, max_size=16),
+        offset=NATURAL,
+        records=st.integers(0, 2**32 - 1),
+        time_ms=NATURAL,
+        crc=st.integers(0, 2**32 - 1),
+    ),
+    max_size=5,
+).map(tuple)
 CHANGES = st.builds(
     StateChange,
     topic=st.none() | st.builds(TopicOptions, name=NAMES, rpc=st.booleans(), mask=NATURAL),
     groups=st.lists(GROUPS, max_size=4).map(tuple),
+    originals=ORIGINALS,
 )
 
 
@@ -110,6 +123,9 @@ HOSTILE = {
     "negative count": payload(b'{"groups":[{"name":"g","entries":-1}]}'),
     "count past the end": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32)),
     "enormous count": payload(b'{"groups":[{"name":"g","entries":99999999999999}]}', bytes(40)),
+    "negative originals": payload(b'{"originals":-1}'),
+    "originals past the end": payload(b'{"originals":2}', bytes(79)),
+    "enormous originals": payload(b'{"originals":99999999999999}', bytes(40)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
     "bytes left over": payload(b"{}", bytes(8)),
 }

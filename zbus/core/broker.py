@@ -28,6 +28,7 @@ from zbus.core.group import Group, Pull
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
+from zbus.core.once import put_once
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
 from zbus.core.recorder import Found, Recorder
 from zbus.core.session import Session
@@ -102,6 +103,9 @@ class Broker:
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
         self.topics[topic.name.lower()] = topic
+        for partition in topic.partitions:
+            if partition.topic_changed:
+                self.tick.touch(partition)
         for group in topic.groups.values():
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
@@ -221,14 +225,36 @@ class Broker:
 
     def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         """Store many messages, all or none, at consecutive offsets; settles with Stored."""
+        problem = self._batch_problem(messages)
+        if problem is not None:
+            ticket.settle(problem)
+        else:
+            self.tick.put_all(partition, messages, ticket)
+
+    def put_once(
+        self,
+        partition: Partition,
+        messages: list[Message],
+        ticket: Ticket,
+        expected_offset: int | None = None,
+    ) -> None:
+        """The same with those of them that are not stored yet; settles with Stored or Duplicate.
+        With `expected_offset`: only if the next offset is that, else CONFLICT. A message with a key
+        begins its headers with `KEY_LINE`; then all have the same."""
+        problem = self._batch_problem(messages)
+        if problem is not None:
+            ticket.settle(problem)
+        else:
+            put_once(self.tick, partition, messages, ticket, expected_offset)
+
+    def _batch_problem(self, messages: list[Message]) -> BrokerError | None:
         limits = self.limits
         if not messages or len(messages) > limits.batch_messages_max:
             text = f"a batch has 1 to {limits.batch_messages_max} messages"
-            ticket.settle(BrokerError(Refusal.ILLEGAL, text))
-        elif max([len(message.body) for message in messages]) > limits.message_bytes_max:
-            ticket.settle(self.too_large())
-        else:
-            self.tick.put_all(partition, messages, ticket)
+            return BrokerError(Refusal.ILLEGAL, text)
+        if max([len(message.body) for message in messages]) > limits.message_bytes_max:
+            return self.too_large()
+        return None
 
     def too_large(self) -> BrokerError:
         """The refusal of a body over the limit."""
@@ -398,6 +424,7 @@ class Broker:
         for topic in self.topics.values():
             for partition in topic.partitions:
                 assert partition.first <= partition.visible <= partition.end
+                partition.originals.check()
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]
                     backlog.check()

@@ -195,7 +195,7 @@ def _apply(
     else:
         options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
         if options != topic.options:
-            topic.options = options
+            topic.configure(options)
             topic.updated_ms = broker.now_ms
             for partition in topic.partitions:
                 partition.topic_changed = True

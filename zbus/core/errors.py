@@ -17,6 +17,8 @@ class Refusal(enum.Enum):
     OFFSET_UNKNOWN = "offset unknown"
     SESSION_UNKNOWN = "session unknown"
     EXCLUSIVE = "exclusive"  # another session holds the group
+    CONFLICT = "conflict"  # the log does not end where the producer expects
+    REUSED = "reused"  # a key that came with another message before
     TOO_MANY = "too many"  # a stated limit is reached
     TOO_LARGE = "too large"
     FULL = "full"  # no room to store; reading and acknowledging go on
@@ -44,6 +46,11 @@ def group_unknown(name: str) -> BrokerError:
 
 def offset_unknown(offset: int) -> BrokerError:
     return BrokerError(Refusal.OFFSET_UNKNOWN, f"there is no message at {offset}", str(offset))
+
+
+def conflict(partition: int, end: int) -> BrokerError:
+    text = f"the next offset of partition {partition} is {end}"
+    return BrokerError(Refusal.CONFLICT, text, str(end))
 
 
 def group_taken(name: str) -> BrokerError:

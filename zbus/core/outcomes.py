@@ -35,6 +35,18 @@ class Stored:
         self.shared: tuple[bytes, bytes] | None = None  # room for what a face makes once for all
 
 
+class Duplicate:
+    """A put of which `count` messages were there before; all are durable at the partition's level.
+    The ticket's offset is that of the first message stored now, or if there is none, of the
+    original of the first."""
+
+    __slots__ = ("count", "partition")
+
+    def __init__(self, partition: Partition, count: int) -> None:
+        self.partition = partition
+        self.count = count
+
+
 class Delivered:
     """A pull got messages: at least one."""
 
@@ -114,5 +126,5 @@ class Peeked:
 
 
 Outcome: TypeAlias = (
-    Stored | Delivered | Empty | Done | Declared | Routed | Raw | Peeked | BrokerError
+    Stored | Duplicate | Delivered | Empty | Done | Declared | Routed | Raw | Peeked | BrokerError
 )

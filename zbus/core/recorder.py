@@ -22,7 +22,8 @@ class Recorder(Protocol):
         self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
     ) -> bool:
         """Append messages, then the change. False if there was no room for the messages, or for a
-        partition's beginning: then nothing was written. Any other change always has room."""
+        partition's beginning: then nothing was written. Any other change always has room. After a
+        crash each of the partition's puts is there as a whole, or not at all."""
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         """Call `done` once everything written so far to these partitions is synced."""

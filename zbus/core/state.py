@@ -11,6 +11,8 @@ import enum
 
 import attrs
 
+from zbus.core.originals import Original
+
 
 class EntryState(enum.IntEnum):
     """Where an offset is, when the cursor alone does not tell. Stored: never renumber."""
@@ -48,6 +50,7 @@ class TopicOptions:
     delete_on_exit: bool = False
     paused: bool = False
     created_ms: int = 0
+    dedupe_ms: int = 0  # how long an id is remembered, and no message of that id stored again
 
 
 @attrs.frozen
@@ -88,6 +91,7 @@ class StateChange:
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
     first: int = 0  # messages below it were purged
+    originals: tuple[Original, ...] = ()  # stored lately; only with all there is
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -103,4 +107,6 @@ class StateChange:
             )
             for group in self.groups
         ]
-        return attrs.evolve(self, groups=tuple(groups), first=min(self.first, end))
+        originals = tuple(original for original in self.originals if original.offset < end)
+        first = min(self.first, end)
+        return attrs.evolve(self, groups=tuple(groups), first=first, originals=originals)

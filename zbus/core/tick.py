@@ -68,6 +68,15 @@ class Tick:
         partition.staged.extend(messages[1:])
         partition.end += len(messages) - 1
 
+    def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
+        """Settle the ticket as a put that went to this offset: with Stored when it is durable."""
+        if offset < partition.visible:
+            ticket.settle(Stored(partition))
+        elif offset < partition.end - len(partition.staged):
+            self.confirm(partition, ticket, Stored(partition))
+        else:
+            partition.puts.append(ticket)
+
     def change(self, partition: Partition, group: Group) -> None:
         """Note that the group's backlog in this partition is not what it was."""
         backlog = group.backlogs[partition.index]
@@ -133,11 +142,12 @@ class Tick:
 
     def _write(self, partition: Partition) -> Written:
         messages, partition.staged = partition.staged, []
-        puts, partition.puts = partition.puts, []
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
         first = partition.end - len(messages)
-        if self._recorder.write(partition, messages, change, self.now_ms):
+        stored = self._recorder.write(partition, messages, change, self.now_ms)
+        puts, partition.puts = partition.puts, []
+        if stored:
             if messages:
                 self._cache.admit(partition, first, messages)
                 # Messages without a key fill one partition a turn: one write, not many.
@@ -166,6 +176,7 @@ class Tick:
     def _unstage(self, partition: Partition, first: int) -> None:
         """Messages that found no room were never there."""
         partition.end = first
+        partition.originals.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)

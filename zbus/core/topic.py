@@ -11,6 +11,7 @@ import attrs
 
 from zbus.core.group import Group
 from zbus.core.message import Message
+from zbus.core.originals import KEY_MS, Originals
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
@@ -64,6 +65,7 @@ class Partition:
         "lane",
         "last_crc",
         "options_changed",
+        "originals",
         "purged_to",
         "puts",
         "removed",
@@ -86,6 +88,7 @@ class Partition:
         self.end = end
         self.visible = end
         self.cache: dict[int, Message] = {}
+        self.originals = Originals()  # what must not be stored again
         # This tick.
         self.touched = False
         self.staged: list[Message] = []
@@ -106,14 +109,15 @@ class Partition:
         self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
         self.snapshot_at = 0  # the byte of the segment after it
 
-    def snapshot(self) -> StateChange:
+    def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""
+        self.originals.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
         groups = []
         for group in self.topic.groups.values():
             change = group.backlogs[self.index].snapshot(group.name)
             groups.append(attrs.evolve(change, options=group.options))
         first = max(self.first, self.purged_to)
-        return StateChange(self.topic.options, tuple(groups), first)
+        return StateChange(self.topic.options, tuple(groups), first, self.originals.snapshot())
 
     def take_changes(self) -> StateChange:
         """What this tick changed, and nothing left to tell."""
@@ -139,15 +143,19 @@ class Partition:
 class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
-    __slots__ = ("groups", "name", "options", "partitions", "turn", "updated_ms")
+    __slots__ = ("careful", "groups", "name", "options", "partitions", "turn", "updated_ms")
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
-        self.options = options
+        self.configure(options)
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
+
+    def configure(self, options: TopicOptions) -> None:
+        self.options = options
+        self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""

@@ -6,12 +6,17 @@ What people may want to read in an emergency is JSON; what there may be millions
     | u32 | JSON                      | zero | for each group with entries, in JSON order:  |
     | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
     |     |  "groups": [{...}, ...],  |      |   ranks i64[n]   | attempts u32[n], padded   |
-    |     |  "first": n}              |      |   states u8[n], padded                       |
+    |     |  "first": n,              |      |   states u8[n], padded                       |
+    |     |  "originals": n}          |      | then of the originals, the oldest first:     |
+    |     |                           |      |   names u8[16][n] | offsets u64[n]           |
+    |     |                           |      |   times ms u64[n] | counts u32[n]            |
+    |     |                           |      |   crcs u32[n]                                |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
-its default is left out, `entries` is the number of a group's entries, and unknown keys are
-ignored, so that an older program can read what a newer one has added.
+its default is left out, `entries` is the number of a group's entries, `originals` how many
+of those follow, and unknown keys are ignored, so that an older program can read what a newer one
+has added there.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
     Entry,
     EntryState,
@@ -36,6 +42,8 @@ _LENGTH = struct.Struct("<I")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 _STATES = tuple(EntryState)  # by number
 _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
+
+_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 4 + 4
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
@@ -54,6 +62,7 @@ class _StoredChange(msgspec.Struct):
     topic: TopicOptions | None = None
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
+    originals: _Natural = 0
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -61,7 +70,7 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    if change.topic is None and len(change.groups) == 1 and not change.first:
+    if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
         group = change.groups[0]
         if group.options is None and not (group.removed or group.reset or group.entries):
             return _encode_cursor(group.name, group.cursor)
@@ -86,11 +95,15 @@ def _encode_any(change: StateChange) -> bytes:
         stored["groups"] = [_group_fields(group) for group in change.groups]
     if change.first:
         stored["first"] = change.first
+    if change.originals:
+        stored["originals"] = len(change.originals)
     text = _to_json(stored)
     parts = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
             parts += _encode_entries(group.entries)
+    if change.originals:
+        parts += _encode_originals(change.originals)
     return b"".join(parts)
 
 
@@ -130,6 +143,18 @@ def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
     ]
 
 
+def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
+    count = len(originals)
+    names, offsets, counts, times, crcs = zip(*originals, strict=True)
+    return [
+        b"".join(names),
+        struct.pack(f"<{count}Q", *offsets),
+        struct.pack(f"<{count}Q", *times),
+        struct.pack(f"<{count}I", *counts),
+        struct.pack(f"<{count}I", *crcs),
+    ]
+
+
 def decode_change(payload: bytes) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
     stored, at = _read_json(payload)
@@ -148,9 +173,12 @@ def decode_change(payload: bytes) -> StateChange:
                 entries=entries,
             )
         )
+    originals: tuple[Original, ...] = ()
+    if stored.originals:
+        originals, at = _decode_originals(payload, at, stored.originals)
     if at != len(payload):
-        raise JournalDamage(f"state: {len(payload) - at} bytes more than its groups have")
-    return StateChange(stored.topic, tuple(groups), stored.first)
+        raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
+    return StateChange(stored.topic, tuple(groups), stored.first, originals)
 
 
 def topic_name(payload: bytes) -> str | None:
@@ -194,3 +222,20 @@ def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, .
         struct.unpack_from(f"<{count}q", payload, at + 16 * count),
     )
     return tuple(entries), after
+
+
+def _decode_originals(payload: bytes, at: int, count: int) -> tuple[tuple[Original, ...], int]:
+    """Give the originals and the position after it."""
+    after = at + count * _ORIGINAL_BYTES
+    if after > len(payload):
+        raise JournalDamage(f"state: {count} originals are more than the payload holds")
+    offsets_at = at + NAME_BYTES * count
+    originals = map(
+        Original,
+        [payload[name_at : name_at + NAME_BYTES] for name_at in range(at, offsets_at, NAME_BYTES)],
+        struct.unpack_from(f"<{count}Q", payload, offsets_at),
+        struct.unpack_from(f"<{count}I", payload, offsets_at + 16 * count),
+        struct.unpack_from(f"<{count}Q", payload, offsets_at + 8 * count),
+        struct.unpack_from(f"<{count}I", payload, offsets_at + 20 * count),
+    )
+    return tuple(originals), after

@@ -43,6 +43,7 @@ class LocalLane:
         "_syncer",
         "directory",
         "dirty",
+        "dirty_behind",
         "dirty_directories",
         "file",
         "key",
@@ -69,8 +70,10 @@ class LocalLane:
         self.mark = 0
         self._mark_crc = 0
         self._first_crc = 0
-        # What no round was asked to sync yet: the newest segment, and names in directories.
+        # What no round was asked to sync yet: the newest segment, older ones that a former run
+        # left so, and names in directories.
         self.dirty = True
+        self.dirty_behind: tuple[Segment, ...] = ()
         self.dirty_directories: tuple[Path, ...] = ()
         self.round = 0  # of the syncer: the last one asked for
 
@@ -83,6 +86,7 @@ class LocalLane:
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
         if lane.dirty:
+            lane.dirty_behind = tuple(found.unsynced)
             lane.dirty_above(*lane._above())
         return lane
 
@@ -157,7 +161,12 @@ class LocalLane:
         self._files.sync(self.file)
         for directory in self.dirty_directories:
             self._files.sync_directory(directory)
-        self.dirty, self.dirty_directories = False, ()
+        self.handed_over(0)
+
+    def handed_over(self, number: int) -> None:
+        """What was dirty is synced by that round."""
+        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()
+        self.round = number
 
     def let_go(self) -> bool:
         """Close the newest segment; the next append opens it again. False: only after a sync."""
@@ -202,10 +211,10 @@ class LocalLane:
 
     def _hand_over_old(self, old: Segment) -> None:
         """What the old segment has to have synced is synced before anything of the new one."""
-        if self.file == CLOSED:
-            self.round = self._syncer.add((), (), (old,))
-        else:
-            self.round = self._syncer.add((self.file,), ())
+        closed = (*self.dirty_behind, old) if self.file == CLOSED else self.dirty_behind
+        files = () if self.file == CLOSED else (self.file,)
+        self.round = self._syncer.add(files, (), closed)
+        self.dirty_behind = ()
 
     def _begin(self, segment: Segment, file: int, headers: Headers, batches: bytes) -> None:
         """Go on with a new segment, which holds `batches`."""

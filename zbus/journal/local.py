@@ -135,7 +135,7 @@ class LocalJournal:
             self._forget_lane(lane, known)
         elif segments := known.forget_before(before):
             # What they held is in the newest checkpoint; not before that is durable may they go.
-            self._when_durable([known], partial(self._remove_segments, known, segments))
+            self._when_durable([known], partial(self._remove_segments, lane, known, segments))
 
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
@@ -263,7 +263,7 @@ class LocalJournal:
         if dirty or also is not None:
             number = self._syncer.add(*self._dirty(dirty), also)
             for lane in dirty:
-                lane.dirty, lane.dirty_directories, lane.round = False, (), number
+                lane.handed_over(number)
             if also is not None:
                 return number
         return max([lane.round for lane in lanes], default=0)
@@ -277,24 +277,28 @@ class LocalJournal:
             directories.update(lane.dirty_directories)
             if not lane.dirty:
                 continue
+            segments.update(lane.dirty_behind)
             if lane.file == CLOSED:
                 segments.add(lane.newest)
             else:
                 files.add(lane.file)
         return files, directories, segments
 
-    def _remove_segments(self, lane: LocalLane, segments: list[Segment]) -> None:
+    def _remove_segments(self, lane: Lane, known: LocalLane, segments: list[Segment]) -> None:
+        """One after another, each durably before the next: a crash must not leave a gap."""
+        if self._known().get(lane) is not known:  # it went meanwhile, and may have a successor
+            return
+        oldest, *others = segments
         try:
-            for segment in segments:
-                segment.removed = True
-                self._files.remove(segment.path)
-        except FileNotFoundError:  # the whole lane went meanwhile
-            return
+            oldest.removed = True
+            self._files.remove(oldest.path)
         except OSError as error:
-            self._fatal(f"removing segments of {lane.directory} failed: {error}")
+            self._fatal(f"removing segments of {known.directory} failed: {error}")
             return
-        lane.dirty_above(lane.directory)
-        self._reader.forget(segments)
+        self._reader.forget([oldest])
+        known.dirty_above(known.directory)
+        if others:
+            self._when_durable([known], partial(self._remove_segments, lane, known, others))
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
         topic = known.directory.parent
@@ -319,7 +323,7 @@ class LocalJournal:
 
     def _fatal(self, text: str) -> None:
         if not self._failed:
-            self._failed = True
+            self._failed = self._syncer.failed = True  # a sync after this would lie
             self._fail(text)
 
 

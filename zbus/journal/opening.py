@@ -27,7 +27,7 @@ from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files
 from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalDamage, Lane
+from zbus.journal.ports import JournalDamage, JournalFull, Lane
 from zbus.journal.segment import BadBatch, Segment, walk
 
 ADVICE: Final = "`zbus verify` tells more"
@@ -49,6 +49,7 @@ class Found(NamedTuple):
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
     durable: bool  # all of it is known to be synced
+    unsynced: list[Segment]  # if not: the segments before the newest of which that is not known
     lost: bool  # something is gone that the landmark promises
 
 
@@ -142,11 +143,13 @@ class _Opening:
         self._key = naming.lane_key(directory)
         self._segments = segments
         self._last_crc: int | None = None
+        self._end = 0  # the offset after it
         self._first_crc = self._mark = self._mark_crc = 0
         self._file_bytes = 0  # of the segment read last
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
         self._durable = False
+        self._known_until = 0  # segments before this one are known to be synced
         self._lost = False
         self.topic = ""
 
@@ -162,6 +165,7 @@ class _Opening:
             self._mark_crc,
             self._first_crc,
             self._durable,
+            self._segments[self._known_until : -1],
             self._lost,
         )
 
@@ -169,6 +173,7 @@ class _Opening:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
         while self._segments:
+            self._known_until = 0 if start.durable == _EVERYTHING else start.segment
             index = self._read_on(start)
             if index is None:  # not what the landmark speaks of
                 start = self._start_without(start, marks)
@@ -251,7 +256,7 @@ class _Opening:
             if self._last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
-            elif header.previous_crc != self._last_crc:
+            elif not self._continues(at, header):
                 self._foreign = True
                 raise BadBatch(segment.path, at, "does not follow the batch before")
             if at == 0:
@@ -265,10 +270,17 @@ class _Opening:
                 self.topic = _topic_of(segment.path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
-            self._last_crc = header.crc
+            self._last_crc, self._end = header.crc, header.end_offset
             segment.size = at + header.length
         if segment.size == 0:
             raise BadBatch(segment.path, 0, "there is no checkpoint")
+
+    def _continues(self, at: int, header: BatchHeader) -> bool:
+        if at > 0:
+            return header.previous_crc == self._last_crc
+        # A segment that was replaced continues one that is gone. What counts is that no message
+        # is missing: all state is in its checkpoint.
+        return header.base_offset == self._end
 
     # -- mending --------------------------------------------------------------------------
 
@@ -328,7 +340,7 @@ class _Opening:
             raise JournalDamage(f"{reason}; {ADVICE}")
         if segment.size > 0:
             return
-        if index == 0 and segment.base > 0:
+        if index == 0 and segment.base > 0 and (start.durable or self._lost):
             # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
@@ -367,7 +379,20 @@ class _Opening:
         """Cut the end off, durably; first, if something whole is in it, keep it elsewhere."""
         files = self._files
         if keep:
-            aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+            self._keep(segment, tail)
+        file = files.open(segment.path, "write")
+        try:
+            files.truncate(file, segment.size)
+            files.sync(file)
+        finally:
+            files.close(file)
+
+    def _keep(self, segment: Segment, tail: bytes) -> None:
+        """Copy what is cut, if there is room: it was never synced, and must not keep a broker on a
+        full disk from starting."""
+        files = self._files
+        aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
+        try:
             copy = files.open(aside, "create")
             try:
                 for at in range(0, len(tail), _COPY_BYTES):
@@ -375,17 +400,16 @@ class _Opening:
                 files.sync(copy)
             finally:
                 files.close(copy)
-            files.sync_directory(self._directory)
-            log.warning(
-                "the end of a segment is set aside: writes before it were never finished",
-                extra={"file": aside, "bytes": len(tail)},
-            )
-        file = files.open(segment.path, "write")
-        try:
-            files.truncate(file, segment.size)
-            files.sync(file)
-        finally:
-            files.close(file)
+        except JournalFull:
+            with suppress(FileNotFoundError):
+                files.remove(aside)
+            log.warning("no room to set the end of a segment aside", extra={"file": aside})
+            return
+        files.sync_directory(self._directory)
+        log.warning(
+            "the end of a segment is set aside: writes before it were never finished",
+            extra={"file": aside, "bytes": len(tail)},
+        )
 
     def _free_name(self, name: str) -> Path:
         taken = set(self._files.list(self._directory))

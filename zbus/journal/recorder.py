@@ -15,6 +15,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.recorder import Found
 from zbus.core.state import StateChange
+from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
 from zbus.journal.batch import (
     SNAPSHOT,
@@ -39,21 +40,29 @@ SNAPSHOT_EVERY_BYTES = 256 << 10
 """What recovery has to read of a partition at most, about. More if the state is large: a snapshot
 must stay a small part of what is written."""
 
-_PORTION_MESSAGES = 1 << 16
+_PORTION_MESSAGES = 1 << 15
 _PORTION_BYTES = 256 << 20
-"""One batch holds at most about so much: its counters have 32 bits."""
+"""A batch takes no more puts once it holds so much: its counters have 32 bits."""
 
 _FEW_MESSAGES = 60
 """So many fit into a batch, however long they are: none is longer than 64 MiB."""
 
 
-def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """The messages of a turn in pieces that fit into a batch each; nearly always one."""
+def _portions(
+    messages: Sequence[Message], first: int, puts: Sequence[Ticket]
+) -> Iterator[Sequence[Message]]:
+    """The messages of a turn in pieces that fit into a batch each; nearly always one.
+
+    A piece ends only where a put begins: a write that is torn must not leave half of one.
+    """
     start = size = 0
+    begins: set[int] = set()
     for position, message in enumerate(messages):
         if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
-            yield messages[start:position]
-            start, size = position, 0
+            begins = begins or {ticket.offset - first for ticket in puts}
+            if position in begins:
+                yield messages[start:position]
+                start, size = position, 0
         size += len(message.body) + len(message.headers)
     yield messages[start:]
 
@@ -84,7 +93,7 @@ class JournalRecorder:
         if 0 < len(messages) <= _FEW_MESSAGES:
             batches, crc = encode_messages(offset, messages, now_ms, crc)
         elif messages:
-            for portion in _portions(messages):
+            for portion in _portions(messages, offset, partition.puts):
                 data, crc = encode_messages(offset, portion, now_ms, crc)
                 offset += len(portion)
                 batches += data
@@ -113,7 +122,7 @@ class JournalRecorder:
             and size < self._roll_at(partition)  # else a checkpoint follows
             and engine is self._durable
         ):
-            payload = encode_change(partition.snapshot())
+            payload = encode_change(partition.snapshot(now_ms))
             snapshot, snapshot_crc = encode_state(
                 Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT
             )
@@ -216,7 +225,7 @@ class JournalRecorder:
 
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
-        payload = encode_change(partition.snapshot().truncated(first))
+        payload = encode_change(partition.snapshot(now_ms).truncated(first))
         batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
         partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)

@@ -11,9 +11,10 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
+from zbus.core.originals import KEY_LINE, KEY_MS, Originals
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import HEADER_BYTES, Kind, read_header
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, decode_messages, read_header
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
 
@@ -31,6 +32,8 @@ class _Lane:
         self.snapshot_at = 0
         self.time_ms = 0
         self.topic: TopicOptions | None = None
+        self.originals = Originals()
+        self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
         self.options: dict[str, GroupOptions] = {}
         self.names: dict[str, str] = {}
@@ -44,6 +47,7 @@ class _Lane:
         self.size += len(batch)
         if header.kind is Kind.DATA:
             self.end = header.end_offset
+            self._data(header, batch)
             return
         change = decode_change(batch[HEADER_BYTES:])
         if header.is_whole_state:
@@ -53,11 +57,18 @@ class _Lane:
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
             self.backlogs.clear()
+            self.originals = Originals()
+            self._tick = []
         self._change(change)
+        for original in change.originals:
+            self.originals.remember(original)
 
     def _change(self, change: StateChange) -> None:
         if change.topic is not None:
             self.topic = change.topic
+            for batch in self._tick if self._remembers_ids else ():
+                # It may have been declared before these were put: its tick's state comes last.
+                self._note(read_header(batch), batch)
         self.first = max(self.first, change.first)
         for group in change.groups:
             key = group.name.lower()
@@ -69,10 +80,30 @@ class _Lane:
                 self.names[key] = group.name
             self.backlogs.setdefault(key, Backlog()).apply(group)
 
+    @property
+    def _remembers_ids(self) -> bool:
+        return self.topic is not None and self.topic.dedupe_ms > 0
+
+    def _data(self, header: BatchHeader, batch: bytes) -> None:
+        if self._tick and read_header(self._tick[0]).time_ms != header.time_ms:
+            self._tick = []
+        self._tick.append(batch)
+        if self._remembers_ids or KEY_LINE in batch:
+            self._note(header, batch)
+
+    def _note(self, header: BatchHeader, batch: bytes) -> None:
+        messages = decode_messages(batch)
+        remember_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
+        self.originals.expire(header.time_ms - remember_ms)
+        self.originals.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
+
     def fill(self, partition: Partition) -> None:
         partition.first = self.first
         partition.end = partition.visible = self.end
         partition.last_crc = self.last_crc
+        partition.originals = self.originals
+        # A crash while several lanes were changed leaves some behind: they follow now.
+        partition.topic_changed = self.topic != partition.topic.options
         partition.segment_bytes = self.size
         partition.checkpoint_bytes = self.checkpoint_size
         partition.snapshot_at = self.snapshot_at

@@ -35,6 +35,7 @@ _STARTS_MAX = 1024
 _LINE_BYTES_MAX = 512  # of a remembered line: together with the counts, a bound on memory
 _NAMES_MAX = 1024
 _METHODS_MAX = 64
+_UNIQUE = (b"id", b"idempotency-key")  # names whose values hardly come again
 _NAME_BYTES_MAX = 64
 _LENGTH_DIGITS_MAX = 15
 
@@ -194,7 +195,7 @@ class Heads:
             self._starts[line] = start
 
     def _keep_line(self, line: bytes, field: Field) -> None:
-        if len(line) <= _LINE_BYTES_MAX and field[0] != b"id":  # an id does not come again
+        if len(line) <= _LINE_BYTES_MAX and field[0] not in _UNIQUE:
             if len(self._lines) >= _LINES_MAX:
                 self._lines.clear()
             self._lines[line] = field

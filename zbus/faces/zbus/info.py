@@ -47,6 +47,7 @@ def topic_info(topic: Topic, settings: ZbusSettings) -> Document:
         "consumeGroupList": [group_info(group) for group in topic.groups.values()],
         "consumerCount": topic.readers(),
         "createdTime": topic.options.created_ms,
+        "dedupeMs": topic.options.dedupe_ms,
         "durability": topic.options.durability,
         "lastUpdatedTime": topic.updated_ms,
         "mask": topic.options.mask,

@@ -11,6 +11,7 @@ from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
 from zbus.core.errors import BrokerError, group_unknown, topic_unknown
 from zbus.core.group import Group
+from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
@@ -42,6 +43,7 @@ class Declare:
             raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        self.dedupe_ms = params.number(b"dedupe_ms", DELAY_MS_MAX)
         self.group_mask = params.number(b"group_mask", MASK_MAX)
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window", ACK_WINDOW_MAX)
@@ -81,6 +83,8 @@ class Declare:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
             options = attrs.evolve(options, durability=self.durability)
+        if self.dedupe_ms is not None:
+            options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
         return options
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.message import Message
+from zbus.core.originals import KEY_LINE
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
@@ -18,6 +19,7 @@ from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
 from zbus.wire.errors import WireError
+from zbus.wire.fields import VISIBLE
 from zbus.wire.target import decode_valid_percent, encode_header_value
 
 if TYPE_CHECKING:
@@ -26,13 +28,16 @@ if TYPE_CHECKING:
 ID_BYTES_MAX = 39
 TAG_BYTES_MAX = 127
 KEY_BYTES_MAX = 1_024
+IDEMPOTENCY_KEY_BYTES_MAX = 255
+
+_OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 _NOT_STORED = frozenset(
     (
-        b"ack body cmd connection consume_group content-length cookie deliver_at delay expect group"
-        b" host id keep-alive key offset origin_id origin_method origin_status origin_url partition"
-        b" remote-addr retry sender tag te timestamp timeout token topic trailer transfer-encoding"
-        b" ttl upgrade"
+        b"ack body cmd connection consume_group content-length cookie delay deliver_at expect"
+        b" expected_offset group host id idempotency-key keep-alive key offset origin_id"
+        b" origin_method origin_status origin_url partition remote-addr retry sender tag te"
+        b" timeout timestamp token topic trailer transfer-encoding ttl upgrade"
     ).split()
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
@@ -84,6 +89,17 @@ def check_labels(tag: bytes, key: bytes) -> None:
         raise BadRequest(400, f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}")
 
 
+def read_idempotency_key(value: bytes) -> bytes:
+    """The key itself. In double quotes, as the header's draft has it, and bare it is the same."""
+    quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
+    key = value[1:-1] if quoted else value
+    if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or key.translate(None, _OF_KEYS):
+        limit = IDEMPOTENCY_KEY_BYTES_MAX
+        text = f"idempotency-key is 1 to {limit} visible ASCII characters, perhaps in double quotes"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    return key
+
+
 class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
@@ -92,8 +108,10 @@ class Produce:
         "container",
         "delay_ms",
         "deliver_at_ms",
+        "expected_offset",
         "face",
         "key",
+        "key_line",
         "lines",
         "origin",
         "params",
@@ -122,26 +140,35 @@ class Produce:
         self.deliver_at_ms = params.number(b"deliver_at")
         self.ttl_ms = params.number(b"ttl", DELAY_MS_MAX)
         self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        self.expected_offset = params.number(b"expected_offset")
+        self.key_line = b""
+        if (value := params.fields.get(b"idempotency-key")) is not None:
+            self.key_line = b"%b%b\r\n" % (
+                KEY_LINE,
+                encode_header_value(read_idempotency_key(value)),
+            )
         self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
         self.origin = b"origin_method: %b\r\n" % params.head.method
         if params.head.target != b"/":
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
-        self.lines = stored_lines(params.fields) + self.origin
+        self.lines = self.key_line + stored_lines(params.fields) + self.origin
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
             not self.container
             and self.partition is None
             and not any(time is not None for time in times)
+            and self.expected_offset is None
+            and not self.key_line
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, params = self.face, self.params
         broker = face.broker
         topic = broker.topics.get(self.topic_key)
-        if topic is None or topic.options.rpc or not self.plain or len(id) > ID_BYTES_MAX:
+        if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             self._run_with_care(peer, id, body, topic)
             return
         ticket = PutReply(face, params, peer, id, self.quiet)
@@ -171,10 +198,17 @@ class Produce:
                 due_ms, expires_ms = self._times()
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
-                face.broker.put(partition, message, ticket)
+                self._put(partition, [message], ticket)
         except BadRequest as error:
             reply = ZbusReply(face, params, peer, id, self.quiet)
             reply.tell(error.status, body=error.text.encode())
+
+    def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
+        broker, topic = self.face.broker, partition.topic
+        if self.key_line or topic.options.dedupe_ms or self.expected_offset is not None:
+            broker.put_once(partition, messages, ticket, self.expected_offset)
+        else:
+            broker.put_all(partition, messages, ticket)
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
@@ -182,6 +216,9 @@ class Produce:
 
     def _partition(self, topic: Topic, key: bytes) -> Partition:
         if self.partition is None:
+            if self.expected_offset is not None and not key and len(topic.partitions) > 1:
+                text = "expected_offset needs a partition or key: this topic has several partitions"
+                raise BadRequest(400, f"400: Bad Format, {text}")
             return topic.partition_for(key)
         if self.partition >= len(topic.partitions):
             count = len(topic.partitions)
@@ -224,7 +261,7 @@ class Produce:
             fields = item.fields
             lines = lines_of.get(object_id := id_of(fields))
             if lines is None:
-                lines = lines_of[object_id] = stored_lines(fields) + shared
+                lines = lines_of[object_id] = self.key_line + stored_lines(fields) + shared
             tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
             tag = self.tag if tag is None else decode_valid_percent(tag)
             check_labels(tag, key)
@@ -235,24 +272,26 @@ class Produce:
             )
         ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
         ticket.count = len(messages)
-        self.face.broker.put_all(partition, messages, ticket)
+        self._put(partition, messages, ticket)
 
     def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
         if self.partition is not None or len(topic.partitions) == 1:
             return self._partition(topic, b"")
-        keys = {item.fields.get(b"key", self.key) for item in items}
         # Messages without a key go along with those that have one.
-        partitions = {topic.partition_for(key).index for key in keys - {b""} or keys}
-        if len(partitions) > 1:
+        keys = {item.fields.get(b"key", self.key) for item in items} - {b""}
+        if len({topic.partition_for(key).index for key in keys}) > 1:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        return topic.partitions[partitions.pop()]
+        return self._partition(topic, next(iter(keys), b""))
 
     def _call(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         """A produce to a topic of services: the reply is what a service routes back."""
         face, params = self.face, self.params
         broker = face.broker
+        if self.key_line or self.expected_offset is not None:
+            text = "a call takes no idempotency-key and no expected_offset"
+            raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.lines + peer.lines
         body = body or self.body
         if not body and not params.headed and topic.options.mask & RPC:

@@ -10,6 +10,7 @@ from zbus.core.outcomes import (
     Declared,
     Delivered,
     Done,
+    Duplicate,
     Empty,
     EmptyReason,
     Outcome,
@@ -36,6 +37,8 @@ STATUS: dict[Refusal, int] = {
     Refusal.OFFSET_UNKNOWN: 404,
     Refusal.SESSION_UNKNOWN: 404,
     Refusal.EXCLUSIVE: 401,
+    Refusal.CONFLICT: 409,
+    Refusal.REUSED: 422,
     Refusal.TOO_MANY: 429,
     Refusal.TOO_LARGE: 413,
     Refusal.FULL: 507,
@@ -103,6 +106,8 @@ class ZbusReply(Reply):
 
     def tell_error(self, error: BrokerError) -> None:
         lines = b"retry-after: 1\r\n" if error.refusal in (Refusal.FULL, Refusal.STOPPING) else b""
+        if error.refusal is Refusal.CONFLICT:
+            lines = b"offset: %b\r\n" % error.name.encode()
         self.tell(STATUS[error.refusal], lines, error_text(error))
 
     def answer(self, outcome: Outcome) -> None:
@@ -131,7 +136,7 @@ class PutReply(ZbusReply):
 
     def answer(self, outcome: Outcome) -> None:
         if type(outcome) is not Stored:
-            super().answer(outcome)
+            self.tell_other(outcome)
         elif self.quiet:
             self.send(b"")
         elif self.params.plain:
@@ -145,6 +150,14 @@ class PutReply(ZbusReply):
         else:
             self.tell(200, self.stored_lines(outcome), b"%d" % self.face.broker.now_ms)
 
+    def tell_other(self, outcome: Outcome) -> None:
+        """What is not simply stored."""
+        if type(outcome) is Duplicate:
+            lines = self.stored_lines(outcome) + b"duplicate: %d\r\n" % outcome.count
+            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
+
     def _share(self, outcome: Stored) -> tuple[bytes, bytes]:
         partition = outcome.partition
         now = b"%d" % self.face.broker.now_ms
@@ -155,7 +168,7 @@ class PutReply(ZbusReply):
         outcome.shared = shared = (start % (len(now), lines), b"\r\n\r\n" + now)
         return shared
 
-    def stored_lines(self, outcome: Stored) -> bytes:
+    def stored_lines(self, outcome: Stored | Duplicate) -> bytes:
         """The same header lines, made one by one."""
         topic = outcome.partition.topic
         lines = b"durability: %b\r\n" % topic.options.durability.encode()
@@ -174,11 +187,13 @@ class BatchReply(PutReply):
         self.count = 0
 
     def answer(self, outcome: Outcome) -> None:
-        if type(outcome) is not Stored:
-            super().answer(outcome)
-            return
-        lines = self.stored_lines(outcome) + b"count: %d\r\n" % self.count
-        self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+        if type(outcome) is Stored:
+            self.tell(200, self.stored_lines(outcome), b"%d" % self.face.broker.now_ms)
+        else:
+            self.tell_other(outcome)
+
+    def stored_lines(self, outcome: Stored | Duplicate) -> bytes:
+        return super().stored_lines(outcome) + b"count: %d\r\n" % self.count
 
 
 class CallReply(ZbusReply):

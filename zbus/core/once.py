@@ -1,0 +1,145 @@
+"""Putting what may have been put before, or only where the log ends as expected.
+
+A put is recognised by its key if it has one, else (in a topic with `dedupe_ms`) each message by its
+id. What is recognised is not stored again. Its ticket ends with Duplicate when the original is
+durable, and is refused if the original is: the two have one fate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal, conflict
+from zbus.core.message import Message
+from zbus.core.originals import KEY_MS, Original, fingerprint, id_name, key_name, key_of
+from zbus.core.outcomes import Duplicate, Outcome
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Partition, Topic
+
+if TYPE_CHECKING:
+    from zbus.core.tick import Tick
+
+_Place = tuple[Partition, Original]
+
+_REUSED = BrokerError(Refusal.REUSED, "this idempotency-key came with another message before")
+
+
+def put_once(
+    tick: Tick,
+    partition: Partition,
+    messages: list[Message],
+    ticket: Ticket,
+    expected_offset: int | None,
+) -> None:
+    """Store those of the messages that are not stored yet, all or none; at least one is given.
+
+    All have the same key, or none has one. Originals are found in whichever partition they are.
+    """
+    topic = partition.topic
+    for each in topic.partitions:
+        each.originals.expire(tick.now_ms - (topic.options.dedupe_ms or KEY_MS))
+    fresh, known = messages, []
+    if key := key_of(messages[0]):
+        place = _find(topic, key_name(key))
+        if place is not None:
+            if place[1].crc != fingerprint(messages) or place[1].records != len(messages):
+                ticket.settle(_REUSED)
+                return
+            fresh, known = [], [place]
+    elif topic.options.dedupe_ms:
+        fresh, known = _by_ids(topic, messages)
+    if fresh and expected_offset not in (None, partition.end):
+        _refuse(tick, partition, ticket)
+    elif len(fresh) == len(messages):
+        _store(tick, partition, fresh, ticket)
+    else:
+        _answer(tick, partition, fresh, known, len(messages), ticket)
+
+
+def _find(topic: Topic, name: bytes) -> _Place | None:
+    for partition in topic.partitions:
+        original = partition.originals.find(name)
+        if original is not None:
+            return partition, original
+    return None
+
+
+def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[_Place]]:
+    """The messages that are new, each id once, and where the others are."""
+    fresh: dict[bytes, Message] = {}
+    known = []
+    for message in messages:
+        place = _find(topic, id_name(message.id))
+        if place is not None:
+            known.append(place)
+        else:
+            fresh.setdefault(message.id, message)
+    return list(fresh.values()), known
+
+
+def _store(tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
+    ids = partition.topic.options.dedupe_ms > 0
+    partition.originals.note(partition.end, messages, tick.now_ms, ids)
+    tick.put_all(partition, messages, ticket)
+
+
+def _answer(
+    tick: Tick,
+    partition: Partition,
+    fresh: list[Message],
+    known: list[_Place],
+    count: int,
+    ticket: Ticket,
+) -> None:
+    """Store what is new and wait for what is not."""
+    last: dict[Partition, int] = {}
+    for home, original in known:
+        last[home] = max(last.get(home, 0), original.offset + original.records - 1)
+    told_of, offset = partition, partition.end
+    if not fresh:
+        told_of, (_, offset, *_) = known[0]
+    ticket.offset = offset
+    parts = _Parts(ticket, Duplicate(told_of, count - len(fresh)), len(last) + bool(fresh))
+    if fresh:
+        _store(tick, partition, fresh, _Part(parts))
+    for home, offset in last.items():
+        tick.join(home, offset, _Part(parts))
+
+
+def _refuse(tick: Tick, partition: Partition, ticket: Ticket) -> None:
+    """Say where the log ends: not before that end is one that no crash takes back."""
+    if partition.end == partition.visible:
+        ticket.settle(conflict(partition.index, partition.end))
+    else:
+        tick.confirm(partition, ticket, conflict(partition.index, partition.end))
+
+
+class _Parts:
+    """A ticket that waits for several things, each of which is a `_Part`."""
+
+    __slots__ = ("_left", "_outcome", "_ticket")
+
+    def __init__(self, ticket: Ticket, outcome: Outcome, left: int) -> None:
+        self._ticket = ticket
+        self._outcome = outcome
+        self._left = left
+
+    def ended(self, outcome: Outcome) -> None:
+        self._left -= 1
+        if not self._ticket.open:
+            return
+        if isinstance(outcome, BrokerError):
+            self._ticket.settle(outcome)
+        elif not self._left:
+            self._ticket.settle(self._outcome)
+
+
+class _Part(Ticket):
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: _Parts) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def answer(self, outcome: Outcome) -> None:
+        self._parts.ended(outcome)
