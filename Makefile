@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+  clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -43,6 +45,9 @@ crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
+
+simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
+	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)
 
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)

@@ -310,3 +310,19 @@ def test_an_ack_that_comes_after_the_lease_counts_all_the_same() -> None:
     put(client, "T", b"2")
     ok(client, ack(2))
     assert pull(client, "/T/g").body == b"2"
+
+
+def test_an_ack_counts_although_a_crash_made_the_broker_forget_the_lease() -> None:
+    """Found by a simulation: it was confirmed, and the message came again."""
+    world, client = declared("T/g?group_mask=64")
+    put(client, "T", b"0", b"1")
+    assert pull(client, "/T/g").body == b"0"
+    after = World(world.journal, now_ms=world.now_ms)  # the lease was not written yet
+    client = after.connect()
+    ok(client, ack(0))
+    assert pull(client, "/T/g").body == b"1"
+    assert pull(client, "/T/g", "timeout=0").status == 204
+    # A message that came after the start was not handed out before it.
+    put(client, "T", b"2")
+    ok(client, ack(2))
+    assert pull(client, "/T/g").body == b"2"

@@ -116,6 +116,7 @@ class Broker:
         self.topics[topic.name.lower()] = topic
         self.retention.restore(topic)
         for partition in topic.partitions:
+            partition.recovered = partition.end
             if partition.topic_changed:
                 self.tick.touch(partition)
         for group in topic.groups.values():
@@ -338,9 +339,10 @@ class Broker:
 
     def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
         """Settle a message that was handed out, also one whose lease has ended since. Whoever
-        asks, and asked for twice, it is the same."""
+        asks, and asked for twice, it is the same. What was never handed out is not settled, but
+        of messages from before the start that is not known for certain: a crash forgets leases."""
         backlog = group.backlogs[partition.index]
-        if offset in backlog.attempts:
+        if offset in backlog.attempts or partition.first <= offset < partition.recovered:
             backlog.finish(offset)
             self.tick.change(partition, group)
             if group.waiting:

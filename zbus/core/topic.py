@@ -86,6 +86,7 @@ class Partition:
         "purged_to",
         "puts",
         "read_back",
+        "recovered",
         "removed",
         "removed_groups",
         "segment_bytes",
@@ -107,6 +108,7 @@ class Partition:
         self.first = first
         self.end = end
         self.visible = end
+        self.recovered = 0  # what is below it was there when the broker started
         self.cache: dict[int, Message] = {}
         self.originals = Originals()  # what must not be stored again
         # This tick.

@@ -95,9 +95,9 @@ class LocalJournal:
         found = headers(batches, expected_last)
         # The reserve is for what must not be refused: not for messages, nor for new lanes.
         refusable = known is None or any(header.kind is Kind.DATA for _, header in found)
-        if refusable:
-            self._reserve.require()
         try:
+            if refusable:
+                self._reserve.require()
             try:
                 return self._write(lane, known, found, batches)
             except JournalFull:
@@ -215,11 +215,27 @@ class LocalJournal:
                 landmarks.claim(mark)
             if lane.dirty:
                 self._changed[found.lane] = lane
+        if self._changed:
+            # What a killed process left may not be on disk, and from now on it is handed out.
+            self._sync_found(self._changed.values())
         for key in unknown:
             landmarks.forget(key)
         if wrong and (marks is not None or not lanes):
             landmarks.save(landmarks.claims())
         return lanes
+
+    def _sync_found(self, lanes: Iterable[LocalLane]) -> None:
+        files = self._files
+        if files.sync_all(self._lock):
+            return
+        for lane in lanes:
+            file = files.open(lane.newest.path, "write")
+            try:
+                files.sync(file)
+            finally:
+                files.close(file)
+            for directory in sorted(lane.dirty_directories):
+                files.sync_directory(directory)
 
     def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
         warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)
@@ -363,7 +379,7 @@ def _take_directory(files: Files, data_dir: Path) -> int:
     except (OSError, JournalFull) as error:
         raise JournalError(f"{data_dir} cannot hold data: {error}") from error
     with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
-        files.write(file, b"pid %d\n" % os.getpid(), 0)
+        files.write(file, b"pid %-10d\n" % os.getpid(), 0)
     return file
 
 

@@ -99,12 +99,20 @@ class Mailbox:
 class Loop:
     """See the module."""
 
-    def __init__(self, broker: Broker, mailbox: Mailbox, limits: LoopLimits, clock: Clock) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        mailbox: Mailbox,
+        limits: LoopLimits,
+        clock: Clock,
+        readiness: Readiness | None = None,
+    ) -> None:
+        """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
         self._mailbox = mailbox
         self.limits = limits
-        self._readiness = Readiness()
+        self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(mailbox.receiver.fileno(), READ, None)
         self.links: dict[Link, None] = {}
         self.ready: list[Link] = []  # have something to send in this turn
@@ -172,7 +180,7 @@ class Loop:
             self.turn(events)
             if self.stopping:
                 drain_until_ms = drain_until_ms or self.now_ms + self.limits.drain_timeout_ms
-                if self._drained() or self.now_ms >= drain_until_ms:
+                if self.drained() or self.now_ms >= drain_until_ms:
                     return
 
     def _is_due(self) -> bool:
@@ -361,7 +369,8 @@ class Loop:
         """The journal cannot be trusted any more: nothing is answered from here on."""
         self.failure = text
 
-    def _drained(self) -> bool:
+    def drained(self) -> bool:
+        """Everything that was to be said after `stop` is said."""
         broker = self._broker
         return not (
             broker.tick.touched

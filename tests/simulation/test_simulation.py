@@ -1,0 +1,147 @@
+"""The broker under the simulation: many seeds, the same run twice, and bugs that must be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from zbus.core.backlog import Backlog
+from zbus.core.broker import Broker
+from zbus.core.message import Message
+from zbus.core.state import Entry, EntryState, StateChange
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Partition, Topic
+from zbus.journal.local import LocalJournal
+from zbus.journal.ports import Lane
+from zbus.journal.recorder import JournalRecorder
+from zbus.testing.simulation import Simulation, Violation
+from zbus.testing.simulation.seeds import main, run_seed
+
+SEEDS = 200
+CHUNK = 5
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_what_is_promised_holds(first: int) -> None:
+    problems = [run_seed(seed).problem for seed in range(first, first + CHUNK)]
+    assert "\n".join(problems).strip() == ""
+
+
+def test_a_seed_is_one_run() -> None:
+    """Also where hashes of strings differ."""
+    code = (
+        "from zbus.testing.simulation import Simulation\n"
+        "for seed in range(3):\n"
+        "    simulation = Simulation(seed)\n"
+        "    simulation.run()\n"
+        "    print(simulation.digest)\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("0", "1", "4711")
+    }
+    (output,) = outputs
+    assert len(set(output.split())) == 3
+
+
+def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalJournal, "commit", _commit_without_sync)
+    seed = caught_by()
+    found = []
+    for _ in range(2):
+        with pytest.raises(Violation) as caught:
+            Simulation(seed).run()
+        found.append(str(caught.value))
+    assert found[0] == found[1]
+    first, *trace, last = found[0].splitlines()
+    assert first.startswith(f"seed {seed}, step ")
+    assert 10 < len(trace) <= 30
+    assert last == f"again: python -m zbus.testing.simulation --seed {seed} --steps 250"
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2", "--first", "5", "--steps", "60", "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 of 2 seeds in ")
+    assert out.endswith("failed: none\n")
+
+
+# -- bugs that were planted ------------------------------------------------------------------------
+
+
+def caught_by(seeds: int = SEEDS) -> int:
+    """The first seed that fails."""
+    for seed in range(seeds):
+        if run_seed(seed).problem:
+            return seed
+    raise AssertionError(f"not found by {seeds} seeds")
+
+
+def _commit_without_sync(self: LocalJournal, lanes: list[Lane], done: Callable[[], None]) -> None:
+    done()
+
+
+def _apply_without_acks(self: Backlog, entry: Entry) -> None:
+    if entry.state is not EntryState.DONE:
+        _apply_entry(self, entry)
+
+
+def _restore_too_far(self: Broker, topic: Topic) -> None:
+    for group in topic.groups.values():
+        for backlog, partition in zip(group.backlogs, topic.partitions, strict=True):
+            if backlog.in_order and backlog.cursor < partition.end:
+                backlog.cursor += 1
+    _restore(self, topic)
+
+
+def _write_visible(
+    self: JournalRecorder,
+    partition: Partition,
+    messages: list[Message],
+    change: StateChange,
+    now_ms: int,
+) -> bool:
+    written = _write(self, partition, messages, change, now_ms)
+    partition.visible = partition.end
+    return written
+
+
+def _put_early(self: Broker, partition: Partition, message: Message, ticket: Ticket) -> None:
+    if message.due_ms:
+        message.due_ms -= 50
+    _put(self, partition, message, ticket)
+
+
+def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
+    return _lease(self, offset, deadline_ms - 20)
+
+
+_apply_entry, _lease = Backlog._apply_entry, Backlog.lease
+_restore, _put, _write = Broker.restore, Broker.put, JournalRecorder.write
+
+BUGS: list[tuple[type, str, Callable[..., object]]] = [
+    (LocalJournal, "commit", _commit_without_sync),
+    (Backlog, "_apply_entry", _apply_without_acks),
+    (Broker, "restore", _restore_too_far),
+    (JournalRecorder, "write", _write_visible),
+    (Broker, "put", _put_early),
+    (Backlog, "lease", _lease_short),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=[bug.__name__ for _, _, bug in BUGS])
+def test_a_planted_bug_is_found(
+    owner: type, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    caught_by()

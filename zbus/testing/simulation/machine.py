@@ -1,0 +1,388 @@
+"""A computer with a disk, and the broker on it, which may be started, stopped and killed.
+
+Broker, dialect, connections, loop and journal are the real ones. What they stand on is not: sockets
+are `network`, the disk is `zbus.testing.disk`, time is `now_ms`, and the journal's threads are
+workers whose jobs run when somebody says so. Nothing waits, and nothing happens by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.group import Group, Pull
+from zbus.core.limits import Limits
+from zbus.core.outcomes import Delivered, Outcome, Record
+from zbus.core.ticket import Ticket
+from zbus.faces.zbus.face import ZbusFace
+from zbus.faces.zbus.settings import ZbusSettings
+from zbus.journal.local import LocalJournal
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.ports import JournalError
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.recovery import recover
+from zbus.journal.worker import Job
+from zbus.server.clock import Clock
+from zbus.server.link import Link
+from zbus.server.loop import Loop, LoopLimits
+from zbus.server.sweep import Patience, Sweep
+from zbus.testing.disk import Disk
+from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader
+from zbus.wire.limits import WireLimits
+
+EPOCH_MS = 1_800_000_000_000
+"""When a simulation begins."""
+
+DATA_DIR = Path("/data")
+
+_TURNS_MAX = 10_000
+_DRAIN_STEP_MS = 50
+
+Delivery = Callable[[Group, list[Record]], None]
+"""Called with what a group hands out, at the moment when it does."""
+
+
+class PowerCut(BaseException):
+    """Raised by a fault of the disk: everything stops in the middle of what it was doing.
+
+    No `Exception`, so that nothing on the way takes it for an error that can be dealt with.
+    """
+
+
+class Worker:
+    """Keeps jobs until they are run. See `zbus.journal.worker`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.jobs: deque[Job] = deque()
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        self.run()
+
+    def run(self, count: int | None = None) -> None:
+        """Run so many jobs, or all."""
+        while self.jobs and count != 0:
+            self.jobs.popleft()()
+            if count is not None:
+                count -= 1
+
+
+class VirtualClock(Clock):
+    """Stands still unless it is moved."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def ahead_ms(self) -> int:
+        return 0
+
+
+class _Tap(Ticket):
+    """Tells of what a pull is given, on the way to whoever pulled."""
+
+    __slots__ = ("_delivered", "_ticket")
+
+    def __init__(self, ticket: Ticket, delivered: Delivery) -> None:
+        super().__init__()
+        self._ticket = ticket
+        self._delivered = delivered
+
+    def settle(self, outcome: Outcome) -> None:
+        super().settle(outcome)
+        self._ticket.settle(outcome)
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Delivered):
+            self._delivered(outcome.group, outcome.records)
+        if self.open:
+            self._ticket.answer(outcome)
+
+
+class WatchedBroker(Broker):
+    """The broker, and whom it tells when messages are handed out."""
+
+    delivered: Delivery
+
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
+        pull.ticket = _Tap(pull.ticket, self.delivered)
+        super().pull(group, pull, deadline_ms)
+
+
+@attrs.frozen
+class Options:
+    """Those of `zbus.config` that matter here; small, so that their limits are met."""
+
+    durability: str = "disk"
+    segment_bytes: int = 64 << 20
+    cache_bytes_max: int = 128 << 20
+    reserve_bytes: int = 64 << 10
+    output_bytes_max: int = 256 << 10
+    tickets_per_connection_max: int = 1_024
+    call_timeout_ms: int = 30_000
+
+
+class Process:
+    """One run of the broker, from its start to its end, however that comes."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: VirtualClock,
+        options: Options,
+        name: str,
+        random: Random,
+        delivered: Delivery,
+    ) -> None:
+        """Raises JournalError if the broker cannot start with what is on the disk."""
+        self.clock = clock
+        self.failure = ""
+        self.workers: list[Worker] = []
+        self._name = name
+        self._limits = WireLimits()
+        self._heads = Heads(self._limits)
+        self.post = Post()
+        self.journal = LocalJournal(
+            DATA_DIR,
+            self.post.post,
+            self._fail,
+            disk,
+            reserve_bytes=options.reserve_bytes,
+            worker=self._worker,
+        )
+        topics, time_ms = recover(self.journal)
+        clock.time_ms = max(clock.time_ms, time_ms)
+        memory = MemoryJournal(16 << 20)
+        recorder = JournalRecorder(self.journal, memory, options.segment_bytes)
+        serial = itertools.count(1)
+        ids = (f"{name}-{number}".encode() for number in serial)
+        limits = Limits(cache_bytes_max=options.cache_bytes_max)
+        self.broker = WatchedBroker(recorder, ids, limits)
+        self.broker.delivered = delivered
+        settings = ZbusSettings(
+            durability=options.durability,
+            call_timeout_ms=options.call_timeout_ms,
+            waits_per_connection_max=options.tickets_per_connection_max,
+            started_ms=clock.time_ms,
+        )
+        self.face = ZbusFace(self.broker, self._heads, settings)
+        loop_limits = LoopLimits(
+            tickets_per_connection_max=options.tickets_per_connection_max,
+            output_bytes_max=options.output_bytes_max,
+        )
+        self.ready = Ready(random.shuffle)
+        self.loop = Loop(self.broker, self.post, loop_limits, clock, self.ready)
+        self.loop.sweep = Sweep(
+            self.broker, self.loop.links, self.loop.drop, Patience(), self._upkeep
+        )
+        self.broker.begin(clock.time_ms)
+        for topic in topics:
+            self.broker.restore(topic)
+
+    def _upkeep(self) -> None:
+        self.journal.upkeep(self.clock.time_ms)
+
+    def _worker(self, name: str) -> Worker:
+        worker = Worker(name)
+        self.workers.append(worker)
+        return worker
+
+    def _fail(self, text: str) -> None:
+        self.failure = text
+        self.loop.fail(text)
+
+    def accept(self, number: int, room_bytes: int) -> Connection:
+        """A client connects."""
+        sock = Socket(number, room_bytes)
+        id = f"session-{number:028d}"
+        address = f"127.0.0.1:{1_024 + number}"
+        lines = f"sender: {id}\r\nhost: 127.0.0.1:15555\r\nremote-addr: /{address}\r\n"
+        self.loop.add(
+            Link(
+                cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
+                id.encode(),
+                address,
+                lines.encode(),
+                HttpReader(self._heads, self._limits),
+                self.face,
+                self.loop.ready.append,
+                self.loop.limits.output_bytes_max,
+                self.loop.now_ms,
+            )
+        )
+        return Connection(sock, f"connection {number}")
+
+    def turn(self) -> None:
+        """One turn of the loop over what is ready."""
+        loop = self.loop
+        loop.now_ms = self.clock.time_ms
+        loop.turn(self.ready.wait(0, loop.limits.tick_events_max))
+
+    def is_due(self) -> bool:
+        due_ms = self.broker.next_due()
+        return due_ms is not None and due_ms <= self.clock.time_ms
+
+    def close(self) -> None:
+        """The end of a process that ends by itself."""
+        self.loop.close()
+        self.journal.close()
+
+
+class Machine:
+    """See the module. Methods that need a running broker raise AssertionError without one."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        disk: Disk | None = None,
+        now_ms: int = EPOCH_MS,
+        options: Options | None = None,
+    ) -> None:
+        self.random = random
+        self.disk = Disk() if disk is None else disk
+        self.clock = VirtualClock(now_ms)
+        self.options = options or Options()
+        self.process: Process | None = None
+        self.starts = 0
+        self._connected = 0
+        self._sockets: list[Socket] = []
+        self.on_delivered: Delivery = lambda group, records: None
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.time_ms
+
+    @property
+    def running(self) -> Process:
+        assert self.process is not None, "the broker does not run"
+        return self.process
+
+    @property
+    def broker(self) -> Broker:
+        return self.running.broker
+
+    # -- life of the broker -------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the broker. Raises JournalError if it cannot."""
+        assert self.process is None, "the broker runs already"
+        self.starts += 1
+        try:
+            process = Process(
+                self.disk,
+                self.clock,
+                self.options,
+                f"run-{self.starts}",
+                self.random,
+                self.on_delivered,
+            )
+        except JournalError:
+            self.disk = self.disk.kill()
+            raise
+        self.process = process
+
+    def stop(self) -> None:
+        """The broker is asked to stop, and does."""
+        process = self.running
+        process.loop.stop()
+        end_ms = self.now_ms + process.loop.limits.drain_timeout_ms
+        while self.now_ms < end_ms:
+            self._work()
+            self.turn()
+            if self.process is None or process.loop.drained():
+                break
+            # What is left may wait for the disk, or for clients that take nothing.
+            self.clock.time_ms += 1 if process.post.signalled else _DRAIN_STEP_MS
+        self._exit()
+
+    def kill(self) -> None:
+        """The broker dies at once. What it wrote is in the page cache, so it stays."""
+        self._vanish()
+        self.disk = self.disk.kill()
+
+    def power_cut(self) -> None:
+        """Broker and page cache are gone; of what was not synced, any legal part stays."""
+        self._vanish()
+        self.disk = self.disk.crash(self.random)
+
+    def _vanish(self) -> None:
+        self.process = None
+        for sock in self._sockets:
+            sock.broken = True
+        self._sockets.clear()
+
+    def _exit(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.close()
+        self._sockets.clear()
+        self.disk = self.disk.kill()
+
+    # -- what happens to it -------------------------------------------------------------------
+
+    def connect(self, room_bytes: int = ROOM_BYTES) -> Connection:
+        """A new connection."""
+        self._connected += 1
+        connection = self.running.accept(self._connected, room_bytes)
+        self._sockets.append(connection.socket)
+        return connection
+
+    def turn(self) -> None:
+        """One turn of the broker. If its journal failed in it, the broker has ended."""
+        process = self.running
+        process.turn()
+        self._sockets = [sock for sock in self._sockets if not (sock.closed or sock.broken)]
+        if process.loop.failure:
+            self._exit()
+
+    def _work(self) -> None:
+        for worker in self.running.workers:
+            worker.run()
+
+    def settle(self) -> None:
+        """Syncs and reads end, and the broker turns, until nothing is left to do at this time."""
+        for _ in range(_TURNS_MAX):
+            process = self.process
+            if process is None:
+                return
+            self._work()
+            self.turn()
+            if self.process is not process:
+                return
+            busy = process.post.signalled or process.ready.wait(0, 1) or process.is_due()
+            if not (busy or any(worker.jobs for worker in process.workers)):
+                return
+        raise AssertionError("the broker does not come to rest")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, stopping wherever the broker has something to do."""
+        end_ms = self.now_ms + ms
+        self.settle()
+        while self.process is not None:
+            due_ms = self.broker.next_due()
+            if due_ms is None or due_ms > end_ms:
+                break
+            self.clock.time_ms = max(self.now_ms, due_ms)
+            self.settle()
+        self.jump(end_ms - self.now_ms)
+        if self.process is not None:
+            self.settle()
+
+    def jump(self, ms: int) -> None:
+        """Time passes while the broker does nothing: it was suspended."""
+        self.clock.time_ms += ms

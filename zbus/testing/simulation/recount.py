@@ -1,0 +1,45 @@
+"""The broker's state, the slow way."""
+
+from __future__ import annotations
+
+import msgspec
+
+from zbus.core.group import Group
+from zbus.core.topic import Topic
+from zbus.testing.simulation.machine import Process
+from zbus.testing.simulation.model import Violation
+
+
+def state_of(process: Process) -> list[object]:
+    """What recovery made of the log, in comparable form."""
+    state: list[object] = []
+    for topic in process.broker.topics.values():
+        state.append(repr(topic.options))
+        state += [(one.first, one.end, one.last_crc) for one in topic.partitions]
+        for group in topic.groups.values():
+            state.append(repr(group.options))
+            state += [repr(backlog.snapshot(group.name)) for backlog in group.backlogs]
+    return state
+
+
+def recount(group: Group) -> tuple[int, int, int]:
+    """How many messages are ready, leased and delayed."""
+    lives = [
+        backlog.life(offset).value
+        for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True)
+        for offset in range(partition.end)
+    ]
+    return lives.count("ready"), lives.count("leased"), lives.count("delayed")
+
+
+def check_document(topic: Topic, shown: bytes) -> None:
+    """Compare the answer to a query with what there is."""
+    document = msgspec.json.decode(shown)
+    depth = sum(partition.end for partition in topic.partitions)
+    if document["messageDepth"] != depth:
+        raise Violation(f"{topic.name} shows {document['messageDepth']} messages and has {depth}")
+    for one in document["consumeGroupList"]:
+        counted = recount(topic.groups[one["groupName"].lower()])
+        counts = (one["messageCount"], one["leasedCount"], one["delayedCount"])
+        if counted != counts:
+            raise Violation(f"{topic.name}/{one['groupName']} shows {counts} and has {counted}")

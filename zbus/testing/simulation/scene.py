@@ -1,0 +1,218 @@
+"""Users' own producers and consumers on a simulated machine.
+
+An actor is a generator function without arguments. It yields requests and is given the replies:
+
+    def packer():
+        while True:
+            order = yield request("consume", "orders", timeout=1000)
+            if order.status == 200:
+                pack(order.body)
+                yield request("ack", "orders", offset=order.headers["offset"])
+
+If its connection breaks, because the broker died or `disconnect` was called, the actor is over
+where it stands, as a program that died, and begins anew with a new connection. Which actor goes on
+when, how its bytes are cut and how long a sync takes is up to the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from random import Random
+
+from zbus.testing.simulation.machine import Machine, Options
+from zbus.testing.simulation.network import Connection, Reply
+
+Actor = Callable[[], Generator[bytes, Reply, None]]
+"""Yields the bytes of one request at a time."""
+
+_TRACE_LINES = 40
+
+
+def request(command: str, topic: str, body: bytes = b"", **parameters: str | int | None) -> bytes:
+    """The bytes of a request in the zbus dialect; `parameters` are headers, None = not there."""
+    lines = ["POST / HTTP/1.1", f"cmd: {command}", f"topic: {topic}"]
+    lines += [f"{name}: {value}" for name, value in parameters.items() if value is not None]
+    lines += [f"content-length: {len(body)}", "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+class _Role:
+    """An actor, and where it stands."""
+
+    def __init__(self, actor: Actor, connection: Connection) -> None:
+        self.actor = actor
+        self.name = getattr(actor, "__name__", "actor")
+        self.over = False
+        self.begin(connection)
+
+    def begin(self, connection: Connection) -> None:
+        self.connection = connection
+        self.unsent = b""
+        self.play = self.actor()
+        self._take(None)
+
+    def _take(self, reply: Reply | None) -> None:
+        try:
+            self.unsent = next(self.play) if reply is None else self.play.send(reply)
+        except StopIteration:
+            self.over = True
+
+    @property
+    def busy(self) -> bool:
+        """It has something to send, to read, or to begin anew."""
+        connection = self.connection
+        waits = connection.alive and not connection.socket.outbound and not self.unsent
+        return not (self.over or waits)
+
+    def move(self, random: Random) -> str:
+        """Send a piece, or take a reply if there is one; say what was done."""
+        if self.unsent:
+            count = random.choice((len(self.unsent), random.randint(1, len(self.unsent))))
+            self.connection.send(self.unsent[:count])
+            self.unsent = self.unsent[count:]
+            return f"sends {count} bytes"
+        replies = self.connection.replies()
+        if not replies:
+            return ""
+        assert len(replies) == 1, f"{self.name} asked once and got {replies}"
+        self._take(replies[0])
+        return f"is told {replies[0].status}"
+
+
+class Scene:
+    """A machine with actors. Times are milliseconds of its own clock, which stands still outside
+    of `run`. Two scenes of one seed that are asked the same do the same."""
+
+    def __init__(self, seed: int, options: Options | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.machine = Machine(self.random, options=options)
+        self.machine.start()
+        self.trace: list[str] = []
+        self._roles: list[_Role] = []
+
+    @property
+    def now_ms(self) -> int:
+        return self.machine.now_ms
+
+    def start(self, *actors: Actor) -> None:
+        """These actors are there from now on; the same one may be there many times."""
+        for actor in actors:
+            self._roles.append(_Role(actor, self.machine.connect()))
+
+    def connect(self) -> Connection:
+        """A connection of your own: `send` bytes, `run`, and look at its `replies`."""
+        return self.machine.connect()
+
+    def request(self, data: bytes) -> Reply:
+        """Ask at once, on a connection of its own, and wait for the reply while the others go on.
+
+        AssertionError if none comes within a minute.
+        """
+        connection = self.connect()
+        connection.send(data)
+        for _ in range(6_000):
+            replies = connection.replies()
+            if replies:
+                connection.reset()
+                return replies[0]
+            self.run(10)
+        raise AssertionError("no reply within a minute")
+
+    def run(self, ms: int) -> None:
+        """Let so much time pass."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            self._step()
+            self._pass_time(end_ms)
+
+    def _step(self) -> None:
+        random, machine = self.random, self.machine
+        for role in random.sample(self._roles, len(self._roles)):
+            if role.over:
+                continue
+            if not role.connection.alive:
+                self._say(f"{role.name} begins anew")
+                role.begin(machine.connect())
+            elif random.random() < 0.5 and (done := role.move(random)):
+                self._say(f"{role.name} {done}")
+        for worker in machine.running.workers:
+            if random.random() < 0.5:
+                worker.run()
+        machine.turn()
+        if machine.process is None:
+            self._say("the broker gave up")
+            self._restart()
+        machine.broker.check()
+
+    def _pass_time(self, end_ms: int) -> None:
+        """A little; or, if nobody has anything to do, until somebody has."""
+        machine = self.machine
+        process = machine.running
+        busy = (
+            process.post.signalled
+            or bool(process.ready.wait(0, 1))
+            or any(worker.jobs for worker in process.workers)
+            or any(role.busy for role in self._roles)
+        )
+        ms = self.random.randint(0, 2)
+        if not busy:
+            due_ms = machine.broker.next_due()
+            next_ms = end_ms if due_ms is None else min(due_ms, end_ms)
+            # Once a second the broker looks after its connections and its disk.
+            ms = max(min(next_ms - self.now_ms, 1_000), 0)
+        machine.jump(min(ms, end_ms - self.now_ms))
+
+    # -- what goes wrong ----------------------------------------------------------------------
+
+    def jump(self, ms: int) -> None:
+        """The machine sleeps for so long: the broker finds itself in the future."""
+        self._say(f"{ms} ms go by")
+        self.machine.jump(ms)
+
+    def disconnect(self) -> None:
+        """All connections break."""
+        self._say("all connections break")
+        for role in self._roles:
+            role.connection.reset()
+
+    def kill(self) -> None:
+        """The broker is killed and started again."""
+        self._say("the broker is killed")
+        self.machine.kill()
+        self._restart()
+
+    def power_cut(self) -> None:
+        """The power fails and comes back: what was not synced may be there, or not, in any mix."""
+        self._say("the power fails")
+        self.machine.power_cut()
+        self._restart()
+
+    def restart(self) -> None:
+        """The broker is stopped as it should be, and started again."""
+        self._say("the broker is stopped")
+        self.machine.stop()
+        self._restart()
+
+    def _restart(self) -> None:
+        self.machine.start()
+        self._say("the broker runs again")
+
+    def fill_disk(self) -> None:
+        """From now on the disk is full: new messages are refused."""
+        self._say("the disk is full")
+        self.machine.disk.capacity_bytes = self.machine.disk.used_bytes
+
+    def free_disk(self) -> None:
+        """There is room on the disk."""
+        self._say("the disk has room")
+        self.machine.disk.capacity_bytes = None
+
+    def _say(self, text: str) -> None:
+        self.trace.append(f"{self.now_ms:>14} ms  {text}")
+        if len(self.trace) > 2 * _TRACE_LINES:
+            del self.trace[:-_TRACE_LINES]
+
+    def story(self) -> str:
+        """The last things that happened, for a test that failed."""
+        return "\n".join([f"seed {self.seed}", *self.trace[-_TRACE_LINES:]])

@@ -1,0 +1,102 @@
+"""Many seeds: python -m zbus.testing.simulation --seeds 10000. Exit code 1 if one fails."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from zbus.testing.simulation.model import Violation
+from zbus.testing.simulation.simulation import STEPS, Simulation
+
+_SHOWN_MAX = 3
+_REPORT_EVERY_S = 10.0
+
+
+class Result(NamedTuple):
+    """What came of one seed."""
+
+    seed: int
+    steps: int
+    virtual_ms: int
+    counts: Counter[str]
+    problem: str  # empty = none
+
+
+def run_seed(seed: int, steps: int = STEPS) -> Result:
+    """Run one seed to its end."""
+    simulation = Simulation(seed, steps)
+    problem = ""
+    try:
+        simulation.run()
+    except Violation as violation:
+        problem = str(violation)
+    done = simulation.step_number
+    return Result(seed, done, simulation.virtual_ms, simulation.counts, problem)
+
+
+def _run_task(task: tuple[int, int]) -> Result:
+    return run_seed(*task)
+
+
+class Total:
+    """Results added up, and told of."""
+
+    def __init__(self, seeds: int) -> None:
+        self.failed: list[Result] = []
+        self._seeds = seeds
+        self._done = self._steps = self._virtual_ms = 0
+        self._counts: Counter[str] = Counter()
+        self._began = self._told = time.monotonic()
+
+    def add(self, result: Result) -> None:
+        self._done += 1
+        self._steps += result.steps
+        self._virtual_ms += result.virtual_ms
+        self._counts += result.counts
+        if result.problem:
+            self.failed.append(result)
+            if len(self.failed) <= _SHOWN_MAX:
+                print(result.problem, flush=True)
+        if time.monotonic() - self._told > _REPORT_EVERY_S:
+            self._told = time.monotonic()
+            print(self, flush=True)
+
+    def __str__(self) -> str:
+        seconds = max(time.monotonic() - self._began, 0.001)
+        counts = ", ".join(f"{number} {what}" for what, number in sorted(self._counts.items()))
+        failed = " ".join(str(result.seed) for result in self.failed) or "none"
+        rate = self._done / seconds
+        return (
+            f"{self._done} of {self._seeds} seeds in {seconds:.0f} s ({rate:.1f}/s), "
+            f"{self._steps} steps, {self._virtual_ms / 3_600_000:.0f} simulated hours, {counts}; "
+            f"failed: {failed}"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m zbus.testing.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many (200)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each seed ({STEPS})")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (all cores)"
+    )
+    options = parser.parse_args(arguments)
+    first, count = (options.first, options.seeds) if options.seed is None else (options.seed, 1)
+    tasks = [(seed, options.steps) for seed in range(first, first + count)]
+    total = Total(count)
+    if options.jobs == 1 or count == 1:
+        for task in tasks:
+            total.add(_run_task(task))
+    else:
+        with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+            for result in pool.imap_unordered(_run_task, tasks, chunksize=4):
+                total.add(result)
+    print(total)
+    return 1 if total.failed else 0

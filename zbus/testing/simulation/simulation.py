@@ -1,0 +1,498 @@
+"""A world of its own for each seed: clients, a broker, a disk, and everything that goes wrong.
+
+    Simulation(seed).run()
+
+A step is one action (a client asks something, time passes, something breaks), then bytes move,
+syncs and reads that were under way may end, the broker has a turn, and everything is checked. All
+choices come from one `Random`, so that a seed is always the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from random import Random
+
+from zbus.testing.disk import Disk
+from zbus.testing.simulation.client import Client
+from zbus.testing.simulation.faults import Faults
+from zbus.testing.simulation.machine import Machine, Options, PowerCut
+from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
+from zbus.testing.simulation.network import Reply
+from zbus.testing.simulation.recount import check_document, state_of
+from zbus.testing.simulation.requests import Held, Requests
+
+STEPS = 250
+TRACE_LINES = 30
+
+_HOUR_MS = 3_600_000
+_MONTH_MS = 30 * 24 * _HOUR_MS
+_PATIENCE_MS = 60_000
+"""Longer than any client waits, and than it takes to notice one that is gone."""
+
+
+class _Log(logging.Handler):
+    """An exception that the loop caught is a bug all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and not self.found:
+            self.found = f"{record.getMessage()}: {record.exc_info[1]!r}"
+
+
+class Simulation:
+    """See the module. `run` raises Violation, with what is needed to see it again."""
+
+    def __init__(self, seed: int, steps: int = STEPS) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.step_number = 0
+        self.random = Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self._digest = hashlib.sha256()
+        self._log = _Log()
+        self.book = Book(self._topics())
+        options = Options(
+            segment_bytes=self.random.choice((2_000, 20_000, 200_000)),
+            cache_bytes_max=self.random.choice((2_000, 100_000)),
+            output_bytes_max=self.random.choice((4_000, 64_000)),
+            tickets_per_connection_max=self.random.choice((3, 1_024)),
+        )
+        self.machine = Machine(self.random, options=options)
+        self.machine.on_delivered = self.book.delivered
+        self.requests = Requests(self.random, self.book, self.machine, self.say)
+        self._calls = self.random.random() < 0.4
+        self.clients: list[Client] = []
+        self._connected = 0
+        self._begin_ms = self.machine.now_ms
+
+    def _topics(self) -> list[TopicBook]:
+        random = self.random
+        topics = []
+        for number in range(random.randint(1, 4)):
+            durability = random.choice(("disk", "disk", "disk", "os", "memory"))
+            # In memory what all groups have finished is dropped, and is not there for later ones.
+            count = 1 if durability == "memory" else random.randint(1, 3)
+            groups = [
+                GroupBook(
+                    f"g{index}",
+                    leased=random.random() < 0.6,
+                    filter=random.choice((b"", b"", b"#", b"a.*", b"a.#;b")),
+                    lease_ms=random.choice((50, 1_000, 10_000)),
+                    window=random.choice((1, 3, 100)),
+                )
+                for index in range(count)
+            ]
+            partitions = random.choice((1, 1, 2, 3))
+            volatile = random.random() < 0.2
+            topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
+        return topics
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """A line of the trace."""
+        line = f"{self.step_number:4} {self.machine.now_ms - self._begin_ms:>11} ms  {text}"
+        self._digest.update(line.encode())
+        self.trace.append(line)
+        if len(self.trace) > 4 * TRACE_LINES:
+            del self.trace[:-TRACE_LINES]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal runs."""
+        return self._digest.hexdigest()
+
+    @property
+    def virtual_ms(self) -> int:
+        return self.machine.now_ms - self._begin_ms
+
+    # -- the run ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All steps, then everything is brought to rest, read out and compared."""
+        logger = logging.getLogger("zbus")
+        logger.addHandler(self._log)
+        propagate, logger.propagate = logger.propagate, False
+        try:
+            self._start("stopped")
+            while self.step_number < self.steps:
+                self.step()
+            self.finish()
+        except Exception as error:
+            raise Violation(self._report(error)) from error
+        finally:
+            logger.removeHandler(self._log)
+            logger.propagate = propagate
+
+    def _report(self, error: Exception) -> str:
+        what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        return "\n".join(
+            [
+                f"seed {self.seed}, step {self.step_number}: {what}",
+                *self.trace[-TRACE_LINES:],
+                f"again: python -m zbus.testing.simulation --seed {self.seed} --steps {self.steps}",
+            ]
+        )
+
+    def step(self) -> None:
+        """One action, and what follows from it."""
+        self.step_number += 1
+        self._guarded(self._step)
+        self._check()
+
+    def _step(self) -> None:
+        random = self.random
+        self._act()
+        if self.machine.process is None:
+            return
+        for client in self.clients:
+            client.move(random)
+        for worker in self.machine.running.workers:
+            if worker.jobs and random.random() < 0.6:
+                worker.run(random.randint(1, len(worker.jobs)))
+        if random.random() < 0.7:
+            self.machine.clock.time_ms += random.choice((0, 0, 1, 5, 50))
+        self.book.now_ms = self.machine.now_ms
+        self.machine.turn()
+
+    def _guarded(self, work: object) -> None:
+        """Do it; if the broker ended meanwhile, say how, and start it again."""
+        assert callable(work)
+        try:
+            work()
+        except PowerCut as end:
+            self._crash(str(end))
+            return
+        if self.machine.process is None:
+            self._failed()
+
+    def _check(self) -> None:
+        self._forget_the_dead()
+        self.machine.broker.check()
+        self.book.raise_problem()
+        if self._log.found:
+            raise Violation(f"the loop caught {self._log.found}")
+
+    def _forget_the_dead(self) -> None:
+        for client in self.clients:
+            if not client.connection.alive:
+                client.move(self.random, everything=True)
+        self.clients = [client for client in self.clients if client.connection.alive]
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        random = self.random
+        if self._calls and not self.requests.services and random.random() < 0.1:
+            self._declare(None)
+            return
+        missing = self._undeclared()
+        if missing and (len(missing) == len(self.book.topics) or random.random() < 0.1):
+            self._declare(random.choice(missing))
+            return
+        if not self._asking() or random.random() < 0.04:
+            self._connect()
+        if random.random() < 0.85:
+            client = random.choice(self._asking())
+            for _ in range(random.choice((1, 1, 1, 2, 5))):
+                self.requests.ask(client)
+            return
+        action = random.choices(
+            (
+                self._stall,
+                self._hang_up,
+                self._reset,
+                self._wait,
+                self._jump,
+                self._restart,
+                self._arm_power_cut,
+                self._arm_failure,
+                self._fill,
+                self._settle_down,
+            ),
+            (6, 3, 6, 10, 2, 8, 5, 2, 4, 6),
+        )[0]
+        action()
+
+    def _asking(self) -> list[Client]:
+        return [client for client in self.clients if not client.connection.socket.ended]
+
+    def _undeclared(self) -> list[tuple[TopicBook, GroupBook]]:
+        """Groups that are not there, the first ones of a topic first."""
+        missing = []
+        for topic in self.book.topics.values():
+            groups = [group for group in topic.groups if not group.declared]
+            missing += [(topic, group) for group in groups[:1]]
+        return missing
+
+    def _declare(self, missing: tuple[TopicBook, GroupBook] | None) -> None:
+        """Declare a group that is not there, or the services. Nothing of it is left in the air:
+        declared again from the beginning, a group would begin anew."""
+        client = Client(self.machine.connect(), 0, headed=True)
+        if missing is None:
+            self.requests.declare_services(client)
+        else:
+            self.requests.declare(client, *missing, True)
+        while client.pending and self.machine.process is not None:
+            client.move(self.random, everything=True)
+            self._settle()
+            client.move(self.random, everything=True)
+        client.connection.reset()
+
+    def _connect(self) -> None:
+        self._connected += 1
+        headed = self.random.random() < 0.6
+        room_bytes = self.random.choice((500, 5_000, 64 << 10))
+        client = Client(self.machine.connect(room_bytes), self._connected, headed)
+        self.clients.append(client)
+        self.say(f"{client.name} connects")
+
+    def _stall(self) -> None:
+        client = self.random.choice(self.clients)
+        client.reads = not client.reads
+        self.say(f"{client.name} {'reads again' if client.reads else 'reads no replies'}")
+
+    def _hang_up(self) -> None:
+        client = self.random.choice(self.clients)
+        client.connection.finish()
+        self.say(f"{client.name} sends no more")
+
+    def _reset(self) -> None:
+        client = self.random.choice(self.clients)
+        client.connection.reset()
+        self.say(f"{client.name} is gone")
+
+    def _wait(self) -> None:
+        ms = self.random.choice((100, 1_000, 15_000))
+        self.say(f"{ms} ms pass")
+        self._advance(ms)
+
+    def _advance(self, ms: int) -> None:
+        """Time passes, and the broker does what is due when it is due."""
+        machine = self.machine
+        end_ms = machine.now_ms + ms
+        while machine.process is not None:
+            due_ms = machine.broker.next_due()
+            if due_ms is None or due_ms > end_ms:
+                break
+            machine.clock.time_ms = max(machine.now_ms, due_ms)
+            self._settle()
+        machine.jump(end_ms - machine.now_ms)
+        self.book.now_ms = machine.now_ms
+
+    def _settle(self) -> None:
+        self.book.now_ms = self.machine.now_ms
+        self.machine.settle()
+
+    def _jump(self) -> None:
+        ms = self.random.choice((60_000, _HOUR_MS, _MONTH_MS))
+        self.counts["jumps"] += 1
+        self.say(f"the machine sleeps for {ms} ms")
+        self.machine.jump(ms)
+
+    def _restart(self) -> None:
+        how = self.random.choice(("stopped", "killed", "cut"))
+        if how == "stopped":
+            self.say("the broker is asked to stop")
+            self.book.now_ms = self.machine.now_ms
+            self.machine.stop()
+            self._crash(how)
+        else:
+            raise PowerCut(how)
+
+    def _sudden_end(self, within: int) -> Faults:
+        how = self.random.choice(("cut", "killed"))
+        return Faults("power", (), self.random.randint(1, within), how)
+
+    def _arm_power_cut(self) -> None:
+        self.machine.disk.faults = self._sudden_end(12)
+        self.say("the end will come in the middle of a file operation")
+
+    def _arm_failure(self) -> None:
+        name = self.random.choice(("write", "sync", "sync_directory", "read", "open"))
+        self.machine.disk.faults = Faults(name, (name,), self.random.randint(1, 4))
+        self.say(f"a {name} will fail")
+
+    def _fill(self) -> None:
+        disk = self.machine.disk
+        if disk.capacity_bytes is None:
+            disk.capacity_bytes = disk.used_bytes + self.random.choice((0, 500, 5_000))
+            self.counts["full disks"] += 1
+            self.say("the disk is full")
+        else:
+            disk.capacity_bytes = None
+            self.say("there is space again")
+
+    # -- the end of a broker, and its next beginning ------------------------------------------
+
+    def _failed(self) -> None:
+        """It gave up by itself. What a failed sync was to keep is not to be trusted any more, so
+        the machine is started anew, too."""
+        self.say("the broker gave up")
+        self.counts["failures"] += 1
+        self.machine.power_cut()
+        self._ended("cut")
+
+    def _crash(self, how: str) -> None:
+        if how == "cut":
+            self.machine.power_cut()
+        elif how == "killed":
+            self.machine.kill()
+        self._ended(how)
+
+    def _ended(self, how: str) -> None:
+        self.counts[how] += 1
+        self.say(f"the broker was {how}")
+        self.clients.clear()
+        self.machine.disk.capacity_bytes = None
+        self.machine.disk.faults = None
+        self.book.raise_problem()
+        self._forget(how)
+        self._start(how)
+
+    def _forget(self, how: str) -> None:
+        self.book.ended(how)
+        for topic in self.book.topics.values():
+            if topic.durability == "memory" or (topic.durability == "os" and how == "cut"):
+                self.requests.forget(topic)
+
+    def _start(self, how: str) -> None:
+        """Start, perhaps with another crash in the middle of it."""
+        if self.random.random() < 0.2:
+            self.machine.disk.faults = self._sudden_end(40)
+            try:
+                self.machine.start()
+            except PowerCut as end:
+                again = str(end)
+                self.say(f"the start was {again}")
+                if again == "cut":
+                    self.machine.power_cut()
+                    how = "cut"
+                    self._forget(how)
+                else:
+                    self.machine.kill()
+            else:
+                self.machine.disk.faults = None
+        if self.machine.process is None:
+            twin = self._recovered_state(self.machine.disk.kill())
+            self.machine.start()
+            self.book.check(
+                twin == state_of(self.machine.running), "the same bytes gave another state"
+            )
+        self.book.now_ms = self.machine.now_ms
+        self.book.recovered(self.machine.broker, how)
+        self.book.raise_problem()
+        self.say(f"the broker runs, with {len(self.machine.broker.topics)} topics")
+
+    def _recovered_state(self, disk: Disk) -> list[object]:
+        machine = Machine(Random(0), disk=disk, now_ms=self.machine.now_ms)
+        machine.start()
+        return state_of(machine.running)
+
+    # -- rest ---------------------------------------------------------------------------------
+
+    def _settle_down(self) -> None:
+        """Nothing goes wrong for a while: then everything that was asked must be answered."""
+        self.say("everybody waits")
+        self.machine.disk.faults = None
+        self.machine.disk.capacity_bytes = None
+        while True:
+            before = sum(client.replies for client in self.clients)
+            self._deliver_all()
+            self._advance(_PATIENCE_MS)
+            self._deliver_all()
+            overdue = self._overdue()
+            if not overdue:
+                break
+            # One request of a client may wait for another, each with a timeout.
+            if before == sum(client.replies for client in self.clients):
+                raise Violation(f"not answered: {overdue[0]}")
+        for book in self.book.topics.values():
+            topic = self.machine.broker.topic(book.name)
+            if not book.volatile:
+                self.book.check_state(book, topic)
+        self._check_documents()
+        self.book.raise_problem()
+
+    def _check_documents(self) -> None:
+        """What a query shows is what there is."""
+        for topic in list(self.machine.broker.topics.values()):
+            client = Client(self.machine.connect(), 0, headed=True)
+            found: list[Reply] = []
+            client.ask("query", topic.name, {}, b"", found.append)
+            client.move(self.random, everything=True)
+            self._settle()
+            client.move(self.random, everything=True)
+            check_document(topic, found[0].body)
+            client.connection.reset()
+
+    def _overdue(self) -> list[str]:
+        now_ms = self.machine.now_ms
+        return [
+            f"{client.name}: {what}"
+            for client in self.clients
+            if client.connection.alive
+            for what in client.overdue(now_ms)
+        ]
+
+    def _deliver_all(self) -> None:
+        for _ in range(1_000):
+            before = sum(client.replies for client in self.clients)
+            for client in self.clients:
+                client.move(self.random, everything=True)
+            self._settle()
+            if self.machine.process is None:
+                raise Violation("the broker ended without a reason")
+            after = sum(client.replies for client in self.clients)
+            if before == after and not any(c.connection.socket.outbound for c in self.clients):
+                return
+        raise Violation("the broker does not come to rest")
+
+    def finish(self) -> None:
+        """Bring everything to rest, read out every group, and see that nothing is missing."""
+        self._guarded(self._settle_down)
+        self._check()
+        for client in self.clients:
+            client.connection.reset()
+        self._settle()
+        self.clients.clear()
+        self.machine.jump(2 * _MONTH_MS)  # everything is due now, and no lease is left
+        self._settle()
+        for topic in self.book.topics.values():
+            for group in topic.groups:
+                if group.declared:
+                    self._drain(topic, group)
+        self.say(f"the end: {state_of(self.machine.running)}")
+
+    def _drain(self, topic: TopicBook, group: GroupBook) -> None:
+        """Read and acknowledge everything that a group still has to get."""
+        drained: list[Held] = []
+        client = Client(self.machine.connect(), 0, headed=True)
+        self.clients = [client]
+        while True:
+            before = len(drained)
+            self.requests.drain(client, topic, group, drained)
+            self._deliver_all()
+            self.book.raise_problem()
+            if len(drained) == before:
+                break
+            self.requests.ack_all(client, drained[before:])
+            self._deliver_all()
+        got = {serial for _, _, serial, _ in drained}
+        for sent in topic.sent.values():
+            if not group.wants(sent) or topic.volatile:
+                continue
+            have = group.acking | got if group.leased else group.given
+            if sent.serial not in have:
+                raise Violation(
+                    f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"
+                )
+        client.connection.reset()
+        self.clients.clear()
+        self._settle()
