@@ -9,11 +9,12 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench simulate crash-states clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+  clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
-	  | while IFS='	' read -r name text; do printf '  %-8s %s\n' "$$name" "$$text"; done
+	  | while IFS='	' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
@@ -28,6 +29,22 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
+
+bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live (minutes; 10 GB of disk)
+	$(BIN)/python -m tests.bench.large_restart
+	$(BIN)/python -m tests.bench.large_topics
+	$(BIN)/python -m tests.bench.large_replay
+
+bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
+	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
+
+crash: CYCLES ?= 1000
+crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
+	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
+
+disk-full: CYCLES ?= 100
+disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
+	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
 
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)

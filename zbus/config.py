@@ -147,6 +147,18 @@ class Config:
 
     # What it keeps
     segment_bytes: int = _number(64 * MIB, 64 * KIB, 4 * GIB, "A log begins a new file past this.")
+    retention_ms: int = _number(
+        0,
+        0,
+        10 * 365 * 24 * HOUR_MS,
+        "Topics forget what is older, unless they say otherwise; 0 = never.",
+    )
+    retention_bytes: int = _number(
+        0,
+        0,
+        1024 * 1024 * GIB,
+        "A partition forgets what is beyond, unless its topic says otherwise; 0 = nothing.",
+    )
     open_segments_max: int = _number(
         1_000,
         8,

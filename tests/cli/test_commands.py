@@ -41,6 +41,20 @@ SENT = [
         },
     ),
     (
+        [
+            *("declare", "T", "--retention-ms", "5", "--retention-bytes", "6"),
+            *("--retention-count", "0", "--retention-done"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "retention_ms": "5", "retention_bytes": "6"},
+            **{"retention_count": "0", "retention_done": "1"},
+        },
+    ),
+    (
+        ["declare", "T", "--no-retention-done"],
+        {"cmd": "declare", "topic": "T", "retention_done": "0"},
+    ),
+    (
         ["declare", "T", "G", "--filter", ""],
         {**{"cmd": "declare", "topic": "T"}, "consume_group": "G", "group_filter": ""},
     ),

@@ -29,6 +29,7 @@ GROUP_KEYS = [
     "leasedCount",
     "mask",
     "messageCount",
+    "skippedCount",
     "topicName",
 ]
 TOPIC_KEYS = [

@@ -121,6 +121,10 @@ class BacklogModel:
             OneMessage(Life.DONE if offset < cursor else Life.READY) for offset in range(self.end)
         ]
 
+    def fall_off(self, first: int) -> int:
+        unfinished = self.offsets(Life.READY, Life.LEASED, Life.DELAYED)
+        return sum(self.finish(offset) for offset in unfinished if offset < first)
+
     def truncate(self, end: int) -> None:
         del self.log[end:]
         for message in self.log:

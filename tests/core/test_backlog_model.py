@@ -181,6 +181,18 @@ class BacklogMachine(RuleBasedStateMachine):
         self.shadow = Backlog()
         self.jumped()
 
+    @rule(number=PICKS)
+    def fall_off(self, number: int) -> None:
+        """The log begins later. A change says only how much was lost: recovery is told the rest."""
+        first = number % (self.told_end + 1)
+        expected = self.backlog.skipped, self.backlog.untold
+        lost = self.model.fall_off(first)
+        assert self.backlog.fall_off(first) == lost
+        assert (self.backlog.skipped, self.backlog.untold) == tuple(n + lost for n in expected)
+        assert self.backlog.fall_off(first) == 0
+        self.shadow.fall_off(first)
+        self.jumped()
+
     # -- what a journal does --------------------------------------------------------------
 
     @rule()

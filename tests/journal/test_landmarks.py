@@ -455,7 +455,7 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
     again.append(world.journal, lambda: again.data(b"b"))
     stale = world.marks()[KEY]
     assert stale.durable > (tmp_path / FIRST).stat().st_size
-    crashed = tmp_path.with_name("crashed")
+    crashed = tmp_path.with_name(f"{tmp_path.name}-crashed")
     shutil.copytree(tmp_path, crashed)
     found = opened(crashed)
     assert found is not None
@@ -555,3 +555,82 @@ def test_what_nobody_waits_for_is_synced_within_a_second(tmp_path: Path) -> None
     assert len(world.jobs["zbus-sync"]) == 1
     world.sync()
     world.journal.close()
+
+
+# -- what only a run and a crash show ------------------------------------------------------
+
+
+def test_a_segment_in_the_place_of_another_continues_the_log(tmp_path: Path) -> None:
+    """Its checkpoint chains to the one that it replaced, which nobody finds any more."""
+    world, writer = World(tmp_path), Writer()
+    writer.append(world.journal, writer.checkpoint)
+    writer.append(world.journal, lambda: writer.data(b"a"))
+    world.journal.upkeep(1_000)
+    world.sync()
+    for _ in range(2):
+        writer.append(world.journal, writer.checkpoint)
+    writer.append(world.journal, lambda: writer.data(b"b"))
+    crashed = tmp_path.with_name(f"{tmp_path.name}-crashed")
+    shutil.copytree(tmp_path, crashed)
+    assert everything(crashed) == [b"a", b"b"]
+    assert segments(crashed) == segments(tmp_path)
+    world.journal.close()
+
+
+def test_segments_are_removed_durably_one_after_another(tmp_path: Path) -> None:
+    """Else a crash may keep an older one and lose a newer: a gap, like a lost write."""
+    world, writer = World(tmp_path), Writer()
+    for body in (b"a", b"b", b"c"):
+        writer.append(world.journal, writer.checkpoint)
+        writer.append(world.journal, partial(writer.data, body))
+    world.journal.trim(LANE, 2)
+    left = [segments(tmp_path)]
+    jobs = world.jobs["zbus-sync"]
+    while jobs:
+        jobs.pop(0)()
+        if segments(tmp_path) != left[-1]:
+            left.append(segments(tmp_path))
+    assert left == [[name(0), name(1), name(2)], [name(1), name(2)], [name(2)]]
+    world.journal.close()
+
+
+def test_a_trim_of_a_lane_that_is_gone_spares_its_successor(tmp_path: Path) -> None:
+    world, writer = World(tmp_path), Writer()
+    for body in (b"a", b"b"):
+        writer.append(world.journal, writer.checkpoint)
+        writer.append(world.journal, partial(writer.data, body))
+    world.journal.trim(LANE, 1)
+    world.journal.trim(LANE, None)
+    again = Writer()
+    again.append(world.journal, again.checkpoint)
+    world.sync()
+    assert segments(tmp_path) == [FIRST]
+    world.journal.close()
+
+
+class CountingDisk(OsFiles):
+    """Remembers what was synced, by path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync_all(self, file: int) -> bool:
+        return False
+
+    def sync(self, file: int) -> None:
+        self.synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        super().sync(file)
+
+
+def test_what_a_killed_run_left_unsynced_is_synced_in_every_segment(tmp_path: Path) -> None:
+    log = three_segments()
+    log.write(tmp_path)
+    log.mark(tmp_path, 0, durable=2)
+    disk, loop = CountingDisk(), Loop()
+    journal = loop.local(tmp_path, disk)
+    assert recovered(journal) == {LANE: log.segments[2][1]}
+    disk.synced.clear()
+    loop.commit(journal, LANE)
+    assert disk.synced == [Path(name(base)).name for base in (0, 2, 4)]
+    journal.close()

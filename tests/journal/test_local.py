@@ -317,3 +317,24 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
     journal.commit([LANE], lambda: pytest.fail("acknowledged"))
     journal.close()
     assert len(loop.failures) == 1
+
+
+def test_a_trim_that_is_overtaken_by_a_new_lane_of_the_same_name(
+    tmp_path: Path, loop: Loop
+) -> None:
+    """The removal of old segments waits for a sync; meanwhile their names belong to another."""
+    journal = loop.local(tmp_path)
+    old = Writer()
+    old.append(journal, old.checkpoint)
+    old.append(journal, lambda: old.data(b"0"))
+    old.append(journal, old.checkpoint)
+    journal.trim(LANE, 1)
+    journal.trim(LANE, None)
+    new = Writer()
+    new.append(journal, new.checkpoint)
+    new.append(journal, lambda: new.data(b"new"))
+    loop.commit(journal, LANE)
+    assert segments(tmp_path) == ["orders/0/00000000000000000000.log"]
+    assert bodies(loop.read(journal, LANE, 0)) == [b"new"]
+    assert loop.failures == []
+    journal.close()

@@ -16,29 +16,47 @@ from types import TracebackType
 START_TIMEOUT_S = 30.0
 
 
+def serve_command(
+    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = ("zbus",)
+) -> list[str]:
+    """How a broker is started; `program` is a module, and arguments before `serve`."""
+    return [
+        *(sys.executable, "-m", *program, "serve"),
+        *("--port", str(port), "--data-dir", str(data_dir), *options),
+    ]
+
+
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
 
-    def __init__(self, data_dir: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *options: str,
+        port: int = 0,
+        program: Sequence[str] = ("zbus",),
+        checkout: Path | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
-        command = [
-            *(sys.executable, "-m", "zbus", "serve"),
-            *("--port", str(port), "--data-dir", str(data_dir), *options),
-        ]
+        command = serve_command(data_dir, *options, port=port, program=program)
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
             # Unbuffered: a line that Python has already read would not show up in `select`.
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd=checkout
+            )
         try:
-            self.port = self._read_port()
+            self.port = self._read_port(start_timeout_s)
         except BaseException:
             self.kill()
             raise
 
-    def _read_port(self) -> int:
+    def _read_port(self, timeout_s: float) -> int:
         assert self.process.stdout is not None
         said = b""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while b"try:" not in said:
             readable, _, _ = select.select([self.process.stdout], [], [], 0.5)
             if readable:

@@ -1,9 +1,10 @@
 """The command `zbus`: start a broker, try it from a shell, put load on it.
 
 Exit codes: 0 done, 1 the broker refused (its text is on stderr), 2 no broker could be reached or
-it stopped talking, 3 nothing came in time (`consume`) or the broker cannot start (`serve`), 64 the
-command was written wrong (64 is `EX_USAGE`, so that scripts can tell a typing error from an absent
-broker), 130 interrupted.
+it stopped talking, 3 nothing came in time (`consume`) or the work cannot be begun (`serve`,
+`verify`, `backup`, `restore`), 4 damage was found and repaired (`verify --repair`), 64 the command
+was written wrong (64 is `EX_USAGE`, so that scripts can tell a typing error from an absent broker),
+130 interrupted. To commands that work on files, 1 means that stored bytes are damaged.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 import click
 
 from zbus import __version__
+from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
 from zbus.cli.messages import call, consume, produce
 from zbus.cli.serve import serve
 from zbus.cli.topics import declare, empty, query, remove
+from zbus.cli.verify import verify
 
 __all__ = ["main"]
 
@@ -56,5 +59,18 @@ def main() -> None:
     """A message broker that anything able to speak HTTP can use."""
 
 
-for _command in (serve, produce, consume, declare, query, remove, empty, call, bench):
+for _command in (
+    serve,
+    produce,
+    consume,
+    declare,
+    query,
+    remove,
+    empty,
+    call,
+    bench,
+    verify,
+    backup,
+    restore,
+):
     main.add_command(_command)

@@ -18,6 +18,10 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
 @click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "" is all.')
 @click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
+@click.option("--retention-ms", type=NON_NEGATIVE, help="Forget what is older; 0 is never.")
+@click.option("--retention-bytes", type=NON_NEGATIVE, help="Keep so many bytes of each partition.")
+@click.option("--retention-count", type=NON_NEGATIVE, help="Keep so many messages of each.")
+@click.option("--retention-done/--no-retention-done", default=None, help="Forget what is done.")
 @click.option("--start-offset", type=NON_NEGATIVE, help="First message the group gets.")
 @click.option("--start-time", type=NON_NEGATIVE, help="The same by time: ms since 1970; 0 is all.")
 @url_option
@@ -29,6 +33,10 @@ def declare(
     group_mask: int | None,
     group_filter: str | None,
     durability: str | None,
+    retention_ms: int | None,
+    retention_bytes: int | None,
+    retention_count: int | None,
+    retention_done: bool | None,
     start_offset: int | None,
     start_time: int | None,
     url: str,
@@ -45,6 +53,10 @@ def declare(
                 "group_mask": group_mask,
                 "group_filter": group_filter,
                 "durability": durability,
+                "retention_ms": retention_ms,
+                "retention_bytes": retention_bytes,
+                "retention_count": retention_count,
+                "retention_done": None if retention_done is None else int(retention_done),
                 "group_start_offset": start_offset,
                 "group_start_time": start_time,
             }

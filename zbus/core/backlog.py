@@ -66,6 +66,7 @@ class Backlog:
     """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
 
     __slots__ = (
+        "_lowest",
         "_place",
         "_ready",
         "_reset",
@@ -77,6 +78,8 @@ class Backlog:
         "delayed",
         "dirty",
         "leased",
+        "skipped",
+        "untold",
         "wake_ms",
     )
 
@@ -91,6 +94,9 @@ class Backlog:
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
         self._reset = False
+        self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
+        self.skipped = 0  # messages that the log forgot before they were finished
+        self.untold = 0  # those of them that the group has not been told of
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -128,9 +134,16 @@ class Backlog:
         return max(0, end - self.cursor) - len(self.ahead) + len(self._place)
 
     def floor(self) -> int:
-        """Everything below it is finished."""
-        floor: int = min((self.cursor, *self._place, *self.leased, *self.delayed))
-        return floor
+        """Everything below it is finished. Looks at all exceptions, but not again before the lowest
+        of them is finished."""
+        cursor, lowest = self.cursor, self._lowest
+        if not (lowest in self._place or lowest in self.leased or lowest in self.delayed):
+            exceptions = (self._place, self.leased, self.delayed)
+            lowest = min([min(offsets, default=cursor) for offsets in exceptions])
+            lowest = min(cursor, lowest)
+            # New exceptions come from the cursor on, so there will be none below this one.
+            self._lowest = lowest
+        return min(cursor, lowest)
 
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""
@@ -209,6 +222,26 @@ class Backlog:
             self._place[offset] = key = (end, serial)
             self._ready[key] = offset
 
+    def fall_off(self, first: int) -> int:
+        """Offsets below `first` are no more. Returns how many of them were not finished."""
+        if self.floor() >= first:
+            return 0
+        parts = (self._place, self.leased, self.delayed, self.ahead)
+        below = {offset for part in parts for offset in part if offset < first}
+        lost = sum([self._forget(offset) for offset in below])
+        for offset in below:
+            self.ahead.discard(offset)
+            self.attempts.pop(offset, None)
+            self._touched.pop(offset, None)
+        if self.cursor < first:
+            # Of those past the cursor, `ahead` had what was taken: it is counted or was finished.
+            taken = sum([offset >= self.cursor for offset in below])
+            lost += first - self.cursor - taken
+            self.cursor = first
+        self.skipped += lost
+        self.untold += lost
+        return lost
+
     def copy_from(self, other: Backlog) -> None:
         """Start where another group stands, with everything that it has not finished."""
         self.seek(other.cursor)
@@ -232,20 +265,28 @@ class Backlog:
     def changes(self, name: str) -> GroupChange:
         """What became different since the last call."""
         entries = tuple(self._entries(self._touched)) if self._touched else ()
-        change = GroupChange(name, self.cursor, reset=self._reset, entries=entries)
+        change = GroupChange(
+            name, self.cursor, None, False, self._reset, entries, self.skipped, self.untold
+        )
         self._touched = {}
         self._reset = False
         return change
 
     def snapshot(self, name: str) -> GroupChange:
         """All there is, as a change from nothing."""
-        return GroupChange(name, self.cursor, entries=tuple(self._entries(self._exceptions())))
+        entries = tuple(self._entries(self._exceptions()))
+        return GroupChange(
+            name, self.cursor, entries=entries, skipped=self.skipped, untold=self.untold
+        )
 
     def apply(self, change: GroupChange) -> None:
         """Take over what `changes` or `snapshot` told."""
         if change.reset:
             self._clear()
         self.cursor = change.cursor
+        self._lowest = -1
+        self.skipped = change.skipped
+        self.untold = change.untold
         if self.ahead:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
         for entry in change.entries:
@@ -342,6 +383,7 @@ class Backlog:
         self.ahead.clear()
         self.attempts.clear()
         self._touched.clear()
+        self._lowest = -1
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
@@ -352,5 +394,7 @@ class Backlog:
         assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
         assert all(offset >= self.cursor for offset in self.ahead)
         assert set(self.attempts) <= exceptions, "attempts of something finished"
+        assert self.floor() == min((self.cursor, *exceptions))
+        assert self.untold <= self.skipped
         self.leased.check()
         self.delayed.check()

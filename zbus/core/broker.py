@@ -22,6 +22,7 @@ from zbus.core.errors import (
     Refusal,
     group_taken,
     group_unknown,
+    offset_outside,
     topic_unknown,
 )
 from zbus.core.group import Group, Pull
@@ -32,6 +33,7 @@ from zbus.core.message import Message
 from zbus.core.once import put_once
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
 from zbus.core.recorder import Found, Recorder, Size
+from zbus.core.retention import Retention, begin
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
@@ -60,6 +62,7 @@ class Broker:
         self.history = History(limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache, self.history)
         self.tick = self.dispatch.tick
+        self.retention = Retention(recorder, self.dispatch)
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
         self.ahead_ms = 0
@@ -79,6 +82,7 @@ class Broker:
         self.turns += 1
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)
+        self.retention.run(now_ms)
         for group in self._orphans.pop_due(now_ms):
             if not group.readers:
                 self.remove_group(Silent(), group)
@@ -103,12 +107,14 @@ class Broker:
             self.calls.next_due(),
             self.dispatch.next_due(),
             self._orphans.next_due(),
+            self.tick.looks.next_due(),
         )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
         self.topics[topic.name.lower()] = topic
+        self.retention.restore(topic)
         for partition in topic.partitions:
             partition.recovered = partition.end
             if partition.topic_changed:
@@ -179,6 +185,7 @@ class Broker:
         for group in topic.groups.values():
             self._dissolve(group, gone)
         self.tick.forget(topic)
+        self.retention.forget(topic)
         for partition in topic.partitions:
             self.recorder.remove(partition)
         ticket.settle(DONE)
@@ -401,6 +408,8 @@ class Broker:
             if isinstance(found, BrokerError):
                 ticket.settle(found)
                 return
+            if not self._readable(ticket, partition, offset):
+                return  # forgotten meanwhile
             records = [
                 Record(partition.index, at, message, 0)
                 for at, message in found
@@ -417,8 +426,7 @@ class Broker:
         first, end = partition.first, partition.visible
         if first <= offset <= end:
             return True
-        text = f"partition {partition.index} has offsets {first} to {end}"
-        ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        ticket.settle(offset_outside(partition.index, first, end))
         return False
 
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
@@ -430,7 +438,7 @@ class Broker:
         def done(batches: bytes | BrokerError) -> None:
             if isinstance(batches, BrokerError):
                 ticket.settle(batches)
-            else:
+            elif self._readable(ticket, partition, offset):  # not forgotten meanwhile
                 ticket.settle(Raw(partition, batches, end))
 
         if offset == end:
@@ -447,6 +455,7 @@ class Broker:
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]
                     backlog.check()
+                    assert partition.first <= backlog.floor()
                     assert backlog.cursor <= partition.end
             for group in topic.groups.values():
                 assert all(group in (session.groups or ()) for session in group.readers)
@@ -468,5 +477,5 @@ class _Discard(Ticket):
             return  # the cursors are not durable: what they have not passed must stay
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
-        partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+        begin(self._broker.retention, partition)
         self._broker.recorder.discard(partition, self._broker.now_ms)

@@ -80,6 +80,15 @@ class Deadlines(Generic[T]):
             out.append(item)
         return out
 
+    def pop_first(self, now_ms: int) -> T | None:
+        """Take out the first of what is due at `now_ms` or before, None if nothing is."""
+        due_ms = self.next_due()
+        if due_ms is None or due_ms > now_ms:
+            return None
+        item = heapq.heappop(self._heap)[2]
+        del self._entry_of[item]
+        return item
+
     def _compact(self) -> None:
         self._heap = [entry for entry in self._heap if self._entry_of.get(entry[2]) is entry]
         heapq.heapify(self._heap)

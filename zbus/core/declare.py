@@ -223,7 +223,10 @@ def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int
     for partition in topic.partitions:
         place = places[partition.index] if places else -1
         if place >= 0:
-            group.backlogs[partition.index].seek(place)
+            backlog = group.backlogs[partition.index]
+            backlog.seek(place)
+            if backlog.fall_off(partition.first):  # while the place was looked for
+                group.untold = True
         if changed:
             partition.options_changed[group] = None
         if changed or place >= 0:
@@ -249,7 +252,8 @@ def _start_new(topic: Topic, group: Group, start: Start) -> None:
         model = max(topic.groups.values(), key=lambda other: sum(other.position()))
     for index, backlog in enumerate(group.backlogs):
         if model is None:
-            backlog.cursor = topic.partitions[index].first
+            partition = topic.partitions[index]
+            backlog.cursor = max(partition.first, partition.purged_to)
         elif copied is not None:
             backlog.copy_from(model.backlogs[index])
         else:

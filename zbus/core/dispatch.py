@@ -167,7 +167,8 @@ class Dispatch:
             pull.ticket.settle(Delivered(group, [Record(0, offset, message, 0)]))
 
     def _serve(self, group: Group) -> None:
-        if len(group.backlogs) == 1 and not group.lease and group.match is None:
+        usual = len(group.backlogs) == 1 and not group.lease and group.match is None
+        if usual and not group.untold:
             self._serve_in_order(group)
         waiting, pulls = group.waiting, self._pulls
         set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
@@ -186,17 +187,18 @@ class Dispatch:
                 del waiting[pull.key]
                 continue
             records = [record] if pull.count_max == 1 else self._collect(group, pull, record)
+            delivered = Delivered(group, records, self._tell(group) if group.untold else 0)
             if pull.credit > 1:
                 pull.credit -= 1
                 waiting.move_to_end(pull.key)
-                pull.ticket.answer(Delivered(group, records))
+                pull.ticket.answer(delivered)
             else:
                 del waiting[pull.key]
                 if pulls:
                     pulls.discard(pull)
                 if pull.key is pull:
                     self._forget(pull)
-                pull.ticket.settle(Delivered(group, records))
+                pull.ticket.settle(delivered)
             if pull.count_max > 1:
                 self._batched_left -= len(records)
                 if self._batched_left <= 0:
@@ -207,6 +209,17 @@ class Dispatch:
             waiting.move_to_end(pull.key, last=False)
         if group.reading:
             self._read_on(group)
+
+    def _tell(self, group: Group) -> int:
+        """How many messages the group has lost that no delivery has told of yet."""
+        group.untold = False
+        count = 0
+        for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
+            if backlog.untold:
+                count += backlog.untold
+                backlog.untold = 0
+                self.tick.change(partition, group)
+        return count
 
     def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
         """`first`, and up to `count_max` messages with it, without waiting."""
@@ -245,17 +258,13 @@ class Dispatch:
             return None
         while (offset := backlog.next(partition.visible)) is not None:
             message = partition.cache.get(offset)
-            if message is None and offset >= partition.first:
+            if message is None:
                 self._fetch(partition, offset, group)
                 # If storage answered at once it is here now, and perhaps not any more when the
                 # other groups have read back what they want.
                 message = partition.cache.get(offset)
                 if message is None:
                     return None
-            if message is None:
-                backlog.finish(offset)  # the log does not reach back that far any more
-                self.tick.change(partition, group)
-                continue
             if not backlog.dirty:
                 self.tick.change(partition, group)
             if message.due_ms > now_ms:

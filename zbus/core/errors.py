@@ -49,6 +49,11 @@ def offset_unknown(offset: int) -> BrokerError:
     return BrokerError(Refusal.OFFSET_UNKNOWN, f"there is no message at {offset}", str(offset))
 
 
+def offset_outside(index: int, first: int, end: int) -> BrokerError:
+    """The log does not reach back that far, or not yet that far."""
+    return BrokerError(Refusal.OFFSET_UNKNOWN, f"partition {index} has offsets {first} to {end}")
+
+
 def conflict(partition: int, end: int) -> BrokerError:
     text = f"the next offset of partition {partition} is {end}"
     return BrokerError(Refusal.CONFLICT, text, str(end))

@@ -75,6 +75,7 @@ class Group:
         "reading",
         "topic",
         "turn",
+        "untold",
         "updated_ms",
         "waiting",
     )
@@ -90,6 +91,7 @@ class Group:
         self.reading: dict[int, tuple[int, int]] = {}
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
+        self.untold = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
         self.configure(options)
 
@@ -115,6 +117,10 @@ class Group:
         """Messages still to be handed out, whatever the filter will say."""
         pairs = zip(self.backlogs, self.topic.partitions, strict=True)
         return sum(backlog.ready_count(partition.end) for backlog, partition in pairs)
+
+    def skipped_count(self) -> int:
+        """Messages that the log forgot before this group had finished them, ever."""
+        return sum(backlog.skipped for backlog in self.backlogs)
 
     def window_full(self) -> bool:
         return self.lease and self.leased_count() >= self.options.window

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbus.core.errors import BrokerError, offset_unknown
+from zbus.core.errors import BrokerError, offset_outside, offset_unknown
 from zbus.core.message import Message
 from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.topic import Partition
@@ -22,7 +22,10 @@ def lookup(
     done: Callable[[Message | BrokerError], None],
 ) -> None:
     """The message at an offset."""
-    if not partition.first <= offset < partition.visible:
+    if offset < partition.first:
+        done(offset_outside(partition.index, partition.first, partition.visible))
+        return
+    if offset >= partition.visible:
         done(offset_unknown(offset))
         return
     message = partition.cache.get(offset)
@@ -35,6 +38,8 @@ def lookup(
             done(messages)
         elif messages and messages[0][0] <= offset <= messages[-1][0]:
             done(messages[offset - messages[0][0]][1])
+        elif offset < partition.first:
+            done(offset_outside(partition.index, partition.first, partition.visible))
         else:
             done(offset_unknown(offset))
 
@@ -69,9 +74,11 @@ class TimeSearch:
 
     def _found(self, message: Message | BrokerError) -> None:
         if isinstance(message, BrokerError):
-            self._done(message)
-            return
-        if message.produced_ms < self._time_ms:
+            if self._middle >= self._partition.first:
+                self._done(message)
+                return
+            self._low = self._partition.first  # forgotten meanwhile
+        elif message.produced_ms < self._time_ms:
             self._low = self._middle + 1
         else:
             self._high = self._middle

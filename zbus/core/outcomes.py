@@ -48,13 +48,15 @@ class Duplicate:
 
 
 class Delivered:
-    """A pull got messages: at least one."""
+    """A pull got messages: at least one. `skipped` are those that the log forgot before the group
+    had finished them, as far as no delivery has told of them."""
 
-    __slots__ = ("group", "records")
+    __slots__ = ("group", "records", "skipped")
 
-    def __init__(self, group: Group, records: list[Record]) -> None:
+    def __init__(self, group: Group, records: list[Record], skipped: int = 0) -> None:
         self.group = group
         self.records = records
+        self.skipped = skipped
 
 
 class EmptyReason(enum.Enum):

@@ -50,6 +50,12 @@ class Recorder(Protocol):
     ) -> None:
         """Read stored batches as they are, from the one that holds `offset` on."""
 
+    def roll(self, partition: Partition, now_ms: int) -> None:
+        """Begin a new segment, if there is room for it."""
+
+    def trim(self, partition: Partition) -> None:
+        """Drop whole segments before the partition's first offset, which is durable."""
+
     def discard(self, partition: Partition, now_ms: int) -> None:
         """Drop what is stored before the partition's first offset, safely against a crash."""
 

@@ -51,6 +51,17 @@ class TopicOptions:
     paused: bool = False
     created_ms: int = 0
     dedupe_ms: int = 0  # how long an id is remembered, and no message of that id stored again
+    # What may be forgotten, by whole segments; nothing of it = the log is kept for ever.
+    retention_ms: int = 0  # older than so much, whether it was read or not
+    retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
+    retention_count: int = 0  # messages, likewise; per partition
+    retention_done: bool = False  # what all groups have finished
+
+    @property
+    def retains(self) -> bool:
+        """Something of the log may be forgotten some time."""
+        limited = self.retention_ms or self.retention_bytes or self.retention_count
+        return bool(limited or self.retention_done)
 
 
 @attrs.frozen
@@ -82,6 +93,8 @@ class GroupChange:
     removed: bool = False
     reset: bool = False  # forget all exceptions before applying `cursor` and `entries`
     entries: tuple[Entry, ...] = ()
+    skipped: int = 0  # messages that the log forgot before the group had finished them, ever
+    untold: int = 0  # those of them that no delivery has told the group of
 
 
 @attrs.frozen
@@ -90,7 +103,7 @@ class StateChange:
 
     topic: TopicOptions | None = None
     groups: tuple[GroupChange, ...] = ()
-    first: int = 0  # messages below it were purged
+    first: int = 0  # messages below it are no more: purged, or not retained
     originals: tuple[Original, ...] = ()  # stored lately; only with all there is
 
     def truncated(self, end: int) -> StateChange:

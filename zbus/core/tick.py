@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
 from zbus.core.message import Message
@@ -33,6 +34,9 @@ STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
 
+LOOK_MS = 1_000
+"""`Retention` looks at a partition so long after it was written to, and at most so often."""
+
 
 class Tick:
     """See the module. `now_ms` is the only time the broker knows."""
@@ -48,6 +52,7 @@ class Tick:
         self.unborn: list[Topic] = []  # there was no room for their beginning
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
+        self.looks: Deadlines[Partition] = Deadlines()  # for `Retention`
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
 
@@ -176,7 +181,15 @@ class Tick:
                     self.unborn.append(partition.topic)
             else:
                 self.behind.pop(partition, None)
+        if partition.topic.retains:
+            self.look_at(partition)
         return partition, partition.end, puts, confirms
+
+    def look_at(self, partition: Partition) -> None:
+        """Some of the partition may have become expendable."""
+        due_ms = self.now_ms + LOOK_MS
+        if partition not in self.looks or self.looks.due_of(partition) > due_ms:
+            self.looks.set(partition, due_ms)
 
     def _refuse_change(
         self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]

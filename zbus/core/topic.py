@@ -19,6 +19,7 @@ from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
     from zbus.core.history import Portion
+    from zbus.core.retention import Extent
 
 _MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
@@ -89,6 +90,7 @@ class Partition:
         "removed",
         "removed_groups",
         "segment_bytes",
+        "segments",
         "snapshot_at",
         "staged",
         "state_bytes",
@@ -118,7 +120,7 @@ class Partition:
         self.topic_changed = False
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
-        self.purged_to = 0  # what is below it is to be dropped when the purge is durable
+        self.purged_to = 0  # what is below it is to be dropped when that is durable
         # Reading back.
         self.fetching = False
         self.read_back: list[Portion] = []  # what is at hand of it, in the order of its coming
@@ -129,6 +131,7 @@ class Partition:
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
         self.snapshot_at = 0  # the byte of the segment after it
+        self.segments: list[Extent] = []  # the oldest first
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything
 
@@ -171,7 +174,16 @@ class Partition:
 class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
-    __slots__ = ("careful", "groups", "name", "options", "partitions", "turn", "updated_ms")
+    __slots__ = (
+        "careful",
+        "groups",
+        "name",
+        "options",
+        "partitions",
+        "retains",
+        "turn",
+        "updated_ms",
+    )
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
@@ -182,8 +194,10 @@ class Topic:
         self.updated_ms = options.created_ms
 
     def configure(self, options: TopicOptions) -> None:
+        """Take over options."""
         self.options = options
         self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
+        self.retains = options.retains
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""

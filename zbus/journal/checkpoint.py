@@ -56,6 +56,8 @@ class _StoredGroup(msgspec.Struct):
     removed: bool = False
     reset: bool = False
     entries: _Natural = 0
+    skipped: _Natural = 0
+    untold: _Natural = 0
 
 
 class _StoredChange(msgspec.Struct):
@@ -72,7 +74,8 @@ def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
     if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
         group = change.groups[0]
-        if group.options is None and not (group.removed or group.reset or group.entries):
+        rest = group.removed or group.reset or group.entries or group.skipped
+        if group.options is None and not rest:
             return _encode_cursor(group.name, group.cursor)
     return _encode_any(change)
 
@@ -127,6 +130,10 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["reset"] = True
     if group.entries:
         stored["entries"] = len(group.entries)
+    if group.skipped:
+        stored["skipped"] = group.skipped
+    if group.untold:
+        stored["untold"] = group.untold
     return stored
 
 
@@ -171,6 +178,8 @@ def decode_change(payload: bytes) -> StateChange:
                 removed=group.removed,
                 reset=group.reset,
                 entries=entries,
+                skipped=group.skipped,
+                untold=group.untold,
             )
         )
     originals: tuple[Original, ...] = ()

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, Kind, headers
+from zbus.journal.batch import HEADER_BYTES, Kind, headers, inspect_header
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles
 from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
@@ -37,6 +37,7 @@ from zbus.journal.ports import (
     Lane,
     Post,
     StoredLane,
+    StoredSegment,
 )
 from zbus.journal.reader import Reader
 from zbus.journal.reserve import RESERVE_BYTES, Reserve
@@ -44,6 +45,8 @@ from zbus.journal.segment import Segment, walk
 from zbus.journal.syncer import Syncer
 from zbus.journal.warming import Warming
 from zbus.journal.worker import ThreadWorker, Worker
+
+_NEVER_MS = 1 << 62
 
 
 class LocalJournal:
@@ -141,7 +144,10 @@ class LocalJournal:
         for lane, known in list(self._known().items()):
             newest, begin = known.newest, known.mark
             batches = self._batches(newest.path, begin, newest.size)
-            yield StoredLane(lane, known.segments[0].base, batches, begin)
+            segments = [
+                StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
+            ]
+            yield StoredLane(lane, known.segments[0].base, batches, begin, segments)
 
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.
@@ -244,6 +250,21 @@ class LocalJournal:
         try:
             for _, _, batch in walk(self._files, file, path, begin, size):
                 yield batch
+        finally:
+            self._files.close(file)
+
+    def _measure(self, segment: Segment) -> tuple[int, int]:
+        """Bytes of a segment and the time of its checkpoint. Of one that cannot be read the time is
+        beyond all times: whoever counts on its age keeps it."""
+        try:
+            file = self._files.open(segment.path, "read")
+        except OSError:
+            return 0, _NEVER_MS
+        try:
+            header = inspect_header(self._files.read(file, HEADER_BYTES, 0), 0)
+            return self._files.size(file), _NEVER_MS if isinstance(header, str) else header.time_ms
+        except OSError:
+            return 0, _NEVER_MS
         finally:
             self._files.close(file)
 
@@ -351,7 +372,7 @@ def _take_directory(files: Files, data_dir: Path) -> int:
         file = files.open(lock, "lock")
         files.truncate(file, 0)
     except BlockingIOError as error:
-        owner = _owner(files, lock)
+        owner = owner_of(files, lock)
         raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
     except NotADirectoryError as error:
         raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
@@ -383,7 +404,8 @@ def _make_way(files: Files, data_dir: Path) -> None:
         files.sync_directory(data_dir)
 
 
-def _owner(files: Files, lock: Path) -> str:
+def owner_of(files: Files, lock: Path) -> str:
+    """Give what the holder of a lock wrote into it."""
     file = files.open(lock, "read")
     try:
         return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"

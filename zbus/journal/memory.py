@@ -10,7 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 
 from zbus.journal.batch import Kind, headers, read_header
-from zbus.journal.ports import JournalConflict, JournalError, JournalFull, Lane, StoredLane
+from zbus.journal.ports import (
+    JournalConflict,
+    JournalError,
+    JournalFull,
+    Lane,
+    StoredLane,
+    StoredSegment,
+)
 
 
 class _MemoryLane:
@@ -109,7 +116,14 @@ class MemoryJournal:
             since = [part for part in known.data if part[0] > checkpoint]
             batches = [batch for _, batch in sorted(known.state + since)]
             first_offset = (known.bases or [read_header(known.state[0][1]).base_offset])[0]
-            yield StoredLane(lane, first_offset, batches)
+            whole = [batch for serial, batch in known.data if serial < checkpoint]
+            segments = [_segment(batch) for batch in (*whole, known.state[0][1])]
+            yield StoredLane(lane, first_offset, batches, segments=segments)
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _segment(batch: bytes) -> StoredSegment:
+    header = read_header(batch)
+    return StoredSegment(header.base_offset, lambda: (len(batch), header.time_ms))

@@ -13,6 +13,7 @@ import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 NAME_BYTES_MAX: Final = 255  # what common file systems allow
 LOCK: Final = "lock"
@@ -22,9 +23,11 @@ LANDMARKS_UNFINISHED: Final = ".landmarks.new"  # before they take the name; no 
 SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
 TORN_SUFFIX: Final = ".torn"  # a segment, or with `-<position>` the end of one, set aside
+MOVED_SUFFIX: Final = ".moved"  # a segment on its way from a wrong name to its own
 REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
 
-_OWN: Final = (LOCK, RESERVE, LANDMARKS)
+QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
+_OWN: Final = (LOCK, RESERVE, LANDMARKS, QUARANTINE)
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
@@ -52,6 +55,15 @@ def is_topic_directory(name: str) -> bool:
 def lane_key(directory: Path) -> str:
     """Give the name by which landmarks know the lane in that directory."""
     return f"{directory.parent.name}/{directory.name}"
+
+
+def topic_of(directory: str) -> str | None:
+    """Give the topic that has a directory of that name; None if the name does not tell."""
+    try:
+        topic = unquote_to_bytes(directory).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return topic if topic_directory(topic) == directory else None
 
 
 def partition_number(name: str) -> int | None:

@@ -30,7 +30,7 @@ from zbus.journal.landmarks import Landmark
 from zbus.journal.ports import JournalDamage, JournalFull, Lane
 from zbus.journal.segment import BadBatch, Segment, walk
 
-ADVICE: Final = "`zbus verify` tells more"
+ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
 _EVERYTHING: Final = 1 << 63
 _COPY_BYTES: Final = 1 << 20
 

@@ -18,7 +18,7 @@ Rules every engine keeps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 Lane = tuple[str, int]
@@ -44,6 +44,13 @@ class JournalDamage(JournalError):
     """Stored bytes are not what was written; names the file and offset."""
 
 
+class StoredSegment(NamedTuple):
+    """One segment as found at recovery. Nothing of an older one has been read yet."""
+
+    base: int  # the offset it begins with
+    measure: Callable[[], tuple[int, int]]  # reads its bytes and the time it begins with, epoch ms
+
+
 class StoredLane(NamedTuple):
     """One lane as found at recovery."""
 
@@ -53,6 +60,7 @@ class StoredLane(NamedTuple):
     # the byte of the segment at which they begin.
     batches: Iterable[bytes]
     begin: int = 0
+    segments: Sequence[StoredSegment] = ()  # all of them, the oldest first
 
 
 class Journal(Protocol):

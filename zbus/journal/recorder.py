@@ -14,6 +14,7 @@ from contextlib import suppress
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.recorder import Found, Size
+from zbus.core.retention import Extent
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
@@ -115,16 +116,16 @@ class JournalRecorder:
                 partition.segment_bytes >= self._roll_at(partition)
                 or partition.state_bytes > alone_max
             ):
-                self._roll(partition, now_ms)
+                self.roll(partition, now_ms)
         return True
 
     def _append(self, partition: Partition, batches: bytes, crc: int, now_ms: int) -> None:
         """Append batches, of which the last has that crc, and a snapshot if it is time for one."""
         engine = self._engine(partition)
         size = partition.segment_bytes + len(batches)
-        distance = max(SNAPSHOT_EVERY_BYTES, 4 * partition.checkpoint_bytes)
         if (
-            size - partition.snapshot_at > distance
+            size - partition.snapshot_at > SNAPSHOT_EVERY_BYTES
+            and size - partition.snapshot_at > 4 * partition.checkpoint_bytes
             and size < self._roll_at(partition)  # else a checkpoint follows
             and engine is self._durable
         ):
@@ -141,9 +142,9 @@ class JournalRecorder:
         partition.segment_bytes = self._append_once(engine, partition, batches)
         partition.last_crc = crc
 
-    def _roll(self, partition: Partition, now_ms: int) -> None:
+    def roll(self, partition: Partition, now_ms: int) -> None:
         try:
-            self._checkpoint(partition, partition.end, now_ms)
+            self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
         except JournalFull:
             return  # the segment grows a little more; the next write tries again
         if self._engine(partition) is self._memory:
@@ -209,20 +210,20 @@ class JournalRecorder:
 
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
+    def trim(self, partition: Partition) -> None:
+        if not partition.removed:  # else the lane may be another partition's by now
+            self._engine(partition).trim(partition.lane, partition.first)
+            _forget_extents(partition)
+
     def discard(self, partition: Partition, now_ms: int) -> None:
         engine = self._engine(partition)
-        lane, first = partition.lane, partition.first
-
-        def trim() -> None:
-            if not partition.removed:  # else the lane may be another partition's by now
-                engine.trim(lane, first)
 
         try:
             self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
         except JournalFull:
             return  # what was purged is not read again; its space is free after another purge
         # The old segments go only when the new one is there to stay.
-        engine.commit([lane], trim)
+        engine.commit([partition.lane], lambda: self.trim(partition))
 
     def remove(self, partition: Partition) -> None:
         partition.removed = True
@@ -240,7 +241,14 @@ class JournalRecorder:
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
         batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
-        partition.segment_bytes = engine.append(partition.lane, partition.last_crc, batch)
+        size = engine.append(partition.lane, partition.last_crc, batch)
+        segments = partition.segments
+        if segments and segments[-1].base == first:
+            segments.pop()  # it had no messages and is replaced
+        elif segments:
+            segments[-1].end(partition.segment_bytes)
+        segments.append(Extent(first, now_ms))
+        partition.segment_bytes = size
         partition.checkpoint_bytes = partition.snapshot_at = len(batch)
         partition.state_bytes = 0
         partition.behind = False
@@ -252,4 +260,10 @@ class JournalRecorder:
         if groups:
             floor = min(group.backlogs[partition.index].floor() for group in groups)
             partition.first = max(partition.first, floor)
-            self._memory.trim(partition.lane, floor)
+            self.trim(partition)
+
+
+def _forget_extents(partition: Partition) -> None:
+    segments = partition.segments
+    while len(segments) > 1 and segments[1].base <= partition.first:
+        del segments[0]

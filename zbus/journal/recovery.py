@@ -12,6 +12,7 @@ import attrs
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
 from zbus.core.originals import KEY_LINE, KEY_MS, Originals
+from zbus.core.retention import Extent
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, decode_messages, read_header
@@ -25,6 +26,7 @@ class _Lane:
     def __init__(self, stored: StoredLane) -> None:
         self.lane: Lane = stored.lane
         self.first = stored.first_offset
+        self.forgotten = 0  # what is before it, the log says itself
         self.end = 0
         self.last_crc = 0
         self.size = stored.begin
@@ -37,6 +39,7 @@ class _Lane:
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
         self.options: dict[str, GroupOptions] = {}
         self.names: dict[str, str] = {}
+        self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
         for batch in stored.batches:
             self._apply(batch)
 
@@ -69,7 +72,11 @@ class _Lane:
             for batch in self._tick if self._remembers_ids else ():
                 # It may have been declared before these were put: its tick's state comes last.
                 self._note(read_header(batch), batch)
-        self.first = max(self.first, change.first)
+        if change.first > self.forgotten:
+            self.forgotten = change.first
+            for backlog in self.backlogs.values():
+                # What is lost by it, the groups' own changes say: they come next.
+                backlog.fall_off(change.first)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:
@@ -98,7 +105,7 @@ class _Lane:
         self.originals.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
 
     def fill(self, partition: Partition) -> None:
-        partition.first = self.first
+        partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
         partition.last_crc = self.last_crc
         partition.originals = self.originals
@@ -106,6 +113,7 @@ class _Lane:
         partition.topic_changed = self.topic != partition.topic.options
         partition.segment_bytes = self.size
         partition.checkpoint_bytes = self.checkpoint_size
+        partition.segments = self.segments
         partition.snapshot_at = self.snapshot_at
 
 
@@ -136,11 +144,15 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
         if index < len(topic.partitions):
             lane.fill(topic.partitions[index])
     for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
-        owner = next(lane for lane in lanes.values() if key in lane.options)
+        owner = next((lane for lane in lanes.values() if key in lane.options), None)
+        if owner is None:
+            continue  # a crash left behind the lane that never got its declaration
         group = Group(topic, owner.names[key], owner.options[key])
         for index, partition in enumerate(topic.partitions):
             here = lanes.get(index)
             backlog = here.backlogs.get(key) if here else None
-            group.backlogs[index] = backlog or Backlog(partition.first)
+            group.backlogs[index] = backlog = backlog or Backlog(partition.first)
+            # Segments may be gone of which nothing was written down.
+            backlog.fall_off(partition.first)
         topic.groups[key] = group
     return topic

@@ -78,10 +78,10 @@ class Syncer:
     ) -> int:
         """Make these durable soon, then do `also` on the worker, which may fail like a sync; give
         the number of the round that does it."""
-        collecting = self._collecting
+        number = self._collecting.number
         self._collect(files, directories, segments, also)
         self._start()
-        return collecting.number
+        return number
 
     def _collect(
         self,
@@ -184,8 +184,8 @@ class Syncer:
     def _sync_each(self, round_: _Round) -> None:
         for file in sorted(round_.files):
             self._files.sync(file)
-        for path in sorted(segment.path for segment in round_.segments):
-            # What was removed meanwhile has nothing to keep.
+        # What was removed meanwhile has nothing to keep.
+        for path in sorted([segment.path for segment in round_.segments]):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._sync_closed(path)
         for directory in sorted(round_.directories):

@@ -146,6 +146,8 @@ class Server:
             address=self.address,
             version=__version__,
             durability=config.durability,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
             navigation_timeout_ms=config.navigation_timeout_ms,
             call_timeout_ms=config.call_timeout_ms,
             waits_per_connection_max=config.tickets_per_connection_max,

@@ -34,6 +34,7 @@ def group_info(group: Group) -> Document:
         "leasedCount": group.leased_count(),
         "mask": group.options.mask,
         "messageCount": group.ready_count(),
+        "skippedCount": group.skipped_count(),
         "topicName": group.topic.name,
     }
     if group.options.filter:
@@ -43,7 +44,8 @@ def group_info(group: Group) -> Document:
 
 def topic_info(topic: Topic, settings: ZbusSettings) -> Document:
     """TopicInfo, with what this broker knows beyond it."""
-    return {
+    options = topic.options
+    document: Document = {
         "consumeGroupList": [group_info(group) for group in topic.groups.values()],
         "consumerCount": topic.readers(),
         "createdTime": topic.options.created_ms,
@@ -57,6 +59,15 @@ def topic_info(topic: Topic, settings: ZbusSettings) -> Document:
         "serverVersion": settings.version,
         "topicName": topic.name,
     }
+    if options.retention_ms:
+        document["retentionMs"] = options.retention_ms
+    if options.retention_bytes:
+        document["retentionBytes"] = options.retention_bytes
+    if options.retention_count:
+        document["retentionCount"] = options.retention_count
+    if options.retention_done:
+        document["retentionDone"] = True
+    return document
 
 
 def server_info(broker: Broker, settings: ZbusSettings, version: int) -> Document:

@@ -3,7 +3,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
+RETENTION = {
+    "retention_ms": DELAY_MS_MAX,
+    "retention_bytes": (1 << 63) - 1,
+    "retention_count": (1 << 63) - 1,
+}
+"""Parameters that limit how much of a topic is kept, and their largest values."""
 
 
 class Declare:
@@ -43,6 +49,13 @@ class Declare:
             raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        self.retention: dict[str, Any] = {
+            name: number
+            for name, maximum in RETENTION.items()
+            if (number := params.number(name.encode(), maximum)) is not None
+        }
+        if b"retention_done" in params.fields:
+            self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms", DELAY_MS_MAX)
         self.group_mask = params.number(b"group_mask", MASK_MAX)
         self.filter = params.text(b"group_filter")
@@ -74,7 +87,10 @@ class Declare:
             durability = self.durability or self.face.settings.durability
             in_memory = bool((mask or 0) & masks.MEMORY)
             options = TopicOptions(
-                self.params.topic, durability="memory" if in_memory else durability
+                self.params.topic,
+                durability="memory" if in_memory else durability,
+                retention_ms=self.face.settings.retention_ms,
+                retention_bytes=self.face.settings.retention_bytes,
             )
             if self.durability == "memory":
                 mask = (mask or 0) | masks.MEMORY
@@ -83,6 +99,8 @@ class Declare:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
             options = attrs.evolve(options, durability=self.durability)
+        if self.retention:
+            options = attrs.evolve(options, **self.retention)
         if self.dedupe_ms is not None:
             options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
         return options

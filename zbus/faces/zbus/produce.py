@@ -36,7 +36,7 @@ _NOT_STORED = frozenset(
     (
         b"ack body cmd connection consume_group content-length cookie delay deliver_at expect"
         b" expected_offset group host id idempotency-key keep-alive key offset origin_id"
-        b" origin_method origin_status origin_url partition remote-addr retry sender tag te"
+        b" origin_method origin_status origin_url partition remote-addr retry sender skipped tag te"
         b" timeout timestamp token topic trailer transfer-encoding ttl upgrade"
     ).split()
 )

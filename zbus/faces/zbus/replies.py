@@ -248,7 +248,7 @@ class PullReply(ZbusReply):
         if not self.open:
             self.peer.open_waits -= 1
         if type(outcome) is Delivered:
-            self._deliver(outcome.group.topic, outcome.group, outcome.records)
+            self._deliver(outcome.group.topic, outcome.group, outcome.records, outcome.skipped)
         elif isinstance(outcome, Peeked):
             self._deliver(outcome.topic, outcome.group, outcome.records)
         elif isinstance(outcome, Empty):
@@ -259,7 +259,9 @@ class PullReply(ZbusReply):
         else:
             super().answer(outcome)
 
-    def _deliver(self, topic: Topic, group: Group | None, records: list[Record]) -> None:
+    def _deliver(
+        self, topic: Topic, group: Group | None, records: list[Record], skipped: int = 0
+    ) -> None:
         params = self.params
         if self.container:
             body = containers.encode_records(self.container, topic, group, records)
@@ -267,6 +269,8 @@ class PullReply(ZbusReply):
         else:
             body = records[0].message.body
             lines = containers.record_lines(topic, group, records[0])
+        if skipped:
+            lines += b"skipped: %d\r\n" % skipped
         if params.plain:
             data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
         else:

@@ -12,6 +12,8 @@ class ZbusSettings:
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
     version: str = "0"
     durability: str = "disk"  # of topics that do not choose their own
+    retention_ms: int = 0  # likewise
+    retention_bytes: int = 0  # likewise
     navigation_timeout_ms: int = 30_000
     call_timeout_ms: int = 30_000
     waits_per_connection_max: int = 1_024

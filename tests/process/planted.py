@@ -1,0 +1,83 @@
+"""Brokers with a bug: `python -m tests.process.planted <bug> serve ...`.
+
+A campaign that finds nothing has shown nothing unless it finds what is there. Each function here
+breaks one promise, in the way a programmer might.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import attrs
+
+from zbus.cli import main
+from zbus.core.backlog import Backlog
+from zbus.core.deadlines import Deadlines
+from zbus.core.state import EntryState, GroupChange
+from zbus.journal.files import OsFiles
+
+
+def write_behind() -> None:
+    """A reply leaves before the write: what a file was given last is kept back."""
+    kept: dict[int, tuple[bytes, int]] = {}
+    write, read, close = OsFiles.write, OsFiles.read, OsFiles.close
+
+    def flush(self: OsFiles, file: int) -> None:
+        for open_file in [file] if file in kept else []:
+            write(self, open_file, *kept.pop(open_file))
+
+    def late_write(self: OsFiles, file: int, data: bytes, position: int) -> None:
+        flush(self, file)
+        kept[file] = (data, position)
+
+    def flushed_read(self: OsFiles, file: int, count: int, position: int) -> bytes:
+        for open_file in list(kept):
+            flush(self, open_file)
+        return read(self, file, count, position)
+
+    def flushed_close(self: OsFiles, file: int) -> None:
+        flush(self, file)
+        close(self, file)
+
+    OsFiles.write = late_write  # type: ignore[method-assign]
+    OsFiles.read = flushed_read  # type: ignore[method-assign]
+    OsFiles.close = flushed_close  # type: ignore[method-assign]
+
+
+def forget_acks() -> None:
+    """A restart forgets acknowledgements out of order."""
+    apply = Backlog.apply
+
+    def apply_less(self: Backlog, change: GroupChange) -> None:
+        left = [entry for entry in change.entries if entry.state is not EntryState.DONE]
+        apply(self, attrs.evolve(change, entries=tuple(left)))
+
+    Backlog.apply = apply_less  # type: ignore[method-assign]
+
+
+def skip() -> None:
+    """A restart goes on one message too far."""
+    apply = Backlog.apply
+
+    def apply_more(self: Backlog, change: GroupChange) -> None:
+        apply(self, attrs.evolve(change, cursor=change.cursor + 1))
+
+    Backlog.apply = apply_more  # type: ignore[method-assign]
+
+
+def impatient() -> None:
+    """Delays and leases end 0.3 s early."""
+    next_due = Deadlines.next_due
+
+    def too_soon(self: Deadlines) -> int | None:
+        due_ms = next_due(self)
+        return None if due_ms is None else due_ms - 300
+
+    Deadlines.next_due = too_soon  # type: ignore[method-assign]
+
+
+BUGS = {bug.__name__: bug for bug in (write_behind, forget_acks, skip, impatient)}
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    main(prog_name="zbus")

@@ -1,0 +1,146 @@
+"""The power is cut while a log is forgetting: who misses a message is told, whatever is left."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+
+from tests.core.support import Probe, Reader
+from zbus.core.broker import Broker
+from zbus.core.declare import GroupWish
+from zbus.core.group import Group, Pull
+from zbus.core.message import Message
+from zbus.core.outcomes import Delivered
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import LOOK_MS
+from zbus.journal.local import LocalJournal
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.recorder import JournalRecorder
+from zbus.journal.recovery import recover
+from zbus.journal.worker import Job
+from zbus.testing.disk import Disk, Operation
+
+COUNT = 9  # messages, two to a segment
+
+
+class Now:
+    """A worker that does not wait."""
+
+    def submit(self, job: Job) -> None:
+        job()
+
+    def stop(self) -> None:
+        pass
+
+
+class Desk:
+    """One broker on a disk."""
+
+    def __init__(self, disk: Disk, now_ms: int = 10**12) -> None:
+        self.posted: deque[Callable[[], None]] = deque()
+        self.failures: list[str] = []
+        self.journal = LocalJournal(
+            Path("/data"),
+            self.posted.append,
+            self.failures.append,
+            disk,
+            reserve_bytes=0,
+            worker=lambda name: Now(),
+        )
+        recorder = JournalRecorder(self.journal, MemoryJournal(), 7_000)
+        self.broker = Broker(recorder, (b"%d" % n for n in itertools.count()))
+        topics, time_ms = recover(self.journal)
+        self.broker.begin(max(now_ms, time_ms))
+        for topic in topics:
+            self.broker.restore(topic)
+
+    @property
+    def group(self) -> Group:
+        return self.broker.topics["t"].groups["g"]
+
+    def turn(self, ms: int = 0) -> None:
+        self.broker.finish()
+        self.broker.begin(self.broker.now_ms + ms)
+        while self.posted:
+            self.posted.popleft()()
+        self.broker.check()
+
+    def settle(self, ms: int = 0) -> None:
+        self.turn(ms)
+        for _ in range(5):
+            self.turn()
+
+    def declare(self, options: TopicOptions) -> None:
+        probe = Probe()
+        self.broker.declare(probe, options, GroupWish("g", GroupOptions()))
+        self.settle()
+        assert probe.fine
+
+    def put(self) -> None:
+        probe = Probe()
+        partition = self.broker.topics["t"].partitions[0]
+        self.broker.put(partition, Message(b"id", body=bytes(4_000)), probe)
+        self.settle()
+        assert probe.fine
+
+    def drain(self) -> tuple[list[int], int]:
+        """The offsets that the group is given, and how many it is told that it lost."""
+        offsets: list[int] = []
+        skipped = 0
+        while True:
+            probe = Probe()
+            pull = Pull(probe, Reader(b"s", ""), 100)
+            self.broker.pull(self.group, pull, self.broker.now_ms + 1)
+            self.settle()
+            self.settle(1)
+            answer = probe.answers[0]
+            if not isinstance(answer, Delivered):
+                return offsets, skipped
+            offsets += [record.offset for record in answer.records]
+            skipped += answer.skipped
+
+
+def states_while_forgetting(limits: TopicOptions, seed: int) -> Iterator[Disk]:
+    """A disk that a power cut may leave, for each call while the log forgets."""
+    disk, states, random = Disk(), [], Random(seed)
+    desk = Desk(disk)
+    desk.declare(TopicOptions("T"))
+    for _ in range(COUNT):
+        desk.put()
+
+    def cut(operation: Operation) -> None:
+        disk.faults = None
+        states.append(disk.crash(random))
+        disk.faults = cut
+
+    disk.faults = cut
+    desk.declare(attrs.evolve(desk.broker.topics["t"].options, **attrs.asdict(limits)))
+    for _ in range(4):
+        desk.settle(LOOK_MS)
+    disk.faults = None
+    assert desk.broker.topics["t"].partitions[0].first > 0
+    assert desk.failures == []
+    return iter([*states, disk.crash(random)])
+
+
+@pytest.mark.parametrize("limits", [{"retention_count": 2}, {"retention_ms": 1}])
+def test_lost_and_counted_are_the_same(limits: dict[str, int]) -> None:
+    options = TopicOptions("T", created_ms=10**12)
+    options = attrs.evolve(options, **limits)  # type: ignore[arg-type]
+    for disk in itertools.chain(*[states_while_forgetting(options, seed) for seed in range(10)]):
+        desk = Desk(disk)
+        first = desk.broker.topics["t"].partitions[0].first
+        desk.put()
+        offsets, skipped = desk.drain()
+        assert offsets == list(range(first, COUNT + 1))
+        assert skipped == first == desk.group.skipped_count()
+        desk.put()
+        assert desk.drain() == ([COUNT + 1], 0)
+        assert desk.failures == []
+        desk.journal.close()

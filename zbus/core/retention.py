@@ -1,0 +1,257 @@
+"""How much of a log is kept: by age, bytes, count, or until all groups are done with it.
+
+Whole segments are forgotten, the oldest first; the newest stays. The limits by age, bytes and
+count are hard: a group that has not got that far falls off the beginning of the log. Its cursor
+moves to what is left, what it lost is counted, and its next delivery says how many that were. The
+limit "all groups are done" is soft: nobody loses anything.
+
+Nothing goes round looking. A partition is looked at a while after something was written to it, or
+when its oldest segment is old enough. So that small limits mean something, a look also ends a
+segment that is a good part of what is to be kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from zbus.core.dispatch import Dispatch
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Outcome
+from zbus.core.recorder import Recorder
+from zbus.core.tick import LOOK_MS
+from zbus.core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from zbus.core.topic import Partition, Topic
+
+LOOKS_PER_TURN_MAX = 64
+WORKS_PER_TURN_MAX = 4
+"""Looks that found something to do: each may make a file and sync another."""
+
+SEGMENTS_PER_LOOK_MAX = 1_000
+BYTES_PER_LOOK_MAX = 256 << 20
+"""Removing a large file takes milliseconds, and nobody is served meanwhile."""
+
+SEGMENT_BYTES_MIN = 64 << 10
+"""Smaller segments are not ended for the sake of bytes and count."""
+
+_SHARE = 4
+"""A segment ends when it alone is one part in so many of what is to be kept."""
+
+Measure = Callable[[], tuple[int, int]]
+"""Bytes of a segment and the time it begins with (epoch milliseconds)."""
+
+_base = attrgetter("base")
+
+
+class Extent:
+    """One stored segment. What only its file can tell is found out when it is asked for first."""
+
+    __slots__ = ("_begun_ms", "_bytes", "_measure", "base")
+
+    def __init__(self, base: int, begun_ms: int = 0, measure: Measure | None = None) -> None:
+        self.base = base  # the offset it begins with
+        self._begun_ms = begun_ms
+        self._bytes = 0
+        self._measure = measure
+
+    @property
+    def begun_ms(self) -> int:
+        """No message before this segment is younger."""
+        self._know()
+        return self._begun_ms
+
+    @property
+    def bytes(self) -> int:
+        """Of an ended segment."""
+        self._know()
+        return self._bytes
+
+    def end(self, bytes: int) -> None:
+        """The next segment was begun."""
+        self._know()
+        self._bytes = bytes
+
+    def _know(self) -> None:
+        if self._measure is not None:
+            self._bytes, self._begun_ms = self._measure()
+            self._measure = None
+
+
+def expendable(partition: Partition, now_ms: int) -> int:
+    """The offset before which the topic's options let go of everything: where some segment
+    begins that is whole and durable."""
+    options = partition.topic.options
+    segments = partition.segments
+    keep = 0  # segments before this one may go
+    last = bisect_right(segments, partition.visible, key=_base) - 1
+    if last <= 0:
+        return 0
+    if options.retention_ms:
+        oldest_ms = now_ms - options.retention_ms
+        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:
+            keep += 1
+    if options.retention_bytes:
+        left = options.retention_bytes - partition.segment_bytes
+        newest = len(segments) - 1
+        while newest > keep and left > 0:
+            newest -= 1
+            left -= segments[newest].bytes
+        if left <= 0:
+            keep = max(keep, newest)
+    if options.retention_count:
+        offset = partition.visible - options.retention_count
+        keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
+    if options.retention_done and partition.topic.groups:
+        groups = partition.topic.groups.values()
+        floor = min(group.backlogs[partition.index].floor() for group in groups)
+        keep = max(keep, bisect_right(segments, floor, key=_base) - 1)
+    gone = size = 0
+    while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
+        size += segments[gone].bytes
+        gone += 1
+    return segments[gone].base
+
+
+def is_ripe(partition: Partition, now_ms: int) -> bool:
+    """The newest segment is a good part of what is to be kept, and holds messages."""
+    options = partition.topic.options
+    newest = partition.segments[-1]
+    count = partition.visible - newest.base
+    if count <= 0:
+        return False
+    if options.retention_ms and now_ms >= newest.begun_ms + _share_ms(options.retention_ms):
+        return True
+    # A checkpoint must stay a small part of its segment.
+    size = partition.segment_bytes
+    if size < SEGMENT_BYTES_MIN + _SHARE * partition.checkpoint_bytes:
+        return False
+    return bool(
+        (options.retention_bytes and size * _SHARE >= options.retention_bytes)
+        or (options.retention_count and count * _SHARE >= options.retention_count)
+    )
+
+
+def _share_ms(retention_ms: int) -> int:
+    return max(LOOK_MS, retention_ms // _SHARE)
+
+
+class Retention:
+    """See the module. `Tick.looks` says when which partition is to be looked at."""
+
+    def __init__(self, recorder: Recorder, dispatch: Dispatch) -> None:
+        self._recorder = recorder
+        self._dispatch = dispatch
+        self._tick = dispatch.tick
+        self._refused: dict[Partition, None] = {}  # there was no room to say where it begins
+
+    def run(self, now_ms: int) -> None:
+        """Look at what is due, so much of it that others get their turn."""
+        works = 0
+        for _ in range(LOOKS_PER_TURN_MAX):
+            partition = self._tick.looks.pop_first(now_ms)
+            if partition is None:
+                break
+            works += self._look(partition, now_ms)
+            if works >= WORKS_PER_TURN_MAX:
+                break
+
+    def restore(self, topic: Topic) -> None:
+        """A topic was recovered."""
+        for group in topic.groups.values():
+            group.untold = any(backlog.untold for backlog in group.backlogs)
+        for partition in topic.partitions:
+            segments = partition.segments
+            if len(segments) > 1 and segments[1].base <= partition.first:
+                self._recorder.trim(partition)  # a crash came before
+            if topic.retains:
+                self._tick.look_at(partition)
+
+    def look_at(self, partition: Partition) -> None:
+        self._tick.look_at(partition)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._tick.looks.discard(partition)
+            self._refused.pop(partition, None)
+
+    def refused(self, partition: Partition) -> None:
+        """The disk is full: try again."""
+        self._refused[partition] = None
+        self._tick.look_at(partition)
+
+    def advance(self, partition: Partition, first: int) -> None:
+        """Messages below `first` are no more: groups that have not finished them fall off."""
+        for group in partition.topic.groups.values():
+            if group.backlogs[partition.index].fall_off(first):
+                group.untold = True
+                self._tick.change(partition, group)
+                self._dispatch.activate(group)  # its window may have opened
+
+    def _look(self, partition: Partition, now_ms: int) -> bool:
+        """Whether there was something to do."""
+        if not partition.segments or not partition.topic.retains:
+            return False
+        ripe = is_ripe(partition, now_ms)
+        if ripe:
+            self._recorder.roll(partition, now_ms)
+        first = expendable(partition, now_ms)
+        forgets = first > max(partition.first, partition.purged_to)
+        if forgets:
+            # As with a purge, what is forgotten is removed when it is durable that it is.
+            partition.purged_to = first
+            self.advance(partition, first)
+        if forgets or partition in self._refused:
+            self._refused.pop(partition, None)
+            self._tick.confirm(partition, _Trim(self, self._recorder, partition))
+        self._look_again(partition, now_ms)
+        return ripe or forgets
+
+    def _look_again(self, partition: Partition, now_ms: int) -> None:
+        """Time passes without anything being written."""
+        if partition.visible < partition.end:
+            self._tick.look_at(partition)  # what is on its way to the disk counts later
+        kept_ms = partition.topic.options.retention_ms
+        if not kept_ms:
+            return
+        segments = partition.segments
+        due = []
+        if len(segments) > 1:
+            due.append(segments[1].begun_ms + kept_ms)
+        if partition.end > segments[-1].base:
+            due.append(segments[-1].begun_ms + _share_ms(kept_ms))
+        if due and partition not in self._tick.looks:
+            self._tick.looks.set(partition, max(min(due), now_ms + LOOK_MS))
+
+
+class _Trim(Ticket):
+    """The second half of forgetting: it is durable where the partition begins."""
+
+    __slots__ = ("_partition", "_recorder", "_retention")
+
+    def __init__(self, retention: Retention, recorder: Recorder, partition: Partition) -> None:
+        super().__init__()
+        self._retention = retention
+        self._recorder = recorder
+        self._partition = partition
+
+    def answer(self, outcome: Outcome) -> None:
+        partition = self._partition
+        if isinstance(outcome, BrokerError):
+            if outcome.refusal is Refusal.FULL:
+                self._retention.refused(partition)
+            return  # else the topic is gone
+        begin(self._retention, partition)
+        self._recorder.trim(partition)
+        self._retention.look_at(partition)  # there may be more to forget
+
+
+def begin(retention: Retention, partition: Partition) -> None:
+    """The partition begins where it was durably said to. A group that was declared since then may
+    have been given an older place."""
+    partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+    retention.advance(partition, partition.first)

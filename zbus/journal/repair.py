@@ -1,0 +1,417 @@
+"""Making a damaged lane one that a broker can serve, without deleting a byte.
+
+What cannot be served is copied to `quarantine/<number>/<topic>/<partition>/`, synced, and only then
+is its segment written anew beside the old one, with a filling in the place of each hole
+(`zbus.journal.filler`), and renamed over it. So a kill at any time leaves the old segment or the
+new one, and a second repair does what the first did not get to.
+
+What the groups did in a hole is not known. Whatever a group might have taken there without being
+done is ready again: done twice perhaps, but never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import attrs
+
+from zbus.core.backlog import Backlog
+from zbus.core.state import (
+    Entry,
+    EntryState,
+    GroupChange,
+    GroupOptions,
+    StateChange,
+    TopicOptions,
+)
+from zbus.journal import filler, naming
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind
+from zbus.journal.checkpoint import decode_change
+from zbus.journal.files import Files
+from zbus.journal.ports import JournalError
+from zbus.journal.scan import LOST_MAX, Hole, SegmentReport
+from zbus.journal.segment import WINDOW_BYTES, walk
+from zbus.journal.verify import LaneReport, first_batch, read_misplaced, verify_lane
+
+
+class CannotRepair(JournalError):
+    """Something that has to be decided by people; the text says what."""
+
+
+READY_MAX = 1 << 20
+"""So many messages are made ready again for a group of which nothing but its name is known."""
+
+
+class Quarantine:
+    """A new directory for what one repair takes out; made when the first thing comes."""
+
+    def __init__(self, files: Files, data_dir: Path) -> None:
+        self._files = files
+        self._data_dir = data_dir
+        self.directory: Path | None = None
+        self.bytes = 0
+
+    def copy(self, path: Path, start: int, stop: int) -> None:
+        """Keep bytes of a file, durably."""
+        files = self._files
+        directory = self._place(path.parent)
+        target = directory / f"{path.name}-{start}"
+        source, made = files.open(path, "read"), files.open(target, "create")
+        try:
+            _copy(files, source, start, stop, made, 0)
+            files.sync(made)
+        finally:
+            files.close(made)
+            files.close(source)
+        files.sync_directory(directory)
+        self.bytes += stop - start
+
+    def move(self, path: Path) -> None:
+        """Keep a whole file, by giving it another name."""
+        target = self._place(path.parent) / path.name
+        self._files.rename(path, target)
+        self._files.sync_directory(target.parent)
+        self._files.sync_directory(path.parent)
+
+    def _place(self, origin: Path) -> Path:
+        files = self._files
+        if self.directory is None:
+            root = self._data_dir / naming.QUARANTINE
+            files.make_directory(root)
+            taken = [int(name) for name in files.list(root) if name.isascii() and name.isdigit()]
+            self.directory = root / str(max(taken, default=0) + 1)
+            files.make_directory(self.directory)
+            files.sync_directory(root)
+            files.sync_directory(self._data_dir)
+        place = self.directory
+        for name in origin.relative_to(self._data_dir).parts:
+            place = place / name
+            files.make_directory(place)
+            files.sync_directory(place.parent)
+        return place
+
+
+class Known(NamedTuple):
+    """What the lanes of a topic say about it, for a lane that cannot say it any more."""
+
+    topic: TopicOptions
+    groups: dict[str, tuple[str, GroupOptions]]  # by lower-case name
+
+
+class _State:
+    """Groups and backlogs of a lane, as the batches so far tell."""
+
+    def __init__(self, known: Known, cursor: int) -> None:
+        self.topic = known.topic
+        self._known = known
+        self.first = 0
+        self.names = {key: name for key, (name, _) in known.groups.items()}
+        self.options = {key: options for key, (_, options) in known.groups.items()}
+        self.backlogs = {key: Backlog(cursor) for key in known.groups}
+
+    def apply(self, header: BatchHeader, batch: bytes) -> None:
+        if header.kind is Kind.DATA:
+            return
+        change = decode_change(batch[HEADER_BYTES:])
+        if header.is_whole_state:
+            self.backlogs.clear()
+        self.topic = change.topic or self.topic
+        self.first = max(self.first, change.first)
+        for group in change.groups:
+            key = group.name.lower()
+            if group.removed:
+                self.backlogs.pop(key, None)
+                continue
+            if group.options is not None:
+                self.options[key] = group.options
+            self.names[key] = group.name
+            self.backlogs.setdefault(key, Backlog()).apply(group)
+
+    def snapshot(self) -> StateChange:
+        groups = tuple(
+            attrs.evolve(backlog.snapshot(self.names[key]), options=self.options.get(key, _UNKNOWN))
+            for key, backlog in self.backlogs.items()
+        )
+        return StateChange(self.topic, groups, self.first)
+
+    def again(self, later: dict[str, GroupChange], lowest: int) -> StateChange:
+        """What the groups named in `later`, the first changes behind a hole, may not have done."""
+        groups = []
+        for key, change in later.items():
+            if change.removed or change.reset:
+                continue  # whatever was before does not count any more
+            backlog = self.backlogs.get(key)
+            start = max(lowest, change.cursor - READY_MAX) if backlog is None else backlog.cursor
+            taken = set() if backlog is None else backlog.ahead
+            entries = [
+                Entry(offset, EntryState.READY, rank=offset)
+                for offset in range(start, change.cursor)
+                if offset not in taken
+            ]
+            groups.append(
+                GroupChange(
+                    change.name,
+                    max(change.cursor, start),
+                    options=self.options.get(key, _UNKNOWN) if backlog is None else None,
+                    entries=tuple(entries),
+                )
+            )
+        return StateChange(None, tuple(groups))
+
+
+_UNKNOWN = GroupOptions(lease=True)
+"""Of a group of which nobody knows more: asking for acks too often loses nothing."""
+
+
+def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quarantine) -> None:
+    """Take out what cannot be served and fill the holes.
+
+    Raises CannotRepair before anything is done, OSError or JournalFull at any time.
+    """
+    if naming.topic_directory(known.topic.name) != report.directory.parent.name:
+        raise CannotRepair(f"{report.directory}: no file tells which topic this is")
+    for segment in report.segments:
+        for hole in segment.holes:
+            if hole.end_offset - hole.first_offset > LOST_MAX:
+                raise CannotRepair(
+                    f"{segment.path} at byte {hole.start}: {hole.reason}; "
+                    f"a repair replaces at most {LOST_MAX} messages"
+                )
+    if report.misplaced:
+        _put_in_place(files, report, quarantine)
+        report = verify_lane(files, report.directory, report.partition)
+    for path in report.unfinished_files:
+        if naming.segment_base(path.name) is not None:
+            quarantine.move(path)
+    lowest = report.segments[0].base if report.segments else 0
+    state = _State(known, lowest)
+    last_crc = 0
+    for index, segment in enumerate(map(_settled, report.segments)):
+        if segment.holes:
+            if segment.holes[0].start == 0 and index:
+                state = _replay(files, report.segments[index - 1], known)
+            _Rewrite(files, segment, state, last_crc, lowest).run(quarantine)
+        last_crc = segment.last_crc
+        if segment.holes and segment.holes[-1].stop >= segment.bytes:
+            closed = segment.holes[-1].next_previous_crc
+            last_crc = last_crc if closed is None else closed
+        state = _State(known, lowest)
+
+
+def _settled(segment: SegmentReport) -> SegmentReport:
+    """What is unfinished is taken out as damage is."""
+    if segment.unfinished is None:
+        return segment
+    tail = segment.unfinished._replace(stop=segment.bytes, next_previous_crc=None)
+    return attrs.evolve(segment, holes=[*segment.holes, tail], unfinished=None)
+
+
+def learn(files: Files, reports: Collection[LaneReport]) -> Known:
+    """Ask the checkpoints of a topic's lanes what topic it is and which groups it has."""
+    name = next(iter(reports)).topic
+    options: TopicOptions | None = None
+    groups: dict[str, tuple[str, GroupOptions]] = {}
+    for report in reports:
+        for segment in report.segments:
+            for change in _changes(files, segment):
+                options = change.topic or options
+                for group in change.groups:
+                    if group.removed:
+                        groups.pop(group.name.lower(), None)
+                    elif group.options is not None:
+                        groups[group.name.lower()] = (group.name, group.options)
+    partitions = max(report.partition for report in reports) + 1
+    return Known(options or TopicOptions(name, partitions=partitions), groups)
+
+
+def _changes(files: Files, segment: SegmentReport) -> Iterator[StateChange]:
+    for start, stop in _good_stretches(segment):
+        for header, raw in _walk(files, segment.path, start, stop):
+            if header.kind is not Kind.DATA:
+                yield decode_change(raw[HEADER_BYTES:])
+
+
+def _put_in_place(files: Files, report: LaneReport, quarantine: Quarantine) -> None:
+    """Give segments that have each other's names their own; take all other misplaced ones out.
+
+    So it is with those that continue the chain to a good segment and whose own name is free.
+    """
+    directory = report.directory
+    own: dict[int, SegmentReport] = {}
+    for path in report.misplaced:
+        found = first_batch(files, path)
+        if found is not None and naming.topic_directory(found[1]) == directory.parent.name:
+            scanned = read_misplaced(files, path)
+            if scanned is not None:
+                own.setdefault(scanned.base, scanned)
+    names = {
+        naming.segment_base(path.name.removesuffix(naming.MOVED_SUFFIX))
+        for path in report.misplaced
+    }
+    good = report.segments
+    before = {segment.last_crc for segment in good}
+    behind = {segment.first_previous_crc for segment in good}
+    moves = []
+    for base, segment in own.items():
+        right = directory / naming.segment_name(base)
+        is_free = right in report.misplaced or right.name not in files.list(directory)
+        is_ours = (
+            segment.path.name.endswith(naming.MOVED_SUFFIX)
+            or base in names
+            or segment.first_previous_crc in before
+            or segment.last_crc in behind
+        )
+        if is_free and is_ours:
+            moves.append((segment.path, right))
+    for path in report.misplaced:
+        if path not in dict(moves):
+            quarantine.move(path)
+    waiting = []
+    for path, right in moves:
+        waits = right.with_name(right.name + naming.MOVED_SUFFIX)
+        if path != waits:
+            files.rename(path, waits)
+        waiting.append((waits, right))
+    files.sync_directory(directory)
+    for waits, right in waiting:
+        files.rename(waits, right)
+    files.sync_directory(directory)
+
+
+def _replay(files: Files, segment: SegmentReport, known: Known) -> _State:
+    """Give the state at the end of a segment that is in order by now."""
+    state = _State(known, segment.base)
+    for header, raw in _walk(files, segment.path, 0, None):
+        state.apply(header, raw)
+    return state
+
+
+def _walk(
+    files: Files, path: Path, start: int, stop: int | None
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    file = files.open(path, "read")
+    try:
+        limit = files.size(file) if stop is None else stop
+        for _, header, raw in walk(files, file, path, start, limit):
+            yield header, raw
+    finally:
+        files.close(file)
+
+
+def _good_stretches(segment: SegmentReport) -> Iterator[tuple[int, int]]:
+    at = 0
+    for hole in segment.holes:
+        yield at, hole.start
+        at = hole.stop
+    yield at, segment.bytes if segment.unfinished is None else segment.unfinished.start
+
+
+class _Rewrite:
+    """One segment's new file."""
+
+    def __init__(
+        self, files: Files, segment: SegmentReport, state: _State, last_crc: int, lowest: int
+    ) -> None:
+        self._files = files
+        self._segment = segment
+        self._state = state
+        self._last_crc = last_crc
+        self._lowest = lowest
+        self._size = 0
+
+    def run(self, quarantine: Quarantine) -> None:
+        files, segment = self._files, self._segment
+        path = segment.path
+        for hole in segment.holes:
+            if hole.stop > hole.start:
+                quarantine.copy(path, hole.start, hole.stop)
+        later = self._first_changes()
+        new = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
+        with suppress(FileNotFoundError):
+            files.remove(new)  # of a repair that did not get to its end
+        self._file = files.open(new, "create")
+        try:
+            source = files.open(path, "read")
+            try:
+                for number, (start, stop) in enumerate(_good_stretches(segment)):
+                    if number:
+                        self._fill(segment.holes[number - 1], later[number - 1])
+                    self._copy(source, start, stop)
+            finally:
+                files.close(source)
+            files.sync(self._file)
+        finally:
+            files.close(self._file)
+        files.rename(new, path)
+        files.sync_directory(path.parent)
+
+    def _first_changes(self) -> list[dict[str, GroupChange]]:
+        """Give for each hole the first change behind it of each group, up to a whole state."""
+        found: list[dict[str, GroupChange]] = []
+        later: dict[str, GroupChange] = {}
+        for start, stop in reversed(list(_good_stretches(self._segment))[1:]):
+            here: dict[str, GroupChange] = {}
+            for header, raw in _walk(self._files, self._segment.path, start, stop):
+                if header.is_whole_state:
+                    later = {}  # it says all there is
+                    break
+                if header.kind is Kind.STATE:
+                    for group in decode_change(raw[HEADER_BYTES:]).groups:
+                        here.setdefault(group.name.lower(), group)
+            later = later | here
+            found.append(later)
+        return found[::-1]
+
+    def _copy(self, source: int, start: int, stop: int) -> None:
+        _copy(self._files, source, start, stop, self._file, self._size)
+        self._size += stop - start
+        for header, raw in _walk(self._files, self._segment.path, start, stop):
+            self._state.apply(header, raw)
+
+    def _fill(self, hole: Hole, later: dict[str, GroupChange]) -> None:
+        state = self._state
+        time_ms = hole.time_ms
+        crc = self._last_crc if hole.start == 0 else hole.previous_crc
+        if hole.start == 0:
+            raw, crc = filler.state(
+                Kind.CHECKPOINT, state.snapshot(), self._segment.base, time_ms, crc
+            )
+            self._write(raw)
+        lost = filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc)
+        for raw, last_crc in lost:
+            self._write(raw)
+            crc = last_crc
+        if hole.next_previous_crc is None:
+            return
+        change = state.again(later, self._lowest)
+        if change.groups:
+            raw, crc = filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc)
+            self._write(raw)
+            for group in change.groups:
+                key = group.name.lower()
+                state.names[key] = group.name
+                state.options.setdefault(key, group.options or _UNKNOWN)
+                state.backlogs.setdefault(key, Backlog()).apply(group)
+        if crc != hole.next_previous_crc:
+            self._write(
+                filler.mark(
+                    *(hole.first_offset, hole.end_offset, time_ms, crc, hole.next_previous_crc)
+                )
+            )
+
+    def _write(self, raw: bytes) -> None:
+        self._files.write(self._file, raw, self._size)
+        self._size += len(raw)
+
+
+def _copy(files: Files, source: int, start: int, stop: int, target: int, position: int) -> None:
+    while start < stop:
+        data = files.read(source, min(WINDOW_BYTES, stop - start), start)
+        if not data:
+            raise OSError(f"the file ends at byte {start}, not {stop}")
+        files.write(target, data, position)
+        start += len(data)
+        position += len(data)
