@@ -103,12 +103,20 @@ class CrashJournal(MemoryJournal):
                 self.synced_end[lane] = batch.header.end_offset
 
     def trim(self, lane: Lane, before: int | None) -> None:
+        if before is not None:
+            before = min(before, self._newest_base(lane))
         super().trim(lane, before)
         if before is not None and lane in self.written:
             self.written[lane].append(before)
         if before is None:
             for known in (self.written, self.synced, self.synced_end):
                 known.pop(lane, None)
+
+    def _newest_base(self, lane: Lane) -> int:
+        """Recovery reads the newest segment, so on a disk nothing of it is ever trimmed."""
+        headers = [batch.header for batch in self.written.get(lane, ()) if isinstance(batch, Batch)]
+        bases = [header.base_offset for header in headers if header.kind is Kind.CHECKPOINT]
+        return bases[-1] if bases else 0
 
     def crash(self, kept: Callable[[Lane, int], int]) -> CrashJournal:
         """A new journal after a crash; `kept` says how many unsynced batches of a lane it has."""

@@ -372,7 +372,7 @@ def test_a_restart_remembers_the_same(
     after = again(box, segment_bytes_max)
     same_state(box, after)
     assert after.partition().snapshot().originals == box.partition().snapshot().originals
-    assert len(after.partition().originals) == 80
+    assert len(after.partition().originals) == 40
 
 
 class LateJournal(CrashJournal):
@@ -403,7 +403,7 @@ def test_a_restart_from_a_snapshot(
         journal.append(("T", 0), batch.header.previous_crc, batch.raw)
     after = Box(journal, now_ms=box.now_ms)
     same_state(box, after)
-    assert len(after.partition().originals) == count * (4 if dedupe_ms else 1)
+    assert len(after.partition().originals) == count * (2 if dedupe_ms else 1)
 
 
 @pytest.mark.parametrize("kept", range(6))

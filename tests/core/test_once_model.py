@@ -51,14 +51,12 @@ class Model:
 
     def find(self, name: Name) -> tuple[Put, int] | None:
         remember_ms = self.dedupe_ms or KEY_MS
-        places = [
-            (put, offset)
-            for put in self.puts
-            if put.time_ms + remember_ms > self.box.now_ms
-            for own, offset in put.names
-            if own == name
-        ]
-        return min(places, key=lambda place: (place[0].time_ms, place[0].index), default=None)
+        for put in self.puts:
+            if put.time_ms + remember_ms > self.box.now_ms:
+                for own, offset in put.names:
+                    if own == name:
+                        return put, offset
+        return None
 
     def put(
         self, key: bytes, ids: list[bytes], body: bytes, route: bytes, expected: int | None
@@ -96,7 +94,7 @@ class Model:
         durable = [(put.index, offset + 1) for put, offset in known]
         if fresh:
             names: list[tuple[Name, int]] = []
-            if self.dedupe_ms:
+            if self.dedupe_ms and not key:
                 names += [(("id", m.id), end + n) for n, m in enumerate(fresh)]
             if key:
                 names.append((("key", key), end))

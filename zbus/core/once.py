@@ -61,14 +61,11 @@ def put_once(
 
 
 def _find(topic: Topic, name: bytes) -> _Place | None:
-    """The oldest of that name. There may be several: what is put under a key is stored whether its
-    ids are known or not."""
-    places = [
-        (partition, original)
-        for partition in topic.partitions
-        if (original := partition.originals.find(name)) is not None
-    ]
-    return min(places, key=lambda place: place[1].time_ms, default=None)
+    for partition in topic.partitions:
+        original = partition.originals.find(name)
+        if original is not None:
+            return partition, original
+    return None
 
 
 def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[_Place]]:

@@ -84,13 +84,14 @@ class Originals:
         return self._originals.get(name)
 
     def note(self, first: int, messages: Sequence[Message], time_ms: int, ids: bool) -> None:
-        """Remember messages whose offsets count up from `first`; with or without their ids."""
+        """Remember messages whose offsets count up from `first`: each by its key if it was put
+        with one, else by its id, if `ids`."""
         key, start = b"", 0
         for position, message in enumerate(messages):
             if (own := key_of(message)) != key:
                 self._note_key(key, first + start, messages[start:position], time_ms)
                 key, start = own, position
-            if ids:
+            if ids and not own:
                 self.remember(Original(id_name(message.id), first + position, 1, time_ms, 0))
         self._note_key(key, first + start, messages[start:], time_ms)
 
