@@ -9,6 +9,7 @@ import pytest
 from tests.core.support import Box, Probe, refusal
 from zbus.core.errors import Refusal
 from zbus.core.group import Pull
+from zbus.core.limits import Limits
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError, Lane
@@ -146,3 +147,27 @@ def test_a_portion_that_came_twice_stays_for_the_second_time(late: bool) -> None
         turns(box, journal, 5)
         got += probe.bodies
     assert got == [b"0-%d" % number for number in range(10)]
+
+
+def test_a_message_that_is_not_there_is_said_to_be_missing() -> None:
+    """Not looked for again and again: the log has an end that its batches do not reach."""
+
+    class Gap(MemoryJournal):
+        def read(
+            self,
+            lane: Lane,
+            offset: int,
+            bytes_max: int,
+            done: Callable[[bytes | JournalError], None],
+        ) -> None:
+            done(b"")
+
+    box = Box(Gap(), limits=Limits(cache_bytes_max=0))
+    box.declare("T", "g")
+    for number in range(3):
+        box.put(b"%d" % number)
+        box.settle()
+    probe = box.pull(wait=True)
+    box.settle()
+    assert refusal(probe).refusal is Refusal.DAMAGED
+    assert "offset 0 of partition 0 is missing" in refusal(probe).text

@@ -9,7 +9,7 @@ active again when it came: nobody waits for a disk here.
 from __future__ import annotations
 
 from zbus.core.deadlines import Deadlines
-from zbus.core.errors import BrokerError
+from zbus.core.errors import BrokerError, damaged
 from zbus.core.group import Group, Pull
 from zbus.core.history import PORTION, History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
@@ -289,7 +289,7 @@ class Dispatch:
         return None
 
     def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
-        partition.wanted_by[group] = None
+        partition.wanted_by[group] = offset
         if not partition.fetching:
             self._read(partition, offset)
 
@@ -331,8 +331,13 @@ class Dispatch:
                 for group in groups.values():
                     if group in asked or first <= group.backlogs[index].cursor < end:
                         group.reading[index] = (first, end)
-            for waiter in wanted_by:
-                self.activate(waiter)
+            missing = offset >= partition.first and not (found and found[0][0] <= offset)
+            for waiter, wanted in wanted_by.items():
+                if missing and wanted == offset:
+                    # To look for it again, and again, would help nobody.
+                    self._failed.append((waiter, damaged(partition.index, offset)))
+                else:
+                    self.activate(waiter)
 
         self._recorder.fetch(partition, offset, PORTION, done)
 

@@ -59,6 +59,11 @@ def conflict(partition: int, end: int) -> BrokerError:
     return BrokerError(Refusal.CONFLICT, text, str(end))
 
 
+def damaged(partition: int, offset: int) -> BrokerError:
+    text = f"the message at offset {offset} of partition {partition} is missing from the log"
+    return BrokerError(Refusal.DAMAGED, text, str(offset))
+
+
 def group_taken(name: str) -> BrokerError:
     text = f"another session reads the exclusive group {name}"
     return BrokerError(Refusal.EXCLUSIVE, text, name)

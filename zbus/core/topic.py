@@ -124,7 +124,7 @@ class Partition:
         # Reading back.
         self.fetching = False
         self.read_back: list[Portion] = []  # what is at hand of it, in the order of its coming
-        self.wanted_by: dict[Group, None] = {}  # groups that wait for the fetch
+        self.wanted_by: dict[Group, int] = {}  # groups that wait for the fetch, and for what
         # The recorder's own.
         self.last_crc = 0
         self.removed = False  # its lane is gone, or may be another's by now
