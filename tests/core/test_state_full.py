@@ -9,6 +9,7 @@ from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusa
 from tests.journal.support import Loop, SmallDisk
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.batch import Batch
 from zbus.journal.ports import JournalFull, Lane
 
 LEASES = GroupOptions(lease=True, lease_ms=60_000)
@@ -131,6 +132,53 @@ def test_a_topic_that_goes_is_not_tried_again() -> None:
     box.settle(10_000)
     assert journal.tried == tried
     assert box.broker.next_due() is None
+
+
+def test_a_change_of_all_partitions_needs_room_in_all() -> None:
+    """Half of a removal must not be confirmed: a crash would bring the group back."""
+
+    class Half(NoRoom):
+        def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+            if self.shut and lane[1] == 1:
+                raise JournalFull("no space left")
+            return CrashJournal.append(self, lane, expected_last, batches)
+
+    journal = Half()
+    box = Box(journal)
+    box.declare(TopicOptions("T", partitions=3, durability="disk"), "g", LEASES)
+    box.settle()
+    journal.shut = True
+    removed = Probe()
+    box.broker.remove_group(removed, box.group())
+    box.settle()
+    assert is_full(removed)
+    declared = box.declare(box.topic().options, "late", LEASES)
+    box.settle()
+    assert is_full(declared)
+    journal.shut = False
+    box.settle(2_000)
+    assert list(again(box).topic().groups) == ["late"]
+
+
+def test_a_topic_is_not_taken_away_for_want_of_one_of_its_partitions() -> None:
+    """A crash within a declare has left one lane of two. It is a topic like any other since."""
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", partitions=2, durability="disk"), "g", LEASES)
+    box.turn()
+    assert isinstance(box.journal, CrashJournal)
+    half = box.journal.crash(lambda lane, unsynced: unsynced if lane[1] == 0 else 0)
+    journal = NoRoom()
+    for batch in half.written["T", 0]:
+        assert isinstance(batch, Batch)
+        journal.append(("T", 0), batch.header.previous_crc, batch.raw)
+    box = Box(journal)
+    journal.shut = True
+    assert is_full(settled(box, box.put(b"a", index=1)))
+    assert box.broker.topic("T") is not None
+    journal.shut = False
+    box.settle(2_000)
+    assert settled(box, box.put(b"a", index=1)).fine
+    same_state(box, again(box))
 
 
 def test_changes_without_end_on_a_full_disk(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import StateChange, TopicOptions
 from zbus.journal.batch import Kind, decode_messages, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.ports import JournalError
+from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.recovery import recover
-from zbus.testing.disk import Disk, Operation
+from zbus.testing.disk import Disk, Operation, ShortWrite
 
 STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector
@@ -182,6 +182,25 @@ def test_old_segments_go_in_any_order(lane: Lane) -> None:
     lane.trimmed = 3
     assert len([path for path in lane.disk.list_all() if path.suffix == ".log"]) == 1
     lane.check_crashes()
+
+
+def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
+    """The disk was full in the middle of a batch; then there was space, and the segment ended."""
+
+    def fail(operation: Operation) -> None:
+        if operation.name == "write":
+            raise ShortWrite(100, JournalFull("no space"))
+
+    lane.disk.faults = fail
+    with pytest.raises(JournalFull):
+        lane.opened.journal.append(
+            LANE, lane.writer.last, Writer(LANE, lane.writer.last, 1).data(BODY)
+        )
+    lane.disk.faults = None
+    lane.write(lane.writer.checkpoint)
+    lane.put()
+    lane.commit()
+    lane.check_crashes(least=1)
 
 
 def test_a_segment_that_takes_the_place_of_another(lane: Lane) -> None:

@@ -114,10 +114,11 @@ class Broker:
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
         self.topics[topic.name.lower()] = topic
+        topic.born = True
         self.retention.restore(topic)
         for partition in topic.partitions:
             partition.recovered = partition.end
-            if partition.topic_changed:
+            if partition.topic_changed or not partition.segment_bytes:
                 self.tick.touch(partition)
         for group in topic.groups.values():
             for index in range(len(group.backlogs)):
@@ -129,6 +130,8 @@ class Broker:
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""
         self.stopping = True
+        for partition in self.tick.behind:
+            self.tick.touch(partition)  # there may be room by now
         for topic in self.topics.values():
             for group in topic.groups.values():
                 self.dispatch.end_waiting(group, EmptyReason.STOPPING)

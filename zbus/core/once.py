@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from zbus.core.errors import BrokerError, Refusal, conflict
 from zbus.core.message import Message
 from zbus.core.originals import KEY_MS, Original, fingerprint, id_name, key_name, key_of
-from zbus.core.outcomes import Duplicate, Outcome
-from zbus.core.ticket import Ticket
+from zbus.core.outcomes import Duplicate
+from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Partition, Topic
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def _answer(
     if not fresh:
         told_of, (_, offset, *_) = known[0]
     ticket.offset = offset
-    parts = _Parts(ticket, Duplicate(told_of, count - len(fresh)), len(last) + bool(fresh))
+    parts = Parts(ticket, Duplicate(told_of, count - len(fresh)), len(last) + bool(fresh))
     if fresh:
-        _store(tick, partition, fresh, _Part(parts))
+        _store(tick, partition, fresh, parts.part())
     for home, offset in last.items():
-        tick.join(home, offset, _Part(parts))
+        tick.join(home, offset, parts.part())
 
 
 def _refuse(tick: Tick, partition: Partition, ticket: Ticket) -> None:
@@ -116,34 +116,3 @@ def _refuse(tick: Tick, partition: Partition, ticket: Ticket) -> None:
         ticket.settle(conflict(partition.index, partition.end))
     else:
         tick.confirm(partition, ticket, conflict(partition.index, partition.end))
-
-
-class _Parts:
-    """A ticket that waits for several things, each of which is a `_Part`."""
-
-    __slots__ = ("_left", "_outcome", "_ticket")
-
-    def __init__(self, ticket: Ticket, outcome: Outcome, left: int) -> None:
-        self._ticket = ticket
-        self._outcome = outcome
-        self._left = left
-
-    def ended(self, outcome: Outcome) -> None:
-        self._left -= 1
-        if not self._ticket.open:
-            return
-        if isinstance(outcome, BrokerError):
-            self._ticket.settle(outcome)
-        elif not self._left:
-            self._ticket.settle(self._outcome)
-
-
-class _Part(Ticket):
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: _Parts) -> None:
-        super().__init__()
-        self._parts = parts
-
-    def answer(self, outcome: Outcome) -> None:
-        self._parts.ended(outcome)

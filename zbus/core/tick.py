@@ -16,7 +16,7 @@ from zbus.core.group import Group
 from zbus.core.message import Message
 from zbus.core.outcomes import DONE, Outcome, Stored
 from zbus.core.recorder import Recorder
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Cache, Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]]]"
@@ -109,9 +109,9 @@ class Tick:
 
     def confirm_all(self, topic: Topic, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """The same for what this tick changed in every partition of a topic."""
-        for partition in topic.partitions[1:]:
-            self.confirm(partition, Silent())
-        self.confirm(topic.partitions[0], ticket, outcome)
+        parts = Parts(ticket, outcome, len(topic.partitions))
+        for partition in topic.partitions:
+            self.confirm(partition, parts.part())
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone: what was staged for it is refused."""
@@ -175,7 +175,7 @@ class Tick:
                 ticket.settle(FULL)
             puts = []
             if not self._recorder.write(partition, (), change.truncated(first), self.now_ms):
-                if partition.segment_bytes:
+                if partition.segment_bytes or partition.topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
                     self.unborn.append(partition.topic)
@@ -234,5 +234,7 @@ class Tick:
                 stored = Stored(partition)
                 for ticket in puts:
                     ticket.settle(stored)
+            if confirms:
+                partition.topic.born = True
             for ticket, outcome in confirms:
                 ticket.settle(outcome)

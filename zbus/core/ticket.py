@@ -4,6 +4,7 @@ session."""
 
 from __future__ import annotations
 
+from zbus.core.errors import BrokerError
 from zbus.core.outcomes import Outcome
 
 
@@ -34,3 +35,38 @@ class Silent(Ticket):
 
     def answer(self, outcome: Outcome) -> None:
         pass
+
+
+class Parts:
+    """A ticket that waits for several things, for each of which `part` makes a ticket. It ends well
+    when all have, and with the first refusal."""
+
+    __slots__ = ("_left", "_outcome", "_ticket")
+
+    def __init__(self, ticket: Ticket, outcome: Outcome, count: int) -> None:
+        self._ticket = ticket
+        self._outcome = outcome
+        self._left = count
+
+    def part(self) -> Ticket:
+        return _Part(self)
+
+    def ended(self, outcome: Outcome) -> None:
+        self._left -= 1
+        if not self._ticket.open:
+            return
+        if isinstance(outcome, BrokerError):
+            self._ticket.settle(outcome)
+        elif not self._left:
+            self._ticket.settle(self._outcome)
+
+
+class _Part(Ticket):
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def answer(self, outcome: Outcome) -> None:
+        self._parts.ended(outcome)

@@ -175,6 +175,7 @@ class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
     __slots__ = (
+        "born",
         "careful",
         "groups",
         "name",
@@ -192,6 +193,7 @@ class Topic:
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
+        self.born = False  # somebody was told of it, or it was recovered: it must not go again
 
     def configure(self, options: TopicOptions) -> None:
         """Take over options."""

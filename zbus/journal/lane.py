@@ -135,6 +135,7 @@ class LocalLane:
             self._files.write(self.file, batches, size)
         except BaseException:
             self._files.truncate(self.file, size)
+            self.dirty = True  # else a power cut may bring back what was cut off
             raise
         self._wrote(headers, batches, size)
 

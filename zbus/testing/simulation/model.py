@@ -226,15 +226,16 @@ class Book:
 
     # -- what becomes of the broker -----------------------------------------------------------
 
-    def ended(self, broker_was: str) -> None:
-        """The broker ended: it was `stopped`, `killed`, or its power was `cut`."""
+    def ended(self, broker_was: str, disk_full: bool) -> None:
+        """The broker ended: it was `stopped`, `killed`, or its power was `cut`. On a full disk the
+        latest leases may have found no room."""
         for topic in self.topics.values():
             gone = topic.durability == "memory"
             for sent in topic.sent.values() if gone else ():
                 topic.lose(sent)
             for group in topic.groups:
                 group.run.clear()
-                if broker_was != "stopped":
+                if broker_was != "stopped" or disk_full:
                     group.leases.clear()
                 if gone:
                     group.forget()
@@ -253,13 +254,15 @@ class Book:
                 self.check_state(book, topic)
 
     def _reconcile(self, book: TopicBook, topic: Topic | None) -> None:
-        """After a power cut, `os` may have lost the end of each log."""
+        """After a power cut, `os` may have lost the end of each log, and of one that was begun
+        just before, the beginning."""
         for sent in book.sent.values():
             if topic is None:
                 book.lose(sent)
             elif sent.place is not None:
                 partition, offset = sent.place
-                if offset >= topic.partitions[partition].end:
+                log = topic.partitions[partition]
+                if not log.first <= offset < log.end:
                     book.lose(sent)
         for group in book.groups:
             if topic is None or topic.group(group.name.lower()) is None:

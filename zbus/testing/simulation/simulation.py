@@ -350,14 +350,14 @@ class Simulation:
         self.counts[how] += 1
         self.say(f"the broker was {how}")
         self.clients.clear()
-        self.machine.disk.capacity_bytes = None
-        self.machine.disk.faults = None
+        disk_full = self.machine.disk.capacity_bytes is not None
+        self.machine.disk.capacity_bytes = self.machine.disk.faults = None
         self.book.raise_problem()
-        self._forget(how)
+        self._forget(how, disk_full)
         self._start(how)
 
-    def _forget(self, how: str) -> None:
-        self.book.ended(how)
+    def _forget(self, how: str, disk_full: bool = False) -> None:
+        self.book.ended(how, disk_full)
         for topic in self.book.topics.values():
             if topic.durability == "memory" or (topic.durability == "os" and how == "cut"):
                 self.requests.forget(topic)
