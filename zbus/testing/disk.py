@@ -164,7 +164,7 @@ class Disk:
         opened = self._find(file)
         try:
             self._begin("sync", opened.path)
-        except BaseException:
+        except Exception:  # a process that is ended in here has not met an error
             opened.file.syncable = False
             raise
         opened.file.sync()
@@ -173,7 +173,7 @@ class Disk:
         opened = self._find(file)
         try:
             self._begin("sync_all", opened.path)
-        except BaseException:
+        except Exception:  # a process that is ended in here has not met an error
             for node in self._nodes():
                 node.syncable = False
             raise
@@ -190,7 +190,7 @@ class Disk:
         directory = self._directory(path)
         try:
             self._begin("sync_directory", path)
-        except BaseException:
+        except Exception:  # a process that is ended in here has not met an error
             directory.syncable = False
             raise
         if directory.syncable:
