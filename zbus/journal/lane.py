@@ -86,7 +86,7 @@ class LocalLane:
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
         if lane.dirty:
-            lane.dirty_behind = tuple(found.unsynced)
+            lane.dirty_behind = tuple(segment for segment, _ in found.tails[:-1])
             lane.dirty_above(*lane._above())
         return lane
 

@@ -41,7 +41,7 @@ from zbus.journal.ports import (
 )
 from zbus.journal.reader import Reader
 from zbus.journal.reserve import RESERVE_BYTES, Reserve
-from zbus.journal.segment import Segment, walk
+from zbus.journal.segment import WINDOW_BYTES, Segment, walk
 from zbus.journal.syncer import Syncer
 from zbus.journal.warming import Warming
 from zbus.journal.worker import ThreadWorker, Worker
@@ -206,6 +206,7 @@ class LocalJournal:
         marks = landmarks.load()
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
+        tails: list[tuple[Segment, int]] = []
         for found in self._find(marks):
             lane = LocalLane.found(self._files, self._handles, self._syncer, found)
             lanes[found.lane] = lane
@@ -215,27 +216,44 @@ class LocalJournal:
                 landmarks.claim(mark)
             if lane.dirty:
                 self._changed[found.lane] = lane
+                tails += found.tails
         if self._changed:
             # What a killed process left may not be on disk, and from now on it is handed out.
-            self._sync_found(self._changed.values())
+            self._sync_found(self._changed.values(), tails)
         for key in unknown:
             landmarks.forget(key)
         if wrong and (marks is not None or not lanes):
             landmarks.save(landmarks.claims())
         return lanes
 
-    def _sync_found(self, lanes: Iterable[LocalLane]) -> None:
+    def _sync_found(self, lanes: Iterable[LocalLane], tails: list[tuple[Segment, int]]) -> None:
+        """Make durable what was found. It is written once more before, because a sync that failed
+        may have ended the former run: then the system takes for clean what is not on disk."""
         files = self._files
+        for segment, position in tails:
+            with suppress(JournalFull):
+                self._write_again(segment, position)
         if files.sync_all(self._lock):
             return
-        for lane in lanes:
-            file = files.open(lane.newest.path, "write")
+        for segment, _ in tails:
+            file = files.open(segment.path, "write")
             try:
                 files.sync(file)
             finally:
                 files.close(file)
-            for directory in sorted(lane.dirty_directories):
-                files.sync_directory(directory)
+        for directory in sorted({path for lane in lanes for path in lane.dirty_directories}):
+            files.sync_directory(directory)
+
+    def _write_again(self, segment: Segment, position: int) -> None:
+        if position >= segment.size:
+            return
+        file = self._files.open(segment.path, "write")
+        try:
+            for at in range(position, segment.size, WINDOW_BYTES):
+                count = min(WINDOW_BYTES, segment.size - at)
+                self._files.write(file, self._files.read(file, count, at), at)
+        finally:
+            self._files.close(file)
 
     def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
         warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)

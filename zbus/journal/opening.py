@@ -49,7 +49,7 @@ class Found(NamedTuple):
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
     durable: bool  # all of it is known to be synced
-    unsynced: list[Segment]  # if not: the segments before the newest of which that is not known
+    tails: list[tuple[Segment, int]]  # if not: which segments, and from which byte on
     lost: bool  # something is gone that the landmark promises
 
 
@@ -149,7 +149,7 @@ class _Opening:
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
         self._durable = False
-        self._known_until = 0  # segments before this one are known to be synced
+        self._tails: list[tuple[Segment, int]] = []
         self._lost = False
         self.topic = ""
 
@@ -165,7 +165,7 @@ class _Opening:
             self._mark_crc,
             self._first_crc,
             self._durable,
-            self._segments[self._known_until : -1],
+            self._tails,
             self._lost,
         )
 
@@ -173,7 +173,6 @@ class _Opening:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
         while self._segments:
-            self._known_until = 0 if start.durable == _EVERYTHING else start.segment
             index = self._read_on(start)
             if index is None:  # not what the landmark speaks of
                 start = self._start_without(start, marks)
@@ -183,11 +182,21 @@ class _Opening:
                 self._check_end(index, start)
                 ends = index == start.segment and newest.size == start.durable
                 self._durable = ends and not self._lost
+                self._note_tails(start)
                 return True
             if self._mend(index, start):
+                self._note_tails(start)
                 return True
             start = _Start(len(self._segments) - 1, 0, _EVERYTHING)
         return False
+
+    def _note_tails(self, start: _Start) -> None:
+        """What is not known to be synced: whoever opens it has that done."""
+        if start.durable == _EVERYTHING:
+            self._tails = [(segment, _EVERYTHING) for segment in self._segments]
+        else:
+            first, *later = self._segments[start.segment :]
+            self._tails = [(first, start.durable), *((segment, 0) for segment in later)]
 
     def _start(self, marks: Mapping[str, Landmark] | None) -> _Start:
         if marks is None:

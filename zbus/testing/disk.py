@@ -165,7 +165,7 @@ class Disk:
         try:
             self._begin("sync", opened.path)
         except Exception:  # a process that is ended in here has not met an error
-            opened.file.syncable = False
+            opened.file.fail_sync()
             raise
         opened.file.sync()
 
@@ -175,7 +175,10 @@ class Disk:
             self._begin("sync_all", opened.path)
         except Exception:  # a process that is ended in here has not met an error
             for node in self._nodes():
-                node.syncable = False
+                if isinstance(node, File):
+                    node.fail_sync()
+                else:
+                    node.syncable = False
             raise
         for node in self._nodes():
             if isinstance(node, File):
@@ -444,7 +447,6 @@ class Disk:
             return copied_directory
 
         def fill(directory: Directory, copied: Directory) -> None:
-            copied.syncable = directory.syncable
             copied.names = {name: copy(node) for name, node in directory.names.items()}
             copied.durable = {name: copy(node) for name, node in directory.durable.items()}
 

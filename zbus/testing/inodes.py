@@ -5,6 +5,9 @@ replaced. A power cut leaves, of each piece (a sector, or a page of the cache), 
 or those after any of the changes to that piece, whatever the other pieces got; and any of the
 sizes since the sync. A piece inside the size that was never written reads as zeros.
 
+After a sync that failed, the pages that it was to write are lost, or not, whatever is synced later:
+the system takes them for clean. Only writing them again makes them durable.
+
 A directory is the names that everybody sees and those that are durable. A change of names is a
 `NameChange`; one that touches a name comes after all earlier ones that touch it.
 """
@@ -17,6 +20,9 @@ from typing import NamedTuple
 
 Choose = Callable[[list[int]], int]
 """Given the moments (numbers of changes, 0 = durable) that may be there: the index of one."""
+
+PAGE_BYTES = 4096
+"""What a failed sync loses, it loses by pages."""
 
 
 class Change(NamedTuple):
@@ -37,7 +43,7 @@ class Change(NamedTuple):
 class File:
     """See the module. Bytes from `len(data)` to `size` are zeros that take no memory here."""
 
-    __slots__ = ("changes", "data", "links", "locked", "number", "opens", "size", "syncable")
+    __slots__ = ("changes", "data", "links", "locked", "lost", "number", "opens", "size")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -47,7 +53,7 @@ class File:
         self.links = 0  # 1 = it has a name
         self.opens = 0
         self.locked = False
-        self.syncable = True  # False after a sync failed: what it was to keep may be lost for ever
+        self.lost: dict[int, bytes] = {}  # pages that a failed sync did not write: what is on disk
 
     def read(self, count: int, position: int) -> bytes:
         count = max(min(count, self.size - position), 0)
@@ -58,6 +64,8 @@ class File:
         if not data:
             return
         end = position + len(data)
+        for page in range(position // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1):
+            self.lost.pop(page, None)
         old = bytes(self.data[position:end])
         if len(self.data) < position:
             self.data.extend(bytes(position - len(self.data)))
@@ -72,8 +80,14 @@ class File:
             self._changed(size, b"", old, size)
 
     def sync(self) -> None:
-        if self.syncable:
-            self.changes.clear()
+        self.changes.clear()
+
+    def fail_sync(self) -> None:
+        durable = self._durable()
+        for page in self._moments(PAGE_BYTES):
+            begin = page * PAGE_BYTES
+            self.lost.setdefault(page, bytes(durable[begin : begin + PAGE_BYTES]))
+        self.changes.clear()
 
     def copy(self) -> File:
         """The same, as a dead process leaves it: closed, and what was not synced still is not."""
@@ -81,7 +95,7 @@ class File:
         other.data = bytearray(self.data)
         other.size = self.size
         other.changes = list(self.changes)
-        other.syncable = self.syncable
+        other.lost = dict(self.lost)
         return other
 
     def crashed(self, choose: Choose, piece_bytes: int) -> File:
@@ -90,6 +104,7 @@ class File:
         if not self.changes:
             other.data = bytearray(self.data)
             other.size = self.size
+            self._lose(other, choose)
             return other
         other.data = self._durable()
         kept = {
@@ -100,7 +115,15 @@ class File:
         sizes = self._sizes(piece_bytes)
         other.size = sizes[choose([moment for _, moment in sizes])][0]
         del other.data[other.size :]
+        self._lose(other, choose)
         return other
+
+    def _lose(self, other: File, choose: Choose) -> None:
+        for page, durable in self.lost.items():
+            begin = page * PAGE_BYTES
+            length = len(other.data[begin : begin + PAGE_BYTES])
+            if choose([0, 1]) == 0:
+                other.data[begin : begin + length] = durable[:length].ljust(length, b"\0")
 
     def _changed(self, position: int, new: bytes, old: bytes, size: int) -> None:
         self.changes.append(Change(position, new, old, self.size, size))
