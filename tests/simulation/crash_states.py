@@ -9,12 +9,15 @@ being recovered, or after it. Now and then the world itself goes on from such a 
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
+import multiprocessing
+import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -57,6 +60,17 @@ class WorldFailure(AssertionError):
             f"again: python -m tests.simulation.crash_states --states 1 --seed {seed}"
         )
         self.seed = seed
+
+    def __reduce__(self) -> tuple[Callable[..., WorldFailure], tuple[object, ...]]:
+        return _failure, (self.seed, str(self))
+
+
+def _failure(seed: int, text: str) -> WorldFailure:
+    """One that comes from another process."""
+    failure = WorldFailure.__new__(WorldFailure)
+    AssertionError.__init__(failure, text)
+    failure.seed = seed
+    return failure
 
 
 class World:
@@ -179,27 +193,37 @@ class World:
         self.recovered(next_disk, power_cut or cut, again=False)
 
 
+def look_at(seed: int, prepare: Callable[[Stack], None] | None = None) -> Figures:
+    """Run one world to its end."""
+    world = World(seed, prepare)
+    world.run()
+    operations = world.operations + world.stack.disk.operations
+    return Figures(1, world.states, world.again, world.kills, operations)
+
+
 def campaign(
     states: int,
     seed: int,
     prepare: Callable[[Stack], None] | None = None,
     tell: Callable[[Figures], None] = lambda figures: None,
+    jobs: int = 1,
 ) -> Figures:
     """Worlds from `seed` on until so many states were looked at. Raises WorldFailure."""
     figures = Figures(0, 0, 0, 0, 0)
-    for number in itertools.count(seed):
-        world = World(number, prepare)
-        world.run()
-        figures = Figures(
-            figures.worlds + 1,
-            figures.states + world.states,
-            figures.again + world.again,
-            figures.kills + world.kills,
-            figures.operations + world.operations + world.stack.disk.operations,
-        )
-        tell(figures)
-        if figures.states >= states:
-            break
+    with ExitStack() as stack:
+        look: Callable[[Iterable[int]], Iterable[Figures]]
+        if jobs == 1:
+            look = partial(map, partial(look_at, prepare=prepare))
+        else:
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(spawn.Pool(jobs, logging.disable))
+            look = partial(pool.imap_unordered, look_at)
+        while figures.states < states:
+            count = (states - figures.states) // STATES_PER_WORLD + 1
+            for one in look(range(seed, seed + count)):
+                figures = Figures(*map(sum, zip(figures, one, strict=True)))
+                tell(figures)
+            seed += count
     return figures
 
 
@@ -207,6 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--states", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args()
     logging.disable()
     begun = told = time.monotonic()
@@ -227,7 +252,7 @@ def main() -> int:
         )
 
     try:
-        say(campaign(options.states, options.seed, tell=tell))
+        say(campaign(options.states, options.seed, tell=tell, jobs=options.jobs))
     except WorldFailure as failure:
         traceback.print_exception(failure)
         return 1
