@@ -100,7 +100,9 @@ def recovered(journal: Journal) -> dict[Lane, list[bytes]]:
 
 
 def segments(data_dir: Path) -> list[str]:
-    return sorted(str(path.relative_to(data_dir)) for path in data_dir.glob("*/*/*"))
+    """Files of lanes; those on their way out are not."""
+    found = [str(path.relative_to(data_dir)) for path in data_dir.glob("*/*/*")]
+    return sorted(name for name in found if ".removed-" not in name)
 
 
 class SmallDisk(OsFiles):

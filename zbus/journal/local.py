@@ -346,19 +346,17 @@ class LocalJournal:
         oldest, *others = segments
         try:
             oldest.removed = True
-            self._files.remove(oldest.path)
+            removed = self._rename_removed(known.directory, oldest.path)
         except OSError as error:
             self._fatal(f"removing segments of {known.directory} failed: {error}")
             return
-        self._reader.forget([oldest])
+        self._reader.remove([oldest], partial(self._files.remove, removed), self._fatal)
         known.dirty_above(known.directory)
         if others:
             self._when_durable([known], partial(self._remove_segments, lane, known, others))
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
         topic = known.directory.parent
-        self._removed += 1
-        name = f"{naming.REMOVED_PREFIX}{lane[1]}-{self._removed}"
         for segment in known.segments:
             segment.removed = True
         del self._known()[lane]
@@ -366,15 +364,25 @@ class LocalJournal:
         self._landmarks.forget(known.key)
         known.release()
         try:
-            self._files.rename(known.directory, topic / name)
+            removed = self._rename_removed(topic, known.directory)
             self._files.sync_directory(topic)
-            remove_lane(self._files, topic / name)
-            if not self._files.list(topic):
-                self._files.remove(topic)
         except OSError as error:
             self._fatal(f"removing {lane} failed: {error}")
             return
-        self._reader.forget(known.segments)
+        remove = partial(remove_lane, self._files, removed)
+        self._reader.remove(known.segments, remove, self._fatal, partial(self._drop_empty, topic))
+
+    def _rename_removed(self, directory: Path, path: Path) -> Path:
+        """Take a name away at once. To free the space may take long, so that is done elsewhere."""
+        self._removed += 1
+        removed = directory / f"{naming.REMOVED_PREFIX}{path.name}-{self._removed}"
+        self._files.rename(path, removed)
+        return removed
+
+    def _drop_empty(self, topic: Path) -> None:
+        with suppress(OSError):  # it may be another topic's by now, or gone
+            if not self._closed and not self._files.list(topic):
+                self._files.remove(topic)
 
     def _fatal(self, text: str) -> None:
         if not self._failed:

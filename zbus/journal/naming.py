@@ -24,7 +24,7 @@ SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
 TORN_SUFFIX: Final = ".torn"  # a segment, or with `-<position>` the end of one, set aside
 MOVED_SUFFIX: Final = ".moved"  # a segment on its way from a wrong name to its own
-REMOVED_PREFIX: Final = ".removed-"  # a lane that is forgotten, before its files are
+REMOVED_PREFIX: Final = ".removed-"  # a lane or segment that is forgotten, before its space is free
 
 QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
 _OWN: Final = (LOCK, RESERVE, LANDMARKS, QUARANTINE)

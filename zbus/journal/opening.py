@@ -118,7 +118,7 @@ def _open_lane(
         return None
     bases = []
     for name in names:
-        if name.endswith(naming.UNFINISHED_SUFFIX):
+        if name.endswith(naming.UNFINISHED_SUFFIX) or name.startswith(naming.REMOVED_PREFIX):
             files.remove(directory / name)
         elif (base := naming.segment_base(name)) is not None:
             bases.append(base)

@@ -7,6 +7,7 @@ only the bytes that had been written. What is removed meanwhile is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -38,9 +39,32 @@ class Reader:
         """Find `offset` in `segments`, of which the last has `limit` bytes that count."""
         self._worker.submit(partial(self._serve, segments, limit, offset, bytes_max, done))
 
-    def forget(self, segments: Sequence[Segment]) -> None:
-        """Close files that were removed: only then their space is free."""
-        self._worker.submit(partial(self._close, segments))
+    def remove(
+        self,
+        segments: Sequence[Segment],
+        remove: Callable[[], None],
+        fail: Callable[[str], None],
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Free the space of segments, which are known by other names by now: close them, call
+        `remove` here, and post `done`, or `fail` with the reason."""
+        self._worker.submit(partial(self._remove, segments, remove, fail, done))
+
+    def _remove(
+        self,
+        segments: Sequence[Segment],
+        remove: Callable[[], None],
+        fail: Callable[[str], None],
+        done: Callable[[], None],
+    ) -> None:
+        self._close(segments)
+        try:
+            with suppress(FileNotFoundError):  # the whole lane went meanwhile, with everything
+                remove()
+        except Exception as error:  # whatever it was, the disk is not to be trusted
+            self._post(partial(fail, f"removing {segments[0].path} failed: {error}"))
+        else:
+            self._post(done)
 
     def close(self) -> None:
         """Answer what was asked, then stop."""
