@@ -179,7 +179,11 @@ class Broker:
         self, ticket: Ticket, options: TopicOptions, wish: declaring.GroupWish | None
     ) -> None:
         """Create or change a topic and, if wished, a group. Settles with Declared."""
-        declaring.declare(self, ticket, options, wish)
+        self.amend(ticket, options.name, lambda _: (options, wish))
+
+    def amend(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
+        """The same, depending on what is there when it is done."""
+        declaring.declare(self, ticket, name, wished)
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""

@@ -46,36 +46,46 @@ class GroupWish:
     auto: bool = False  # take `name`, or the first of name0, name1, ... that is free
 
 
-def declare(broker: Broker, ticket: Ticket, options: TopicOptions, wish: GroupWish | None) -> None:
+Wished = Callable[[Topic | None], tuple[TopicOptions, GroupWish | None]]
+"""Says what a topic, and a group in it, are to be like, given what is there now. Asked again when a
+start position was read: others may have declared meanwhile. The `Start` is the same then."""
+
+
+def declare(broker: Broker, ticket: Ticket, name: str, wished: Wished) -> None:
     """Create or change a topic, and a group in it; settles with Declared.
 
     The name, partitions and durability of an existing topic stay as they are.
     """
-    topic = broker.topics.get(options.name.lower())
+    topic = broker.topics.get(name.lower())
+    options, wish = wished(topic)
     problem = _problem(broker, topic, options, wish)
     if problem is not None:
         ticket.settle(problem)
         return
 
-    def apply(places: list[int] | BrokerError | None) -> None:
+    def apply(places: list[int] | BrokerError) -> None:
         if isinstance(places, BrokerError):
             ticket.settle(places)
             return
-        # The topic may have come or gone while a place was looked for.
-        current = broker.topics.get(options.name.lower())
-        if places is not None and current is not topic:
-            ticket.settle(topic_unknown(options.name))
+        # The topic may have come or gone while a place was looked for, or been changed.
+        current = broker.topics.get(name.lower())
+        if current is None or current is not topic:
+            ticket.settle(topic_unknown(name))
             return
-        _apply(broker, ticket, current, options, wish, places)
+        options, wish = wished(current)
+        problem = _problem(broker, current, options, wish)
+        if problem is not None:
+            ticket.settle(problem)
+        else:
+            _apply(broker, ticket, current, options, wish, places)
 
     start = wish.start if wish else Start()
-    if topic is None or (start.offset is None and start.time_ms is None):
-        if start.offset or (start.offset == 0 and start.msgid):
-            apply(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
-        else:
-            apply(None)
-    else:
+    if topic is not None and (start.offset is not None or start.time_ms is not None):
         _Places(broker, topic, start, apply)
+    elif start.offset or (start.offset == 0 and start.msgid):
+        ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
+    else:
+        _apply(broker, ticket, topic, options, wish, None)
 
 
 def _problem(

@@ -70,10 +70,12 @@ class Declare:
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        params, broker = self.params, self.face.broker
-        topic = broker.topic(params.topic)
-        ticket = ZbusReply(self.face, params, peer, id)
-        broker.declare(ticket, self._topic_options(topic), self._wish(topic))
+        ticket = ZbusReply(self.face, self.params, peer, id)
+        self.face.broker.amend(
+            ticket,
+            self.params.topic,
+            lambda topic: (self._topic_options(topic), self._wish(topic)),
+        )
 
     def _topic_options(self, topic: Topic | None) -> TopicOptions:
         mask = self.topic_mask
