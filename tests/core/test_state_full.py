@@ -81,6 +81,19 @@ def test_what_was_refused_is_written_when_there_is_room() -> None:
     assert box.broker.next_due() != box.now_ms, "and then there is peace"
 
 
+def test_traffic_elsewhere_does_not_put_off_the_next_try() -> None:
+    """Whatever is written all the time: what was refused is tried about once a second."""
+    box, journal = shut_box()
+    assert is_full(settled(box, box.ack(0)))
+    journal.shut = False
+    box.declare("Busy", "g")
+    for _ in range(8):
+        assert settled(box, box.put(b"x", topic="Busy")).fine
+        box.settle(250)
+    assert not box.broker.tick.behind
+    same_state(box, again(box))
+
+
 def test_the_next_message_takes_along_what_was_refused() -> None:
     box, journal = shut_box()
     refused = box.ack(1)

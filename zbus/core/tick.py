@@ -28,7 +28,7 @@ FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 FULL_STATE = BrokerError(Refusal.FULL, "no space left, not even for acknowledgements: send again")
 
 RETRY_MS = 1_000
-"""How often changes that found no room are tried again, if nothing else is written."""
+"""How often changes that found no room are tried again."""
 
 STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
@@ -55,11 +55,12 @@ class Tick:
         self.looks: Deadlines[Partition] = Deadlines()  # for `Retention`
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
+        self._retried_ms = 0
 
     def due_ms(self) -> int | None:
         """When there is something to write; None = there is nothing."""
         if not self.touched:
-            return self._written_ms + RETRY_MS if self.behind else None
+            return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
 
     def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
@@ -128,7 +129,8 @@ class Tick:
 
     def commit(self) -> None:
         """Write what the tick gathered; answer it now or when it is synced."""
-        if self.behind and self.now_ms >= self._written_ms + RETRY_MS:
+        if self.behind and self.now_ms >= self._retried_ms + RETRY_MS:
+            self._retried_ms = self.now_ms
             for partition in self.behind:
                 self.touch(partition)
         touched, self.touched = self.touched, []
@@ -196,6 +198,8 @@ class Tick:
     ) -> list[tuple[Ticket, Outcome]]:
         """Not even a change found room. It stays true here and is written when there is some; who
         waits for that is told to ask again."""
+        if not self.behind:
+            self._retried_ms = self.now_ms
         self.behind[partition] = None
         for ticket, _ in confirms:
             ticket.settle(FULL_STATE)
