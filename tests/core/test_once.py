@@ -10,7 +10,15 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.errors import Refusal
 from zbus.core.message import Message
-from zbus.core.originals import KEY_LINE, KEY_MS, Original, Originals, id_name, key_name
+from zbus.core.originals import (
+    KEY_LINE,
+    KEY_MS,
+    Original,
+    Originals,
+    fingerprint,
+    id_name,
+    key_name,
+)
 from zbus.core.outcomes import Duplicate, Stored
 from zbus.core.state import TopicOptions
 from zbus.journal.batch import Batch, Kind, read_header
@@ -466,3 +474,19 @@ def test_originals() -> None:
     assert len(originals) == 1
     originals.truncate(7)
     assert originals.snapshot() == ()
+
+
+def test_the_same_bytes_cut_otherwise_are_other_content() -> None:
+    def told(*parts: tuple[bytes, bytes, bytes]) -> int:
+        return fingerprint([Message(b"", tag=tag, key=key, body=body) for tag, key, body in parts])
+
+    contents = [
+        told((b"a", b"", b"bc")),
+        told((b"ab", b"", b"c")),
+        told((b"", b"ab", b"c")),
+        told((b"", b"", b"abc")),
+        told((b"", b"", b"ab"), (b"", b"", b"c")),
+        told((b"", b"", b"a"), (b"", b"", b"bc")),
+    ]
+    assert len(set(contents)) == len(contents)
+    assert max(contents) >= 1 << 32

@@ -49,7 +49,7 @@ ORIGINALS = st.lists(
         offset=NATURAL,
         records=st.integers(0, 2**32 - 1),
         time_ms=NATURAL,
-        crc=st.integers(0, 2**32 - 1),
+        digest=st.integers(0, 2**64 - 1),
     ),
     max_size=5,
 ).map(tuple)

@@ -44,7 +44,7 @@ def put_once(
     if key := key_of(messages[0]):
         place = _find(topic, key_name(key))
         if place is not None:
-            if place[1].crc != fingerprint(messages) or place[1].records != len(messages):
+            if place[1].digest != fingerprint(messages) or place[1].records != len(messages):
                 ticket.settle(_REUSED)
                 return
             fresh, known = [], [place]

@@ -14,8 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from struct import Struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from zbus.core.message import Message
 
@@ -31,6 +31,8 @@ whoever lets messages in sees to that."""
 
 NAME_BYTES: Final = 16
 
+_lengths = Struct("<QQQ").pack
+
 
 class Original(NamedTuple):
     """What was stored under a name."""
@@ -39,7 +41,7 @@ class Original(NamedTuple):
     offset: int  # of the first message
     records: int  # from there on
     time_ms: int  # when it was stored
-    crc: int  # of what was stored under a key; 0 for an id
+    digest: int  # of what was stored under a key, 64 bits; 0 for an id
 
 
 def id_name(id: bytes) -> bytes:
@@ -61,11 +63,13 @@ def key_of(message: Message) -> bytes:
 
 
 def fingerprint(messages: Iterable[Message]) -> int:
-    """Tells other content from the same: of tags, keys and bodies."""
-    crc = 0
+    """Tells other content from the same: of tags, keys and bodies. A number of 64 bits."""
+    digest = blake2b(digest_size=8, person=b"content")
     for message in messages:
-        crc = crc32(message.body, crc32(message.key, crc32(message.tag, crc)))
-    return crc
+        digest.update(_lengths(len(message.tag), len(message.key), len(message.body)))
+        digest.update(message.tag + message.key)
+        digest.update(message.body)
+    return int.from_bytes(digest.digest(), "little")
 
 
 class Originals:
@@ -98,8 +102,8 @@ class Originals:
     def _note_key(self, key: bytes, first: int, messages: Sequence[Message], time_ms: int) -> None:
         """All messages of one put have its key."""
         if key:
-            crc = fingerprint(messages)
-            self.remember(Original(key_name(key), first, len(messages), time_ms, crc))
+            digest = fingerprint(messages)
+            self.remember(Original(key_name(key), first, len(messages), time_ms, digest))
 
     def remember(self, original: Original) -> None:
         """Add an entry, unless there is one of that name: the first stays the original."""

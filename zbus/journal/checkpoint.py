@@ -9,8 +9,8 @@ What people may want to read in an emergency is JSON; what there may be millions
     |     |  "first": n,              |      |   states u8[n], padded                       |
     |     |  "originals": n}          |      | then of the originals, the oldest first:     |
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
-    |     |                           |      |   times ms u64[n] | counts u32[n]            |
-    |     |                           |      |   crcs u32[n]                                |
+    |     |                           |      |   times ms u64[n] | digests u64[n]           |
+    |     |                           |      |   counts u32[n], padded                      |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
@@ -43,7 +43,7 @@ _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 _STATES = tuple(EntryState)  # by number
 _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
 
-_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 4 + 4
+_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
@@ -152,13 +152,14 @@ def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
 
 def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
     count = len(originals)
-    names, offsets, counts, times, crcs = zip(*originals, strict=True)
+    names, offsets, counts, times, digests = zip(*originals, strict=True)
     return [
         b"".join(names),
         struct.pack(f"<{count}Q", *offsets),
         struct.pack(f"<{count}Q", *times),
+        struct.pack(f"<{count}Q", *digests),
         struct.pack(f"<{count}I", *counts),
-        struct.pack(f"<{count}I", *crcs),
+        _PADDING[4 * count & 7],
     ]
 
 
@@ -235,7 +236,7 @@ def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, .
 
 def _decode_originals(payload: bytes, at: int, count: int) -> tuple[tuple[Original, ...], int]:
     """Give the originals and the position after it."""
-    after = at + count * _ORIGINAL_BYTES
+    after = at + (count * _ORIGINAL_BYTES + 7 & ~7)
     if after > len(payload):
         raise JournalDamage(f"state: {count} originals are more than the payload holds")
     offsets_at = at + NAME_BYTES * count
@@ -243,8 +244,8 @@ def _decode_originals(payload: bytes, at: int, count: int) -> tuple[tuple[Origin
         Original,
         [payload[name_at : name_at + NAME_BYTES] for name_at in range(at, offsets_at, NAME_BYTES)],
         struct.unpack_from(f"<{count}Q", payload, offsets_at),
-        struct.unpack_from(f"<{count}I", payload, offsets_at + 16 * count),
+        struct.unpack_from(f"<{count}I", payload, offsets_at + 24 * count),
         struct.unpack_from(f"<{count}Q", payload, offsets_at + 8 * count),
-        struct.unpack_from(f"<{count}I", payload, offsets_at + 20 * count),
+        struct.unpack_from(f"<{count}Q", payload, offsets_at + 16 * count),
     )
     return tuple(originals), after
