@@ -6,8 +6,8 @@ moves to what is left, what it lost is counted, and its next delivery says how m
 limit "all groups are done" is soft: nobody loses anything.
 
 Nothing goes round looking. A partition is looked at a while after something was written to it, or
-when its oldest segment is old enough. So that small limits mean something, a look also ends a
-segment that is a good part of what is to be kept.
+when its oldest segment is old enough. So that small limits mean something, a segment ends when it
+is a good part of what is to be kept: a look ends it, and so does the recorder as it writes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ BYTES_PER_LOOK_MAX = 256 << 20
 """Removing a large file takes milliseconds, and nobody is served meanwhile."""
 
 SEGMENT_BYTES_MIN = 64 << 10
-"""Smaller segments are not ended for the sake of bytes and count."""
+"""Smaller segments are not ended for the sake of bytes and count, or because all is done."""
+
+SEGMENTS_SMALL_MAX = 32
+SEGMENT_BYTES_BURST = 1 << 20
+"""With so many segments, smaller ones are not ended: a burst makes no thousands of files before
+the next look."""
+
+CHECKPOINT_BYTES_PER_MS = 64
+"""A segment whose checkpoint is large ends by age so much later: on an idle partition, remembering
+many ids must not be a load."""
 
 _SHARE = 4
 """A segment ends when it alone is one part in so many of what is to be kept."""
@@ -105,10 +114,8 @@ def expendable(partition: Partition, now_ms: int) -> int:
     if options.retention_count:
         offset = partition.visible - options.retention_count
         keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
-    if options.retention_done and partition.topic.groups:
-        groups = partition.topic.groups.values()
-        floor = min(group.backlogs[partition.index].floor() for group in groups)
-        keep = max(keep, bisect_right(segments, floor, key=_base) - 1)
+    if options.retention_done and (done := _done(partition)) is not None:
+        keep = max(keep, bisect_right(segments, done, key=_base) - 1)
     gone = size = 0
     while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
         size += segments[gone].bytes
@@ -116,27 +123,51 @@ def expendable(partition: Partition, now_ms: int) -> int:
     return segments[gone].base
 
 
-def is_ripe(partition: Partition, now_ms: int) -> bool:
-    """The newest segment is a good part of what is to be kept, and holds messages."""
+def is_large(partition: Partition, end: int) -> bool:
+    """The newest segment, with messages before `end`, is a good part of what is to be kept."""
     options = partition.topic.options
-    newest = partition.segments[-1]
-    count = partition.visible - newest.base
-    if count <= 0:
-        return False
-    if options.retention_ms and now_ms >= newest.begun_ms + _share_ms(options.retention_ms):
-        return True
-    # A checkpoint must stay a small part of its segment.
-    size = partition.segment_bytes
-    if size < SEGMENT_BYTES_MIN + _SHARE * partition.checkpoint_bytes:
+    count = end - partition.segments[-1].base
+    if count <= 0 or _is_small(partition):
         return False
     return bool(
-        (options.retention_bytes and size * _SHARE >= options.retention_bytes)
+        (options.retention_bytes and partition.segment_bytes * _SHARE >= options.retention_bytes)
         or (options.retention_count and count * _SHARE >= options.retention_count)
     )
 
 
-def _share_ms(retention_ms: int) -> int:
-    return max(LOOK_MS, retention_ms // _SHARE)
+def _is_small(partition: Partition) -> bool:
+    """A checkpoint must stay a small part of its segment."""
+    few = len(partition.segments) < SEGMENTS_SMALL_MAX
+    least = SEGMENT_BYTES_MIN if few else SEGMENT_BYTES_BURST
+    return partition.segment_bytes < least + _SHARE * partition.checkpoint_bytes
+
+
+def _is_ripe(partition: Partition, now_ms: int) -> bool:
+    """The newest segment holds messages, and is to end now."""
+    options = partition.topic.options
+    if partition.visible <= partition.segments[-1].base:
+        return False
+    if options.retention_ms and now_ms >= _ends_ms(partition):
+        return True
+    if options.retention_done and not _is_small(partition):
+        done = _done(partition)
+        if done is not None and done >= partition.visible:
+            return True
+    return is_large(partition, partition.visible)
+
+
+def _ends_ms(partition: Partition) -> int:
+    """When the newest segment is old enough to end."""
+    share_ms = max(LOOK_MS, partition.topic.options.retention_ms // _SHARE)
+    if _is_small(partition):
+        share_ms = max(share_ms, partition.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS)
+    return partition.segments[-1].begun_ms + share_ms
+
+
+def _done(partition: Partition) -> int | None:
+    """All groups have finished what is before this offset; None = there is no group."""
+    groups = partition.topic.groups.values()
+    return min((group.backlogs[partition.index].floor() for group in groups), default=None)
 
 
 class Retention:
@@ -196,7 +227,7 @@ class Retention:
         """Whether there was something to do."""
         if not partition.segments or not partition.topic.retains:
             return False
-        ripe = is_ripe(partition, now_ms)
+        ripe = _is_ripe(partition, now_ms)
         if ripe:
             self._recorder.roll(partition, now_ms)
         first = expendable(partition, now_ms)
@@ -223,7 +254,7 @@ class Retention:
         if len(segments) > 1:
             due.append(segments[1].begun_ms + kept_ms)
         if partition.end > segments[-1].base:
-            due.append(segments[-1].begun_ms + _share_ms(kept_ms))
+            due.append(_ends_ms(partition))
         if due and partition not in self._tick.looks:
             self._tick.looks.set(partition, max(min(due), now_ms + LOOK_MS))
 

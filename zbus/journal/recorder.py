@@ -14,7 +14,7 @@ from contextlib import suppress
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.recorder import Found, Size
-from zbus.core.retention import Extent
+from zbus.core.retention import Extent, is_large
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
@@ -115,6 +115,7 @@ class JournalRecorder:
             if (
                 partition.segment_bytes >= self._roll_at(partition)
                 or partition.state_bytes > alone_max
+                or (partition.topic.retains and is_large(partition, partition.end))
             ):
                 self.roll(partition, now_ms)
         return True
