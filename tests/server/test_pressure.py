@@ -174,6 +174,19 @@ def test_a_disk_that_is_full_is_told_before_memory() -> None:
     assert squeeze.memory(1) == ""
 
 
+def test_with_both_short_a_topic_in_memory_is_refused_for_memory() -> None:
+    squeeze = Squeeze()
+    squeeze.gauges.used = 500 * MIB
+    squeeze.disk(50)
+    client = squeeze.client
+    assert refused(client, http("/T", body=b"x"))[0] == 507
+    assert refused(client, http("/M", body=b"x"))[0] == 503
+    assert refused(client, http("/M2?cmd=declare&topic_mask=1"))[0] == 503
+    squeeze.memory(10)
+    assert refused(client, http("/T", body=b"x"))[0] == 507
+    ok(client, http("/M", body=b"x"))
+
+
 def test_a_call_is_refused_as_a_put_is() -> None:
     squeeze = Squeeze()
     ok(squeeze.client, http("/S?cmd=declare&topic_mask=4"))

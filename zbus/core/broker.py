@@ -68,7 +68,9 @@ class Broker:
         self.ahead_ms = 0
         self.turns = 0
         self.stopping = False
-        self.refusing: BrokerError | None = None  # why nothing is put now; see `refusal`
+        # Why nothing is put now, and why not even in a topic in memory (then both are set).
+        self.refusing: BrokerError | None = None
+        self.refusing_in_memory: BrokerError | None = None
         self.new_id: Callable[[], bytes] = ids.__next__
 
     # -- the turn -------------------------------------------------------------------------
@@ -282,11 +284,8 @@ class Broker:
 
     def refusal(self, options: TopicOptions) -> BrokerError | None:
         """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
-        and memory sets `refusing`. A disk without room is no reason for a topic in memory."""
-        refusing = self.refusing
-        if refusing and refusing.refusal is Refusal.FULL and options.durability == "memory":
-            return None
-        return refusing
+        and memory says so. A disk without room is no reason for a topic in memory."""
+        return self.refusing_in_memory if options.durability == "memory" else self.refusing
 
     def too_large(self) -> BrokerError:
         """The refusal of a body over the limit."""

@@ -36,7 +36,7 @@ class Marks:
 
 
 class Pressure:
-    """Sets `broker.refusing`."""
+    """Sets `broker.refusing` and `broker.refusing_in_memory`."""
 
     def __init__(self, broker: Broker, gauges: Gauges, data_dir: Path, marks: Marks) -> None:
         self._broker = broker
@@ -54,6 +54,7 @@ class Pressure:
         self._memory = self._look_at_memory()
         refusing, before = self._disk or self._memory, self._broker.refusing
         self._broker.refusing = refusing
+        self._broker.refusing_in_memory = self._memory
         if refusing is None:
             if before is not None:
                 log.warning("puts are taken again")
