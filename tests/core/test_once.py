@@ -476,6 +476,23 @@ def test_originals() -> None:
     assert originals.snapshot() == ()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_silent_partitions_forget_too(restarted: bool) -> None:
+    box = new_box(attrs.evolve(DEDUPE, partitions=6))
+    for partition in box.topic().partitions:
+        box.broker.put_once(partition, [Message(b"%d" % partition.index)], Probe())
+    box.settle()
+    if restarted:
+        box = again(box)
+        box.settle()
+    wakes = 0
+    while (due_ms := box.broker.next_due()) is not None:
+        box.settle(due_ms - box.now_ms)
+        wakes += 1
+    assert [len(partition.originals) for partition in box.topic().partitions] == [0] * 6
+    assert wakes <= 6
+
+
 def test_the_same_bytes_cut_otherwise_are_other_content() -> None:
     def told(*parts: tuple[bytes, bytes, bytes]) -> int:
         return fingerprint([Message(b"", tag=tag, key=key, body=body) for tag, key, body in parts])

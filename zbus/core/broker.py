@@ -30,7 +30,7 @@ from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.locate import lookup
 from zbus.core.message import Message
-from zbus.core.once import put_once
+from zbus.core.once import forget, put_once, remind
 from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
 from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.retention import Retention, begin
@@ -85,6 +85,8 @@ class Broker:
         self.dispatch.expire(now_ms)
         self.calls.expire(now_ms)
         self.retention.run(now_ms)
+        if self.tick.forgets:
+            forget(self.tick)
         for group in self._orphans.pop_due(now_ms):
             if not group.readers:
                 self.remove_group(Silent(), group)
@@ -110,6 +112,7 @@ class Broker:
             self.dispatch.next_due(),
             self._orphans.next_due(),
             self.tick.looks.next_due(),
+            self.tick.forgets.next_due(),
         )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
@@ -120,6 +123,7 @@ class Broker:
         self.retention.restore(topic)
         for partition in topic.partitions:
             partition.recovered = partition.end
+            remind(self.tick, partition)
             if partition.topic_changed or not partition.segment_bytes:
                 self.tick.touch(partition)
         for group in topic.groups.values():

@@ -19,6 +19,12 @@ from zbus.core.topic import Partition, Topic
 if TYPE_CHECKING:
     from zbus.core.tick import Tick
 
+FORGET_EVERY_MS = 10_000
+"""A partition is gone through at most so often for what is to be forgotten."""
+
+FORGETS_PER_TURN_MAX = 4
+"""Partitions: each may have `COUNT_MAX` entries to forget."""
+
 _Place = tuple[Partition, Original]
 
 _REUSED = BrokerError(Refusal.REUSED, "this idempotency-key came with another message before")
@@ -60,6 +66,24 @@ def put_once(
         _answer(tick, partition, fresh, known, len(messages), ticket)
 
 
+def remind(tick: Tick, partition: Partition) -> None:
+    """See to it that originals are forgotten in time though nothing is put."""
+    oldest_ms = partition.originals.oldest_ms()
+    if oldest_ms is not None:
+        due_ms = oldest_ms + (partition.topic.options.dedupe_ms or KEY_MS)
+        tick.forgets.set(partition, max(due_ms, tick.now_ms + FORGET_EVERY_MS))
+
+
+def forget(tick: Tick) -> None:
+    """Forget what is due, so much of it that others get their turn."""
+    for _ in range(FORGETS_PER_TURN_MAX):
+        partition = tick.forgets.pop_first(tick.now_ms)
+        if partition is None:
+            break
+        partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+        remind(tick, partition)
+
+
 def _find(topic: Topic, name: bytes) -> _Place | None:
     for partition in topic.partitions:
         original = partition.originals.find(name)
@@ -84,6 +108,8 @@ def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[
 def _store(tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
     ids = partition.topic.options.dedupe_ms > 0
     partition.originals.note(partition.end, messages, tick.now_ms, ids)
+    if partition not in tick.forgets:
+        remind(tick, partition)
     tick.put_all(partition, messages, ticket)
 
 

@@ -112,6 +112,10 @@ class Originals:
             while len(originals) > COUNT_MAX:
                 originals.popitem(last=False)
 
+    def oldest_ms(self) -> int | None:
+        """When the first of all was stored."""
+        return next(iter(self._originals.values())).time_ms if self._originals else None
+
     def expire(self, before_ms: int) -> None:
         """Forget what was stored then or earlier."""
         originals = self._originals

@@ -53,6 +53,7 @@ class Tick:
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
         self.looks: Deadlines[Partition] = Deadlines()  # for `Retention`
+        self.forgets: Deadlines[Partition] = Deadlines()  # for `zbus.core.once`
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
         self._retried_ms = 0
@@ -119,6 +120,7 @@ class Tick:
         gone = topic_unknown(topic.name)
         for partition in topic.partitions:
             self.behind.pop(partition, None)
+            self.forgets.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
