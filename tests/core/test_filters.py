@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbus.core.filters import _MEMO_MAX, FILTER_BYTES_MAX, compile_filter
+from zbus.core import filters
+from zbus.core.filters import FILTER_BYTES_MAX, compile_filter
 
 TAGS = ["a.b", "a.c", "a.b.c", "x", "a", "stock.600256", "b.b"]
 UNTAGGED = ""
@@ -105,15 +107,30 @@ def test_agrees_with_the_plain_matcher(text: str, tags: list[str]) -> None:
         assert verdict == plainly(text, tag)
 
 
-def test_the_memo_changes_no_verdict_when_it_overflows() -> None:
-    match = compile_filter("a.*;#.never")
-    assert match is not None
-    match = compile_filter("a.*")
-    assert match is not None
-    for _ in range(2):
-        for number in range(_MEMO_MAX + 10):
-            assert match(b"a.%d" % number)
-            assert not match(b"b.%d" % number)
+def test_all_memos_together_have_a_limit() -> None:
+    """Whatever is forgotten, no verdict changes."""
+    matches = [compile_filter(f"a.*;{number}") for number in range(20)]
+    tag_bytes = 10_000
+    most = most_of_one = 0
+    for number in range(300):
+        tag = b"a.%d" % number + b"x" * tag_bytes
+        for match in matches:
+            assert match is not None
+            assert match(tag)
+            assert not match(tag + b".b")
+        counts = [len(known.memo) for known in filters._filters.values()]
+        most, most_of_one = max(most, sum(counts)), max(most_of_one, *counts)
+    assert most_of_one > 10
+    assert most * tag_bytes <= filters.MEMO_BYTES_MAX
+
+
+def test_groups_with_the_same_filter_share_its_memo() -> None:
+    one, other = compile_filter("shared.*"), compile_filter("shared.*")
+    assert one is not None
+    assert one == other
+    del one, other
+    gc.collect()
+    assert "shared.*" not in filters._filters, "and it goes with the last of them"
 
 
 def test_hostile_filters_and_tags_take_bounded_time() -> None:
