@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, refusal
+from zbus.core.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
 from zbus.core.errors import Refusal
 from zbus.core.group import Pull
 from zbus.core.limits import Limits
+from zbus.core.message import Message
 from zbus.core.outcomes import Empty, EmptyReason
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
@@ -208,3 +210,27 @@ def test_a_batch_that_had_no_turn_is_not_told_that_there_is_nothing() -> None:
         box.turn(1)
     assert [len(probe.bodies) for probe in probes] == [3_000] * 10 + [0]
     assert isinstance(probes[-1].answers[-1], Empty)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_a_tick_passes_over_is_bounded_for_all_groups_together(wait: bool) -> None:
+    """And each group has its turn: none is told that there is nothing before it had."""
+    box = Box(CrashJournal())
+    names = [f"g{number}" for number in range(30)]
+    for name in names:
+        box.declare("T", name, GroupOptions(filter="wanted"))
+    box.settle()
+    skipped = SKIPS_PER_TICK_MAX - 1
+    messages = [Message(b"i", b"other")] * skipped + [Message(b"i", b"wanted", body=b"here")]
+    box.broker.put_all(box.partition(), messages, Probe())
+    box.settle()
+    probes = [box.pull(name, wait=wait) for name in names]
+    before, turns = 0, 0
+    while any(probe.open for probe in probes):
+        box.turn(1)
+        turns += 1
+        passed = sum(box.group(name).backlogs[0].cursor for name in names)
+        assert passed - before <= ALL_SKIPS_PER_TICK_MAX + len(names)
+        before = passed
+    assert [probe.bodies for probe in probes] == [[b"here"]] * len(names)
+    assert turns <= 5

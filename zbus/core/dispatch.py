@@ -21,6 +21,9 @@ SKIPS_PER_TICK_MAX = 2_000
 """Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
 get their turn."""
 
+ALL_SKIPS_PER_TICK_MAX = 20_000
+"""The same for all groups together. A group that comes later in the tick passes over one, and is
+among the first in the next tick."""
 
 BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
@@ -40,9 +43,11 @@ class Dispatch:
         self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
         self._pulls: Deadlines[Pull] = Deadlines()
         self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
-        self._skips_left = 0
+        self._skips_left = 0  # of the group that is being served
+        self._all_skips_left = 0
+        self._starved: set[Group] = set()  # were given less than their part of this tick
         self._batched_left = 0
-        self._sated: list[Group] = []  # took the last of this tick's batches
+        self._sated: list[Group] = []  # had their part of this tick, and want more
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
 
     # -- what makes groups active ---------------------------------------------------------
@@ -118,6 +123,8 @@ class Dispatch:
         """Serve every active group."""
         active, self.active = self.active, []
         self._batched_left = BATCHED_PER_TICK_MAX
+        self._all_skips_left = ALL_SKIPS_PER_TICK_MAX
+        self._starved.clear()
         for group in active:
             group.active = False
             if group.waiting and not group.paused:
@@ -172,7 +179,8 @@ class Dispatch:
             self._serve_in_order(group)
         waiting, pulls = group.waiting, self._pulls
         set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
-        self._skips_left = SKIPS_PER_TICK_MAX
+        skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
+        self._skips_left = skips_max
         while waiting:
             pull = next(iter(waiting.values()))
             if pull.count_max > 1 and self._batched_left <= 0:
@@ -207,6 +215,13 @@ class Dispatch:
         for pull in reversed(set_aside):
             waiting[pull.key] = pull
             waiting.move_to_end(pull.key, last=False)
+        self._all_skips_left -= skips_max - self._skips_left
+        if self._skips_left <= 0:
+            if skips_max < SKIPS_PER_TICK_MAX:
+                self._starved.add(group)
+                self.activate(group)
+            else:
+                self._sated.append(group)
         if group.reading:
             self._read_on(group)
 
@@ -284,7 +299,6 @@ class Dispatch:
                 return Record(index, offset, message, attempts)
             self._skips_left -= 1
             if self._skips_left <= 0:
-                self.activate(group)
                 return None
         return None
 
@@ -352,7 +366,8 @@ class Dispatch:
         group = pull.group
         assert group is not None
         searching = any(group in p.wanted_by for p in group.topic.partitions)
-        crowded = pull.count_max > 1 and self._batched_left <= 0  # it had no turn
+        # It had no turn, or not all of it.
+        crowded = group in self._starved or (pull.count_max > 1 and self._batched_left <= 0)
         if searching or (group.active and (crowded or not pull.postponed)):
             # It may have a message yet: the search goes on in the next tick.
             pull.postponed = True
