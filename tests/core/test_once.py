@@ -476,6 +476,18 @@ def test_originals() -> None:
     assert originals.snapshot() == ()
 
 
+def test_a_conflict_names_no_end_that_found_no_room() -> None:
+    box = new_box()
+    stored = put(box, b"0")
+    box.settle()
+    assert stored.fine
+    journal_of(box).full = True
+    lost, expecting = put(box, b"1"), put(box, b"2", expected=1)
+    box.settle()
+    assert [refusal(probe).refusal for probe in (lost, expecting)] == [Refusal.FULL] * 2
+    assert refusal(put(box, b"3", expected=2)).text.endswith("1")
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_silent_partitions_forget_too(restarted: bool) -> None:
     box = new_box(attrs.evolve(DEDUPE, partitions=6))

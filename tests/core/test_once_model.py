@@ -89,7 +89,9 @@ class Model:
                 if places[message.id] is None and message.id not in ids[:position]
             ]
         if fresh and expected_offset is not None and expected_offset != end:
-            self.asked.append(Asked(probe, (Refusal.CONFLICT, str(end)), []))
+            # The end that it names is one that no crash takes back, nor a full disk.
+            end_there = [(partition.index, end)]
+            self.asked.append(Asked(probe, (Refusal.CONFLICT, str(end)), end_there))
             return
         durable = [(put.index, offset + 1) for put, offset in known]
         if fresh:

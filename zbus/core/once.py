@@ -137,8 +137,10 @@ def _answer(
 
 
 def _refuse(tick: Tick, partition: Partition, ticket: Ticket) -> None:
-    """Say where the log ends: not before that end is one that no crash takes back."""
+    """Say where the log ends: not before that end is one that no crash takes back. What is before
+    it may find no room yet: then this is refused like that."""
+    refusal = conflict(partition.index, partition.end)
     if partition.end == partition.visible:
-        ticket.settle(conflict(partition.index, partition.end))
+        ticket.settle(refusal)
     else:
-        tick.confirm(partition, ticket, conflict(partition.index, partition.end))
+        tick.join(partition, partition.end - 1, Parts(ticket, refusal, 1).part())
