@@ -30,6 +30,16 @@ class Scene:
         return self.caller.replies()
 
 
+def test_a_call_too_many_leaves_nothing_behind() -> None:
+    world = World(limits=Limits(calls_max=1))
+    ok(world.connect(), http("/S?cmd=declare&topic_mask=2"))
+    world.connect().send(http("/S/m"))
+    world.turn()
+    for _ in range(5):
+        assert refused(world.connect(), http("/S/m"))[0] == 429
+    assert len(world.broker.calls._open) == 1
+
+
 @pytest.fixture
 def scene() -> Scene:
     return Scene()

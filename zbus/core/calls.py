@@ -27,12 +27,11 @@ class Calls:
         self, session_id: bytes, id: bytes, ticket: Ticket, deadline_ms: int
     ) -> BrokerError | None:
         """Remember a call; an error if that cannot be."""
-        calls = self._open.setdefault(session_id, {})
-        if id in calls:
+        if id in self._open.get(session_id, ()):
             return BrokerError(Refusal.ILLEGAL, "a call with this id is open on this connection")
         if len(self) >= self.calls_max:
             return BrokerError(Refusal.TOO_MANY, f"more than {self.calls_max} open calls")
-        calls[id] = ticket
+        self._open.setdefault(session_id, {})[id] = ticket
         self._deadlines.set((session_id, id), deadline_ms)
         return None
 
