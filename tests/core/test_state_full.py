@@ -134,6 +134,28 @@ def test_a_purge_without_room_takes_nothing_away() -> None:
     same_state(box, again(box))
 
 
+def test_a_purge_without_room_is_done_whole_when_there_is_some() -> None:
+    """It is not asked for again, and the topic keeps all for ever otherwise."""
+    box, journal = shut_box()
+    purge = Probe()
+    box.broker.purge_topic(purge, box.topic())
+    box.settle()
+    assert is_full(purge)
+    for _ in range(5):
+        box.settle(1_000)
+    assert box.partition().first == 0
+    journal.shut = False
+    for _ in range(3):
+        box.settle(1_000)
+    partition = box.partition()
+    assert (partition.first, partition.end) == (3, 3)
+    assert len(partition.segments) == 1
+    assert settled(box, box.put(b"new")).fine
+    assert box.take() == [b"new"]
+    same_state(box, again(box))
+    assert box.broker.tick.looks.next_due() is None, "and then there is peace"
+
+
 def test_a_topic_that_goes_is_not_tried_again() -> None:
     box, journal = shut_box()
     assert is_full(settled(box, box.ack(1)))

@@ -12,6 +12,7 @@ anything that comes from outside. Names are looked up without regard to case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from zbus.core import declare as declaring
 from zbus.core.calls import Calls, CallTicket
@@ -484,7 +485,11 @@ class _Discard(Ticket):
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
         if isinstance(outcome, BrokerError):
-            return  # the cursors are not durable: what they have not passed must stay
+            # The cursors are not durable: what they have not passed must stay, until they are.
+            if outcome.refusal is Refusal.FULL:
+                again = partial(_Discard, self._broker, partition)
+                self._broker.retention.refused(partition, again)
+            return
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
         begin(self._broker.retention, partition)

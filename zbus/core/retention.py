@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -177,7 +178,8 @@ class Retention:
         self._recorder = recorder
         self._dispatch = dispatch
         self._tick = dispatch.tick
-        self._refused: dict[Partition, None] = {}  # there was no room to say where it begins
+        # There was no room to say where it begins; makes the ticket that waits for it.
+        self._refused: dict[Partition, Callable[[], Ticket]] = {}
 
     def run(self, now_ms: int) -> None:
         """Look at what is due, so much of it that others get their turn."""
@@ -210,9 +212,9 @@ class Retention:
             self._tick.looks.discard(partition)
             self._refused.pop(partition, None)
 
-    def refused(self, partition: Partition) -> None:
-        """The disk is full: try again."""
-        self._refused[partition] = None
+    def refused(self, partition: Partition, ticket: Callable[[], Ticket]) -> None:
+        """The disk is full: try again, with such a ticket."""
+        self._refused.setdefault(partition, ticket)
         self._tick.look_at(partition)
 
     def advance(self, partition: Partition, first: int) -> None:
@@ -225,8 +227,11 @@ class Retention:
 
     def _look(self, partition: Partition, now_ms: int) -> bool:
         """Whether there was something to do."""
+        refused = self._refused.pop(partition, None)
+        if refused is not None:
+            self._tick.confirm(partition, refused())
         if not partition.segments or not partition.topic.retains:
-            return False
+            return refused is not None
         ripe = _is_ripe(partition, now_ms)
         if ripe:
             self._recorder.roll(partition, now_ms)
@@ -236,11 +241,9 @@ class Retention:
             # As with a purge, what is forgotten is removed when it is durable that it is.
             partition.purged_to = first
             self.advance(partition, first)
-        if forgets or partition in self._refused:
-            self._refused.pop(partition, None)
             self._tick.confirm(partition, _Trim(self, self._recorder, partition))
         self._look_again(partition, now_ms)
-        return ripe or forgets
+        return ripe or forgets or refused is not None
 
     def _look_again(self, partition: Partition, now_ms: int) -> None:
         """Time passes without anything being written."""
@@ -274,7 +277,8 @@ class _Trim(Ticket):
         partition = self._partition
         if isinstance(outcome, BrokerError):
             if outcome.refusal is Refusal.FULL:
-                self._retention.refused(partition)
+                again = partial(_Trim, self._retention, self._recorder, partition)
+                self._retention.refused(partition, again)
             return  # else the topic is gone
         begin(self._retention, partition)
         self._recorder.trim(partition)
