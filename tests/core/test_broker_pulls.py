@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, refusal
+from zbus.core.backlog import Backlog
 from zbus.core.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
 from zbus.core.errors import Refusal
 from zbus.core.group import Pull
@@ -234,3 +237,26 @@ def test_what_a_tick_passes_over_is_bounded_for_all_groups_together(wait: bool) 
         before = passed
     assert [probe.bodies for probe in probes] == [[b"here"]] * len(names)
     assert turns <= 5
+
+
+class Counted(list[Backlog]):
+    """Knows how often somebody went through all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Backlog]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_leases_are_counted_once_for_a_message_however_many_partitions_there_are() -> None:
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", partitions=64), "g", GroupOptions(lease=True, window=999))
+    box.settle()
+    box.put(*[b"x"] * 50, index=63)
+    box.settle()
+    backlogs = box.group().backlogs = Counted(box.group().backlogs)
+    probe = box.pull(count=50)
+    box.turn()
+    assert len(probe.bodies) == 50
+    assert backlogs.walks <= 52

@@ -250,6 +250,8 @@ class Dispatch:
 
     def _next(self, group: Group, pull: Pull) -> Record | None:
         """The next message for this pull, taken; partitions have their turns."""
+        if group.lease and group.window_full():
+            return None
         count = len(group.backlogs)
         if count == 1:
             return self._scan(group, 0, pull)
@@ -269,8 +271,6 @@ class Dispatch:
         partition = group.topic.partitions[index]
         now_ms = self.tick.now_ms
         lease = group.lease
-        if lease and group.window_full():
-            return None
         while (offset := backlog.next(partition.visible)) is not None:
             message = partition.cache.get(offset)
             if message is None:
