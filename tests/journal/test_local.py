@@ -303,6 +303,7 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
     }[step]
     if step == "remove lane":
         journal.trim(LANE, None)
+        loop.run_until(lambda: loop.failures)
     elif step == "sync after roll":
         writer.append(journal, writer.checkpoint)
         journal.commit([LANE], lambda: pytest.fail("acknowledged"))
