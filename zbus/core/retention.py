@@ -280,6 +280,8 @@ class _Trim(Ticket):
                 again = partial(_Trim, self._retention, self._recorder, partition)
                 self._retention.refused(partition, again)
             return  # else the topic is gone
+        if partition.removed:
+            return
         begin(self._retention, partition)
         self._recorder.trim(partition)
         self._retention.look_at(partition)  # there may be more to forget

@@ -226,16 +226,16 @@ class Book:
 
     # -- what becomes of the broker -----------------------------------------------------------
 
-    def ended(self, broker_was: str, disk_full: bool) -> None:
-        """The broker ended: it was `stopped`, `killed`, or its power was `cut`. On a full disk the
-        latest leases may have found no room."""
+    def ended(self, broker_was: str, unwritten: bool) -> None:
+        """The broker ended: it was `stopped`, `killed`, or its power was `cut`. If the disk failed
+        or was full, the latest leases may be `unwritten`."""
         for topic in self.topics.values():
             gone = topic.durability == "memory"
             for sent in topic.sent.values() if gone else ():
                 topic.lose(sent)
             for group in topic.groups:
                 group.run.clear()
-                if broker_was != "stopped" or disk_full:
+                if broker_was != "stopped" or unwritten:
                     group.leases.clear()
                 if gone:
                     group.forget()

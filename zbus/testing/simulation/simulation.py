@@ -301,8 +301,9 @@ class Simulation:
         if how == "stopped":
             self.say("the broker is asked to stop")
             self.book.now_ms = self.machine.now_ms
+            faults = self.machine.disk.faults
             self.machine.stop()
-            self._crash(how)
+            self._ended(how, failed=isinstance(faults, Faults) and faults.met)
         else:
             raise PowerCut(how)
 
@@ -346,18 +347,19 @@ class Simulation:
             self.machine.kill()
         self._ended(how)
 
-    def _ended(self, how: str) -> None:
+    def _ended(self, how: str, failed: bool = False) -> None:
         self.counts[how] += 1
         self.say(f"the broker was {how}")
         self.clients.clear()
-        disk_full = self.machine.disk.capacity_bytes is not None
-        self.machine.disk.capacity_bytes = self.machine.disk.faults = None
+        disk = self.machine.disk
+        unwritten = failed or disk.capacity_bytes is not None
+        disk.capacity_bytes = disk.faults = None
         self.book.raise_problem()
-        self._forget(how, disk_full)
+        self._forget(how, unwritten)
         self._start(how)
 
-    def _forget(self, how: str, disk_full: bool = False) -> None:
-        self.book.ended(how, disk_full)
+    def _forget(self, how: str, unwritten: bool = False) -> None:
+        self.book.ended(how, unwritten)
         for topic in self.book.topics.values():
             if topic.durability == "memory" or (topic.durability == "os" and how == "cut"):
                 self.requests.forget(topic)
