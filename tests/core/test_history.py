@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.declare import Start
 from zbus.core.limits import Limits
 from zbus.core.recorder import Size
 from zbus.core.state import GroupOptions, TopicOptions
@@ -269,3 +270,32 @@ def test_a_look_at_one_message_makes_only_that() -> None:
     journal.answer()
     ((offset, message),) = found[0]  # type: ignore[misc]
     assert (offset, message.body) == (50, b"49")  # type: ignore[has-type]
+
+
+def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
+    """More of them than large portions have room for: each has less at hand, and keeps it."""
+    limit = 3_000_000  # seven of the largest portions
+    journal = SlowJournal()
+    box = Box(journal, limits=Limits(cache_bytes_max=0, history_bytes_max=limit))
+    box.declare("T")
+    names = [f"g{number}" for number in range(24)]
+    for _ in names:
+        box.put(*[b"x"] * 1_000)
+        box.settle()
+    box.partition().cache.clear()
+    for number, name in enumerate(names):
+        box.declare("T", name, start=Start(offset=number * 1_000 + 1))
+    box.settle()
+    while journal.waiting:
+        turn(box, journal)
+    asked = []
+    for _ in range(6):
+        before = len(journal.asked)
+        for name in names:
+            probe = box.pull(name, wait=True)
+            while probe.open:
+                turn(box, journal)
+        asked.append(len(journal.asked) - before)
+    assert asked[0] >= len(names)
+    assert asked[3:] == [0, 0, 0]
+    assert box.broker.history.bytes_used <= limit

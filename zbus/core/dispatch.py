@@ -11,7 +11,7 @@ from __future__ import annotations
 from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError, damaged
 from zbus.core.group import Group, Pull
-from zbus.core.history import PORTION, History
+from zbus.core.history import History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
 from zbus.core.recorder import Found, Recorder
 from zbus.core.tick import Tick
@@ -316,7 +316,8 @@ class Dispatch:
             if cursor < first or partition.fetching:
                 continue
             if end not in partition.cache and cursor <= end < partition.visible:
-                self._read(partition, end)
+                if not self._history.crowded:
+                    self._read(partition, end)
                 continue
             # It may be here already, for another group.
             del group.reading[index]
@@ -353,7 +354,7 @@ class Dispatch:
                 else:
                     self.activate(waiter)
 
-        self._recorder.fetch(partition, offset, PORTION, done)
+        self._recorder.fetch(partition, offset, self._history.portion(partition), done)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

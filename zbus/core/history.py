@@ -8,11 +8,16 @@ from collections.abc import Sequence
 
 from zbus.core.message import Message
 from zbus.core.recorder import Size
-from zbus.core.topic import Partition, size_of
+from zbus.core.topic import MESSAGE_BYTES, Partition, size_of
 
 PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 """Read back at once. Its messages are made on the broker's thread in one go, a millisecond or two:
 that is what a replay may add to the wait of others. The next portion is asked for meanwhile."""
+
+PORTION_MIN = Size(bytes_max=16 << 10, count_max=128)
+_SHARE = 16
+"""A portion may take one part in so many of the room that is left: the more readers there are, each
+somewhere else, the less each has at hand, before they take it from each other."""
 
 
 class Portion:
@@ -42,9 +47,27 @@ class History:
     def __len__(self) -> int:
         return len(self._portions)
 
+    @property
+    def crowded(self) -> bool:
+        """There is no room for what nobody waits for yet."""
+        return self.bytes_used > self.bytes_max - self.bytes_max // 4
+
+    def portion(self, partition: Partition) -> Size:
+        """What is to be read back of it at once now."""
+        if self.crowded:
+            self._drop_passed(partition)
+        if not self.crowded:
+            return PORTION
+        share_bytes = max(0, self.bytes_max - self.bytes_used) // _SHARE
+        count = min(max(share_bytes // MESSAGE_BYTES, PORTION_MIN.count_max), PORTION.count_max)
+        return Size(min(max(share_bytes, PORTION_MIN.bytes_max), PORTION.bytes_max), count)
+
     def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
         """Keep `messages`, whose offsets count up from `first`."""
         self._drop_passed(partition)
+        if self.crowded and self._portions:
+            # It may be of a partition that nobody reads any more.
+            self._drop_passed(next(iter(self._portions)).partition)
         portion = Portion(partition, first, messages)
         at_hand = partition.cache
         for offset, message in enumerate(messages, first):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from zbus.core.history import Portion
     from zbus.core.retention import Extent
 
-_MESSAGE_BYTES = 400
+MESSAGE_BYTES = 400
 """What a message costs in memory beside its body, about."""
 
 
 def size_of(messages: Sequence[Message]) -> int:
     """What they take of memory, in bytes, about."""
     bodies = sum([len(m.body) + len(m.headers) for m in messages])
-    return len(messages) * _MESSAGE_BYTES + bodies
+    return len(messages) * MESSAGE_BYTES + bodies
 
 
 class Cache:
