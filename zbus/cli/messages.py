@@ -117,7 +117,7 @@ def consume(
             taken += 1
             _print(message, verbose)
     if not taken:
-        click.echo(f"nothing in {topic} within {timeout_ms} ms", err=True)
+        click.echo(f"zbus: nothing in {topic} within {timeout_ms} ms", err=True)
         sys.exit(EXIT_NOTHING)
 
 
