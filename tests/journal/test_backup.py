@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.damage import Disk, Dying, Killed, intact, started, write_logs
-from tests.journal.support import SmallDisk
+from tests.journal.support import Loop, SmallDisk
 from tests.journal.test_repair_property import content, pending
 from zbus.journal.backup import Report, back_up, restore
 from zbus.journal.checkup import check_up
@@ -17,6 +17,7 @@ from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.identity import read_identity
 from zbus.journal.manifest import MANIFEST, check_backup
 from zbus.journal.ports import JournalError
+from zbus.journal.recovery import recover
 
 FILES = OsFiles()
 NOW_MS = 1_800_000_000_000
@@ -403,3 +404,18 @@ def test_a_full_disk_is_named(logs: Path, tmp_path: Path) -> None:
     copy(logs, tmp_path / "backup")
     with pytest.raises(JournalError, match=f"the restore to {tmp_path / 'new'} stopped: no space"):
         restore(SmallDisk(1000), tmp_path / "backup", tmp_path / "new")
+
+
+def test_a_full_disk_puts_the_identity_off(logs: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(logs, data_dir)
+    (data_dir / "identity").unlink()
+    before = content(data_dir)
+    loop = Loop()
+    for space in (0, 20):
+        journal = loop.local(data_dir, SmallDisk(space))
+        recover(journal)
+        journal.close()
+        assert content(data_dir).keys() == before.keys()
+    started(data_dir)
+    assert read_identity(FILES, data_dir)
