@@ -51,6 +51,31 @@ SENT = [
         },
     ),
     (
+        [
+            *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
+            *("--ack-timeout-ms", "7", "--start-copy", "H"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
+            **{"group_ack_window": "6", "group_ack_timeout": "7", "group_start_copy": "H"},
+        },
+    ),
+    (
+        ["produce", "T", "x", "--idempotency-key", "k-1", "--expected-offset", "0"],
+        {"cmd": "produce", "topic": "T", "idempotency-key": "k-1", "expected_offset": "0"},
+    ),
+    (
+        ["ack", "T", "G", "17"],
+        {"cmd": "ack", "topic": "T", "consume_group": "G", "offset": "17"},
+    ),
+    (
+        ["ack", "T", "G", "0", "--partition", "3"],
+        {
+            **{"cmd": "ack", "topic": "T", "consume_group": "G"},
+            **{"offset": "0", "partition": "3"},
+        },
+    ),
+    (
         ["declare", "T", "--no-retention-done"],
         {"cmd": "declare", "topic": "T", "retention_done": "0"},
     ),

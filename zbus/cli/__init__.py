@@ -16,7 +16,7 @@ import click
 from zbus import __version__
 from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
-from zbus.cli.messages import call, consume, produce
+from zbus.cli.messages import ack, call, consume, produce
 from zbus.cli.serve import serve
 from zbus.cli.topics import declare, empty, query, remove
 from zbus.cli.verify import verify
@@ -64,6 +64,7 @@ for _command in (
     serve,
     produce,
     consume,
+    ack,
     declare,
     query,
     remove,
