@@ -17,7 +17,7 @@ from tests.journal.support import (
     recovered,
     segments,
 )
-from zbus.journal.files import OsFiles
+from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.local import LocalJournal
 from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.reader import OPEN_FILES_MAX
@@ -340,3 +340,48 @@ def test_a_trim_that_is_overtaken_by_a_new_lane_of_the_same_name(
     assert bodies(loop.read(journal, LANE, 0)) == [b"new"]
     assert loop.failures == []
     journal.close()
+
+
+class FewDescriptors(OsFiles):
+    """There are none left for anything that opens."""
+
+    few = False
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        if self.few:
+            raise JournalFull("too many open files")
+        return super().open(path, mode)
+
+    def sync_directory(self, path: Path) -> None:
+        if self.few:
+            raise JournalFull("too many open files")
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("step", ["ack", "roll", "remove", "measure", "upkeep"])
+def test_without_descriptors_nothing_ends(tmp_path: Path, loop: Loop, step: str) -> None:
+    """What needs one only for a moment finds another way, or another time."""
+    disk, writer = FewDescriptors(), Writer()
+    journal = loop.local(tmp_path, disk)
+    writer.append(journal, writer.checkpoint)
+    writer.append(journal, lambda: writer.data(b"a"))
+    loop.commit(journal, LANE)
+    (stored,) = journal.lanes()
+    if step == "roll":
+        writer.append(journal, writer.checkpoint)
+    writer.append(journal, writer.state)
+    if step == "ack":
+        journal.upkeep(0)
+        journal.upkeep(60_000)  # closes what is idle
+    disk.few = True
+    if step == "remove":
+        journal.trim(LANE, None)
+    elif step == "measure":
+        _, time_ms = stored.segments[0].measure()
+        assert time_ms > 1 << 60, "not known, so it is kept"
+    elif step == "upkeep":
+        journal.upkeep(1_000)
+    loop.commit(journal, LANE)
+    disk.few = False
+    journal.close()
+    assert loop.failures == []

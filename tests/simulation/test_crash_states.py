@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -277,3 +278,31 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(lane: Lane) -> None:
         disk = lane.disk.crash(random)
         disk.capacity_bytes = disk.used_bytes
         check_left(disk, lane.durable)
+
+
+def test_lanes_of_one_name_one_after_another() -> None:
+    """The second is removed while the landmarks that tell of it are being written: for the third,
+    they are as wrong as those of the first."""
+    disk = Disk()
+    opened = Opened(disk)
+    journal = opened.journal
+    list(journal.lanes())
+
+    def live(count: int) -> None:
+        writer = Writer(LANE)
+        writer.append(journal, partial(writer.state, count, Kind.CHECKPOINT))
+        for _ in range(count):
+            writer.append(journal, lambda: writer.data(b"%d" % count + BODY))
+
+    for count in (1, 2):
+        live(count)
+        journal.commit([LANE], lambda: None)
+        opened.run()
+        journal.upkeep(count)
+        if count == 1:
+            opened.run()
+        journal.trim(LANE, None)
+    opened.run()
+    live(6)
+    for seed in range(500):
+        list(Opened(disk.crash(Random(seed))).journal.lanes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -12,11 +13,12 @@ import attrs
 import pytest
 
 from tests.core.support import Probe, Reader
+from tests.simulation.stack import Stack, Told
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.group import Group, Pull
 from zbus.core.message import Message
-from zbus.core.outcomes import Delivered
+from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.journal.local import LocalJournal
@@ -144,3 +146,39 @@ def test_lost_and_counted_are_the_same(limits: dict[str, int]) -> None:
         assert desk.drain() == ([COUNT + 1], 0)
         assert desk.failures == []
         desk.journal.close()
+
+
+def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
+    """Nothing is to be looked at any more, although the trim's sync ends well."""
+    stack = Stack(Disk(), Random(1), segment_bytes=900)
+
+    def turn(verb: Callable[[], None] = lambda: None, ms: int = 0) -> None:
+        stack.now_ms += ms
+        stack.turn(verb)
+
+    def ended(outcome: Outcome) -> None:
+        pass
+
+    options = TopicOptions("t", retention_ms=20_000)
+    broker = stack.broker
+    turn(lambda: broker.declare(Told(ended), options, None))
+    stack.settle()
+    partition = broker.topics["t"].partitions[0]
+    for count, pause_ms in ((4, 15_000), (3, 0)):
+        for _ in range(count):
+            message = Message(b"i", body=b"x" * 300, produced_ms=stack.now_ms)
+            turn(partial(broker.put, partition, message, Told(ended)))
+            stack.settle()
+        stack.now_ms += pause_ms
+    while partition.purged_to <= partition.first:
+        for worker in stack.workers:
+            worker.stop()
+        turn(ms=500)
+    turn(lambda: broker.remove_topic(Told(ended), broker.topics["t"]))
+    turn(lambda: broker.declare(Told(ended), options, None))
+    for _ in range(400):
+        for worker in stack.workers:
+            worker.stop()
+        turn(ms=100)
+    assert partition not in broker.tick.looks
+    assert stack.failures == []

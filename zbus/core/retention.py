@@ -245,6 +245,8 @@ class _Trim(Ticket):
             if outcome.refusal is Refusal.FULL:
                 self._retention.refused(partition)
             return  # else the topic is gone
+        if partition.removed:
+            return
         begin(self._retention, partition)
         self._recorder.trim(partition)
         self._retention.look_at(partition)  # there may be more to forget

@@ -144,7 +144,10 @@ class OsFiles:
         return True
 
     def sync_directory(self, path: Path) -> None:
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            _raise(error)
         try:
             os.fsync(directory)
         finally:
@@ -161,6 +164,8 @@ class OsFiles:
             os.unlink(path)
         except IsADirectoryError:
             os.rmdir(path)
+        except OSError as error:  # some file systems need space for it
+            _raise(error)
 
     def list(self, path: Path) -> list[str]:
         return os.listdir(path)

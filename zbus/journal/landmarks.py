@@ -19,7 +19,7 @@ old, or missing, at the price of reading more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -62,7 +62,8 @@ class Landmarks:
         self._data_dir = data_dir
         self._path = data_dir / naming.LANDMARKS
         self._claims: dict[str, Landmark] = {}
-        self._ghosts: dict[str, None] = {}
+        self._ghosts: dict[str, int] = {}  # with a number: a lane may be forgotten again
+        self._forgotten = 0
         self._skipped = False  # set by `save`: the disk was full
         self.stale = False  # the file says less than it could, or speaks of lanes that are gone
 
@@ -96,7 +97,8 @@ class Landmarks:
     def forget(self, lane: str) -> None:
         """The lane is gone, or is not what the file on disk says."""
         self._claims.pop(lane, None)
-        self._ghosts[lane] = None
+        self._forgotten += 1
+        self._ghosts[lane] = self._forgotten
         self.stale = True
 
     def haunts(self, lane: str) -> bool:
@@ -108,16 +110,17 @@ class Landmarks:
         self.stale = False
         return list(self._claims.values())
 
-    def saved(self, ghosts: Iterable[str]) -> None:
+    def saved(self, ghosts: Mapping[str, int]) -> None:
         """`save` has returned; the file is free of these ghosts, of which `ghosts` told before."""
         if self._skipped:
             self._skipped, self.stale = False, True
             return
-        for lane in ghosts:
-            self._ghosts.pop(lane, None)
+        for lane, number in ghosts.items():
+            if self._ghosts.get(lane) == number:
+                del self._ghosts[lane]
 
-    def ghosts(self) -> list[str]:
-        return list(self._ghosts)
+    def ghosts(self) -> dict[str, int]:
+        return dict(self._ghosts)
 
     def save(self, marks: Iterable[Landmark]) -> None:
         """Write the file anew. On the syncing thread; a full disk only puts it off."""
@@ -134,9 +137,9 @@ class Landmarks:
             finally:
                 files.close(file)
             files.rename(new, self._path)
+            files.sync_directory(self._data_dir)
         except JournalFull:
             self._skipped = True
             with suppress(FileNotFoundError):
                 files.remove(new)
             return
-        files.sync_directory(self._data_dir)

@@ -201,7 +201,7 @@ class LocalLane:
         segment = Segment(base, self.directory, noted=True)
         if base == old.base:
             file = self._replacement(segment.path, batches)
-            self.segments.pop()
+            self.segments.pop().removed = True
         else:
             file = self._write_new(segment.path, batches)
             if self.dirty:

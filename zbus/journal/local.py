@@ -176,7 +176,7 @@ class LocalJournal:
     def _save_later(self) -> Callable[[], None]:
         return partial(self._landmarks.save, self._landmarks.claims())
 
-    def _saved(self, ghosts: list[str]) -> None:
+    def _saved(self, ghosts: dict[str, int]) -> None:
         self._saving = False
         self._landmarks.saved(ghosts)
 
@@ -280,12 +280,12 @@ class LocalJournal:
         beyond all times: whoever counts on its age keeps it."""
         try:
             file = self._files.open(segment.path, "read")
-        except OSError:
+        except (OSError, JournalFull):
             return 0, _NEVER_MS
         try:
             header = inspect_header(self._files.read(file, HEADER_BYTES, 0), 0)
             return self._files.size(file), _NEVER_MS if isinstance(header, str) else header.time_ms
-        except OSError:
+        except (OSError, JournalFull):
             return 0, _NEVER_MS
         finally:
             self._files.close(file)
@@ -310,6 +310,8 @@ class LocalJournal:
                 known.sync()
         else:
             known.append(found, batches)
+            if first.kind is Kind.CHECKPOINT and self._landmarks.haunts(known.key):
+                known.sync()
         self._changed[lane] = known
         return known.newest.size
 
@@ -349,8 +351,11 @@ class LocalJournal:
             return
         oldest, *others = segments
         try:
-            oldest.removed = True
             removed = self._rename_removed(known.directory, oldest.path)
+            oldest.removed = True
+        except JournalFull:
+            known.segments[:0] = segments  # there is no room to make room: another time
+            return
         except OSError as error:
             self._fatal(f"removing segments of {known.directory} failed: {error}")
             return
@@ -368,13 +373,25 @@ class LocalJournal:
         self._landmarks.forget(known.key)
         known.release()
         try:
-            removed = self._rename_removed(topic, known.directory)
-            self._files.sync_directory(topic)
-        except OSError as error:
+            try:
+                removed = self._rename_removed(topic, known.directory)
+            except JournalFull:
+                if not self._reserve.free():
+                    raise
+                removed = self._rename_removed(topic, known.directory)
+            self._sync_directory(topic)
+        except (OSError, JournalFull) as error:
             self._fatal(f"removing {lane} failed: {error}")
             return
         remove = partial(remove_lane, self._files, removed)
         self._reader.remove(known.segments, remove, self._fatal, partial(self._drop_empty, topic))
+
+    def _sync_directory(self, path: Path) -> None:
+        try:
+            self._files.sync_directory(path)
+        except JournalFull:  # of descriptors
+            if not self._files.sync_all(self._lock):
+                raise
 
     def _rename_removed(self, directory: Path, path: Path) -> Path:
         """Take a name away at once. To free the space may take long, so that is done elsewhere."""

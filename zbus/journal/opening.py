@@ -82,6 +82,7 @@ def find_lanes(
         for name in sorted(names):
             partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
+                files.sync_directory(directory)  # else half of it might get its name back
                 remove_lane(files, directory / name)
                 continue
             if partition is not None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from zbus.journal.batch import BatchHeader, Kind
 from zbus.journal.files import Files
-from zbus.journal.ports import JournalDamage, JournalError, Post
+from zbus.journal.ports import JournalDamage, JournalError, JournalFull, Post
 from zbus.journal.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk
 from zbus.journal.worker import Worker
 
@@ -160,12 +160,21 @@ class Reader:
                 if total >= bytes_max:
                     return
 
+    def _open_file(self, segment: Segment) -> int:
+        try:
+            return self._files.open(segment.path, "read")
+        except JournalFull:  # of descriptors
+            if not self._open:
+                raise
+            self._close(list(self._open))
+            return self._files.open(segment.path, "read")
+
     def _file(self, segment: Segment) -> int | None:
         """Give the segment's open file; None if the segment was removed."""
         file = self._open.pop(segment, None)
         if file is None:
             try:
-                file = self._files.open(segment.path, "read")
+                file = self._open_file(segment)
             except FileNotFoundError as error:
                 if segment.removed:
                     return None

@@ -69,6 +69,12 @@ def _portions(
     yield messages[start:]
 
 
+def _unreadable(error: JournalError) -> BrokerError:
+    """What a reader is told; for want of descriptors it is worth another try."""
+    full = isinstance(error, JournalFull)
+    return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
+
+
 class JournalRecorder:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
@@ -167,7 +173,7 @@ class JournalRecorder:
     ) -> None:
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
-                done(BrokerError(Refusal.DAMAGED, str(batches)))
+                done(_unreadable(batches))
                 return
             found: list[tuple[int, Message]] = []
             walk = iterate(batches)
@@ -199,7 +205,7 @@ class JournalRecorder:
 
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
-                done(BrokerError(Refusal.DAMAGED, str(batches)))
+                done(_unreadable(batches))
                 return
             size = 0
             for batch in iterate(batches):
@@ -242,6 +248,7 @@ class JournalRecorder:
         batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
         size = engine.append(partition.lane, partition.last_crc, batch)
+        partition.last_crc = crc
         segments = partition.segments
         if segments and segments[-1].base == first:
             segments.pop()  # it had no messages and is replaced
@@ -252,7 +259,6 @@ class JournalRecorder:
         partition.checkpoint_bytes = partition.snapshot_at = len(batch)
         partition.state_bytes = 0
         partition.behind = False
-        partition.last_crc = crc
 
     def _trim_memory(self, partition: Partition) -> None:
         """What all groups of a topic in memory have finished is gone."""

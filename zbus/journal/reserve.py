@@ -7,6 +7,7 @@ even if they would fit: what is free then belongs to acks. It is made again as s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,8 @@ class Reserve:
             return False
         self.ready = False
         self._refused = 0
-        self._files.remove(self._path)
+        with suppress(FileNotFoundError):  # somebody has freed it by hand
+            self._files.remove(self._path)
         return True
 
     def _make(self) -> bool:

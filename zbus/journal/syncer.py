@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from zbus.journal.files import Files
-from zbus.journal.ports import Post
+from zbus.journal.ports import JournalFull, Post
 from zbus.journal.segment import Segment
 from zbus.journal.worker import Worker
 
@@ -171,7 +171,11 @@ class Syncer:
         try:
             count = len(round_.files) + len(round_.segments) + len(round_.directories)
             if count <= FILES_MAX or not self._sync_all(round_):
-                self._sync_each(round_)
+                try:
+                    self._sync_each(round_)
+                except JournalFull:  # of descriptors: nothing has failed, and this needs none
+                    if not self._sync_all(round_):
+                        raise
             for work in round_.also:
                 work()
         except Exception as error:  # whatever it was: this round did not make anything durable

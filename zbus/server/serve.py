@@ -68,6 +68,12 @@ def _descriptors() -> int:
     return hard if hard != resource.RLIM_INFINITY else 1 << 20
 
 
+def _shares(descriptors: int) -> tuple[int, int]:
+    """How many of them are for connections, and how many for open segments. The rest is for what
+    is opened for a moment: reading, syncing directories, landmarks."""
+    return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 10
+
+
 def _limits_of(config: Config, kind: type) -> dict[str, int]:
     """The options of the configuration that a limits class has a field of the same name for."""
     names = {field.name for field in attrs.fields(kind)} & {
@@ -115,7 +121,7 @@ class Server:
                 self._fail,
                 files,
                 reserve_bytes=self._reserve_bytes(),
-                open_segments_max=min(config.open_segments_max, _descriptors() // 10),
+                open_segments_max=min(config.open_segments_max, _shares(_descriptors())[1]),
                 progress=Progress().tell,
                 warmers=WARMERS,
             )
@@ -171,7 +177,7 @@ class Server:
             heads,
             wire_limits,
             Budget(config.bodies_bytes_max),
-            min(config.connections_max, _descriptors() * 3 // 4),  # the rest is for files
+            min(config.connections_max, _shares(_descriptors())[0]),
             self.address,
         )
         self.loop.open_door(self.listener, self._sock)

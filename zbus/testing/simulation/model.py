@@ -227,8 +227,8 @@ class Book:
     # -- what becomes of the broker -----------------------------------------------------------
 
     def ended(self, broker_was: str, unwritten: bool) -> None:
-        """The broker ended: it was `stopped`, `killed`, or its power was `cut`. The latest leases may
-        be `unwritten`: the disk was full, or failed."""
+        """The broker ended: it was `stopped`, `killed`, or its power was `cut`. If the disk failed
+        or was full, the latest leases may be `unwritten`."""
         for topic in self.topics.values():
             gone = topic.durability == "memory"
             for sent in topic.sent.values() if gone else ():
