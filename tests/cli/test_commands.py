@@ -51,6 +51,31 @@ SENT = [
         },
     ),
     (
+        [
+            *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
+            *("--ack-timeout-ms", "7", "--start-copy", "H"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
+            **{"group_ack_window": "6", "group_ack_timeout": "7", "group_start_copy": "H"},
+        },
+    ),
+    (
+        ["produce", "T", "x", "--idempotency-key", "k-1", "--expected-offset", "0"],
+        {"cmd": "produce", "topic": "T", "idempotency-key": "k-1", "expected_offset": "0"},
+    ),
+    (
+        ["ack", "T", "G", "17"],
+        {"cmd": "ack", "topic": "T", "consume_group": "G", "offset": "17"},
+    ),
+    (
+        ["ack", "T", "G", "0", "--partition", "3"],
+        {
+            **{"cmd": "ack", "topic": "T", "consume_group": "G"},
+            **{"offset": "0", "partition": "3"},
+        },
+    ),
+    (
         ["declare", "T", "--no-retention-done"],
         {"cmd": "declare", "topic": "T", "retention_done": "0"},
     ),
@@ -145,7 +170,7 @@ def test_consume_asks_for_no_more_than_it_needs(zbus: Zbus, broker: FakeBroker) 
 def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
     result = zbus("consume", "T", "--timeout-ms", "1")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "nothing in T within 1 ms\n"
+    assert result.stderr == "zbus: nothing in T within 1 ms\n"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +178,7 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
     [
         (404, b"404: Topic(T) Not Found", "404: Topic(T) Not Found\n"),
         (600, b'"no such method"', '"no such method"\n'),
-        (507, b"", "the broker answered with status 507\n"),
+        (507, b"", "zbus: the broker answered with status 507\n"),
     ],
 )
 def test_refusal_is_shown_as_it_came(
@@ -176,7 +201,7 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
     result = zbus(*command, url=f"127.0.0.1:{port}")
     assert result.exit_code == 2
     assert result.stderr == (
-        f"Error: cannot connect to a broker at 127.0.0.1:{port}: Connection refused\n"
+        f"zbus: cannot connect to a broker at 127.0.0.1:{port}: Connection refused\n"
     )
 
 
@@ -201,7 +226,7 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
 def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: list[str]) -> None:
     result = zbus(*args)
     assert result.exit_code == 64, result.output
-    assert "Error: " in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("zbus: ")
     assert not broker.asked
 
 

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.journal.damage import Disk, Dying, Killed, intact, started, write_logs
+from tests.journal.support import Loop, SmallDisk
 from tests.journal.test_repair_property import content, pending
-from zbus.journal.backup import MANIFEST, Report, back_up, restore
+from zbus.journal.backup import Report, back_up, restore
 from zbus.journal.checkup import check_up
 from zbus.journal.files import OpenMode, OsFiles
+from zbus.journal.identity import read_identity
+from zbus.journal.manifest import MANIFEST, check_backup
 from zbus.journal.ports import JournalError
+from zbus.journal.recovery import recover
 
 FILES = OsFiles()
 NOW_MS = 1_800_000_000_000
@@ -34,9 +38,8 @@ def test_what_is_restored_is_what_was_there(logs: Path, tmp_path: Path) -> None:
     first = copy(logs, tmp_path / "backup")
     assert (first.partitions, first.kept, first.removed) == (3, 0, 0)
     restore(FILES, tmp_path / "backup", tmp_path / "new")
-    assert content(tmp_path / "new") == {
-        name: data for name, data in content(logs).items() if name.endswith(".log")
-    }
+    restored = {name: data for name, data in content(tmp_path / "new").items() if "/" in name}
+    assert restored == {name: data for name, data in content(logs).items() if "/" in name}
     assert not check_up(FILES, tmp_path / "new").damaged
     assert pending(tmp_path / "new") == pending(logs)
 
@@ -257,3 +260,162 @@ def test_refusals(logs: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     restore(FILES, tmp_path / "b", tmp_path / "empty")
     assert intact(tmp_path / "empty") == intact(logs)
+
+
+def test_a_backup_of_another_directory_is_not_touched(logs: Path, tmp_path: Path) -> None:
+    backup, other = tmp_path / "backup", tmp_path / "other"
+    copy(logs, backup)
+    write_logs(other, messages=3)
+    before = content(backup)
+    with pytest.raises(JournalError, match="a backup of another data directory"):
+        copy(other, backup)
+    (other / "identity").unlink()  # as an early version left it
+    with pytest.raises(JournalError, match="a backup of another data directory"):
+        copy(other, backup)
+    assert content(backup) == before
+    back_up(FILES, other, backup, NOW_MS, replace=True)
+    restore(FILES, backup, tmp_path / "new")
+    assert intact(tmp_path / "new") == intact(other)
+
+
+def test_an_empty_directory_does_not_replace_a_backup(logs: Path, tmp_path: Path) -> None:
+    backup, data_dir = tmp_path / "backup", tmp_path / "data"
+    shutil.copytree(logs, data_dir)
+    copy(data_dir, backup)
+    before = content(backup)
+    for topic in ("orders", "events"):
+        shutil.rmtree(data_dir / topic)
+    with pytest.raises(JournalError, match=f"{data_dir} holds nothing"):
+        copy(data_dir, backup)
+    assert content(backup) == before
+    back_up(FILES, data_dir, backup, NOW_MS, replace=True)
+    assert content(backup).keys() == {"lock", MANIFEST}
+    copy(data_dir, backup)  # nothing and nothing
+
+
+def test_identities(logs: Path, tmp_path: Path) -> None:
+    identity = read_identity(FILES, logs)
+    assert len(identity) == 32
+    data_dir = tmp_path / "data"
+    shutil.copytree(logs, data_dir)
+    started(data_dir)
+    assert read_identity(FILES, data_dir) == identity
+    for ruin in (
+        lambda: (data_dir / "identity").write_text("?" * 32),
+        (data_dir / "identity").unlink,
+    ):
+        ruin()
+        assert read_identity(FILES, data_dir) == ""
+        started(data_dir)
+        made = read_identity(FILES, data_dir)
+        assert len(made) == 32
+        assert made != identity
+    copy(logs, tmp_path / "backup")
+    restore(FILES, tmp_path / "backup", tmp_path / "new")
+    restored = read_identity(FILES, tmp_path / "new")
+    assert len(restored) == 32
+    assert restored != identity  # what comes now is another history
+    with pytest.raises(JournalError, match="another data directory"):
+        copy(tmp_path / "new", tmp_path / "backup")
+
+
+def test_a_backup_of_a_directory_without_identity_is_gone_on_with(
+    logs: Path, tmp_path: Path
+) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "backup"
+    shutil.copytree(logs, data_dir)
+    (data_dir / "identity").unlink()
+    copy(data_dir, backup)
+    started(data_dir)
+    assert copy(data_dir, backup).kept > 0
+
+
+@pytest.mark.parametrize("name", ["identity", "landmarks", "manifest.json", "manifest.json.new"])
+def test_topics_with_names_of_the_journal(tmp_path: Path, name: str) -> None:
+    data_dir = tmp_path / "data"
+    disk = Disk(data_dir)
+    disk.get(f"/{name}?cmd=declare")
+    disk.get(f"/{name}?cmd=produce", body=b"x")
+    disk.close()
+    made = next(path for path in data_dir.iterdir() if path.is_dir())
+    if made.name != name:
+        (data_dir / name).unlink(missing_ok=True)
+        made.rename(data_dir / name)  # where early versions had it
+        with pytest.raises(JournalError, match="start the broker once"):
+            copy(data_dir, tmp_path / "backup")
+    assert [topic.name for topic in started(data_dir)] == [name]
+    for _ in range(2):
+        copy(data_dir, tmp_path / "backup")
+    restore(FILES, tmp_path / "backup", tmp_path / "new")
+    assert [topic.name for topic in started(tmp_path / "new")] == [name]
+    assert len(intact(tmp_path / "new")) == 1
+
+
+def test_a_backup_is_no_data_directory(logs: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    copy(logs, backup)
+    before = content(backup)
+    for use in (
+        lambda: started(backup),
+        lambda: check_up(FILES, backup),
+        lambda: copy(backup, tmp_path / "b"),
+    ):
+        with pytest.raises(JournalError, match="is a backup; restore it first"):
+            use()
+    assert content(backup) == before
+
+
+@pytest.mark.parametrize(
+    ("ruin", "says"),
+    [
+        (lambda path: flip_a_bit(path), "checksum is wrong"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-8]), "bytes, not"),
+        (lambda path: path.unlink(), "is missing"),
+    ],
+)
+def test_every_file_of_a_backup_is_checked(
+    logs: Path, tmp_path: Path, ruin: Callable[[Path], object], says: str
+) -> None:
+    backup = tmp_path / "backup"
+    report = copy(logs, backup)
+    read: list[int] = []
+    assert check_backup(FILES, backup, read.append).damaged == []
+    assert sum(read) == report.bytes
+    for path in sorted(backup.glob("*/*/*.log-*")):
+        kept = path.read_bytes()
+        ruin(path)
+        [words] = check_backup(FILES, backup).damaged
+        assert str(path) in words
+        assert says in words
+        path.write_bytes(kept)
+
+
+def test_a_backup_under_way_is_not_checked(logs: Path, tmp_path: Path) -> None:
+    copy(logs, tmp_path / "backup")
+    lock = FILES.open(tmp_path / "backup" / "lock", "lock")
+    with pytest.raises(JournalError, match="is under way"):
+        check_backup(FILES, tmp_path / "backup")
+    FILES.close(lock)
+
+
+def test_a_full_disk_is_named(logs: Path, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=f"the backup to {tmp_path / 'b'} stopped: no space"):
+        back_up(SmallDisk(1000), logs, tmp_path / "b", NOW_MS)
+    copy(logs, tmp_path / "backup")
+    with pytest.raises(JournalError, match=f"the restore to {tmp_path / 'new'} stopped: no space"):
+        restore(SmallDisk(1000), tmp_path / "backup", tmp_path / "new")
+
+
+def test_a_full_disk_puts_the_identity_off(logs: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(logs, data_dir)
+    (data_dir / "identity").unlink()
+    before = content(data_dir)
+    loop = Loop()
+    for space in (0, 20):
+        journal = loop.local(data_dir, SmallDisk(space))
+        recover(journal)
+        journal.close()
+        assert content(data_dir).keys() == before.keys()
+    started(data_dir)
+    assert read_identity(FILES, data_dir)

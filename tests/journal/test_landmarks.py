@@ -540,7 +540,8 @@ def test_a_full_disk_puts_landmarks_off(tmp_path: Path) -> None:
     assert KEY in (tmp_path / "landmarks").read_text()
     journal.close()
     assert loop.failures == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["landmarks", "lock", "orders"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["identity", "landmarks", "lock", "orders"]
 
 
 def test_what_nobody_waits_for_is_synced_within_a_second(tmp_path: Path) -> None:

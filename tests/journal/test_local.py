@@ -92,7 +92,7 @@ def test_files_of_a_lane_and_their_end(tmp_path: Path, loop: Loop) -> None:
     loop.run_until(lambda: segments(tmp_path) == names[2:])
     journal.trim(LANE, None)
     assert segments(tmp_path) == []  # the name goes at once, the space when there is time
-    loop.run_until(lambda: sorted(os.listdir(tmp_path)) == ["landmarks", "lock"])
+    loop.run_until(lambda: sorted(os.listdir(tmp_path)) == ["identity", "landmarks", "lock"])
     journal.close()
     assert loop.failures == []
 

@@ -30,6 +30,10 @@ TABLE = {
     "a\0\n": "a%00%0A",
     "lock": "%6Cock",
     "reserve": "%72eserve",
+    "landmarks": "%6Candmarks",
+    "quarantine": "%71uarantine",
+    "identity": "%69dentity",
+    "manifest.json": "%6Danifest.json",
     "ü": "%C3%BC",
 }
 
@@ -64,7 +68,9 @@ def test_the_file_system_takes_them(topic: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [topic_directory(topic)]
 
 
-@pytest.mark.parametrize("name", ["lock", "reserve", ".x", "lost+found", "", "a/b", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["lock", "reserve", "identity", ".x", "lost+found", "", "a/b", "a\n"]
+)
 def test_names_that_are_not_ours(name: str) -> None:
     assert not is_topic_directory(name)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.journal.damage import Disk
 from tests.journal.support import Loop, Writer, bodies
 from zbus.journal.batch import iterate
 from zbus.journal.files import OsFiles
 from zbus.journal.local import LocalJournal
+from zbus.journal.ports import JournalDamage
 
 LANE = ("orders", 0)
 
@@ -82,3 +86,68 @@ def test_readers_that_cross_see_the_same(tmp_path: Path) -> None:
     writer.append(journal, lambda: writer.data(b"in the next"))
     assert bodies(loop.read(journal, LANE, 301, 1)) == [b"in the next"]
     journal.close()
+
+
+def damaged(data_dir: Path, message: int) -> Path:
+    """Flip a bit of one message; give its segment."""
+    for path in sorted(data_dir.glob("orders/0/*.log")):
+        raw = bytearray(path.read_bytes())
+        at = raw.find(b"%0100d" % message)
+        if at >= 0:
+            raw[at] ^= 1
+            path.write_bytes(raw)
+            return path
+    raise AssertionError(message)
+
+
+@pytest.mark.parametrize("message", [1, 7, 20, 29])
+def test_what_is_before_damage_is_read(
+    tmp_path: Path, message: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = Loop()
+    journal = loop.local(tmp_path)
+    written(journal, 30)
+    path = damaged(tmp_path, message)
+    for _ in range(2):
+        assert bodies(loop.read(journal, LANE, 0)) == [b"%0100d" % n for n in range(message)]
+        with pytest.raises(JournalDamage, match=f"{path} at byte"):
+            loop.read(journal, LANE, message)
+    journal.close()
+    [told] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "`zbus verify`" in told.getMessage()
+    assert vars(told)["where"].startswith(f"{path} at byte ")
+
+
+def test_a_segment_that_is_gone_ends_what_is_before_it(tmp_path: Path) -> None:
+    loop = Loop()
+    journal = loop.local(tmp_path)
+    written(journal, 30)
+    (tmp_path / f"orders/0/{10:020}.log").unlink()
+    assert len(bodies(loop.read(journal, LANE, 0))) == 10
+    with pytest.raises(JournalDamage, match="is missing"):
+        loop.read(journal, LANE, 10)
+    journal.close()
+
+
+def test_a_broker_reads_up_to_damage(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, segment_bytes=1 << 20)
+    disk.get("/T?cmd=declare")
+    for number in range(10):
+        disk.get("/T?cmd=produce", f"id: {number}", body=b"message %d" % number)
+    disk.world.broker.cache.bytes_max = 0
+    disk.world.broker.topics["t"].partitions[0].cache.clear()
+    [path] = tmp_path.glob("T/0/*.log")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"message 6")] ^= 1
+    path.write_bytes(raw)
+    status, _, body = disk.get("/T?cmd=read&offset=2")
+    assert (status, bodies(body)) == (200, [b"message %d" % n for n in range(2, 6)])
+    status, _, body = disk.get("/T?cmd=read&offset=6")
+    assert (status, str(path).encode() in body) == (500, True)
+    got = [disk.get("/T?cmd=consume&timeout=1") for _ in range(7)]
+    assert [body for _, _, body in got[:6]] == [b"message %d" % n for n in range(6)]
+    assert got[6][0] == 500
+    status, _, body = disk.get("/T/late?cmd=declare&group_start_offset=6")
+    assert (status, str(path).encode() in body) == (500, True)
+    assert disk.get("/T/late?cmd=declare&group_start_offset=99")[0] == 400
+    disk.close()

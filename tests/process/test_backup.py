@@ -128,3 +128,15 @@ def test_a_damaged_broker_says_what_to_do(tmp_path: Path) -> None:
         bodies = [reply.body for reply in replies]
         assert bodies == [b"message %d" % n if n != 3 else b"" for n in range(10)]
         assert replies[3].headers["content-lost"] == "damage"
+
+
+def test_a_backup_is_not_served(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.get("/T?cmd=declare")
+        assert zbus("backup", "--data-dir", tmp_path / "data", backup).returncode == 0
+    before = sorted(backup.rglob("*"))
+    refused = run_serve("--port", "0", "--data-dir", str(backup))
+    assert refused.returncode == 3
+    assert refused.stderr.startswith(f"zbus: {backup} is a backup; restore it first")
+    assert sorted(backup.rglob("*")) == before

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.docs.pages import DOCS, blocks
 from zbus.testing.simulation import Reply, Scene, request
+from zbus.testing.simulation.trace import LINES_MAX
 
 Play = Generator[bytes, Reply, None]
 
@@ -102,3 +105,95 @@ def test_all_that_can_go_wrong(simulation: Scene) -> None:
     simulation.jump(3_600_000)
     assert simulation.request(consume).body == b"later"
     assert simulation.story().startswith(f"seed {simulation.seed}\n")
+
+
+def test_a_story_says_who_did_what() -> None:
+    scene = Scene(1)
+
+    def shop() -> Play:
+        yield request("declare", "orders", group_mask=64, group_ack_timeout=100)
+        yield request("produce", "orders", body=b"x" * 100)
+
+    def packer(number: int) -> Play:
+        while True:
+            order = yield request("consume", "orders", timeout=50)
+            if order.status == 200 and number == 2:
+                yield request("ack", "orders", offset=order.headers["offset"])
+
+    scene.start(shop, partial(packer, 1))
+    scene.run(200)
+    scene.start(partial(packer, 2))
+    scene.run(300)
+    scene.kill()
+    scene.run(60_000)
+    scene.power_cut()
+    assert scene.request(request("remove", "orders", consume_group="nobody")).status == 404
+    story = scene.story()
+    for words in (
+        " ms  shop asks: declare orders group_mask=64 group_ack_timeout=100\n",
+        " ms  shop is told 200 offset=0 b'1800000000",
+        " ms  shop is done\n",
+        " ms  packer 1 asks: consume orders timeout=50\n",
+        " ms  packer 1 is told 200 offset=0 b'" + "x" * 40 + "'...\n",
+        " ms  packer 2 asks: ack orders offset=0\n",
+        " ms  packer 2 is told 204 empty=drained, and ",
+        " ms  the broker is killed\n",
+        " ms  packer 2 begins anew\n",
+        " ms  the power fails\n",
+        " ms  the test asks: remove orders consume_group=nobody\n",
+        " ms  the test is told 404 b'404: ConsumeGroup(nobody) Not Found'",
+    ):
+        assert words in story, words
+    assert len(story.splitlines()) < 60, "what is idle is told once"
+
+
+def test_a_story_has_an_end(simulation: Scene) -> None:
+    def shop() -> Play:
+        while True:
+            yield request("produce", "T", body=b"1")
+
+    simulation.request(request("declare", "T"))
+    simulation.start(shop)
+    simulation.run(3_000)
+    assert len(simulation.story().splitlines()) == 1 + LINES_MAX
+
+
+def test_an_actor_that_returns_is_done(simulation: Scene) -> None:
+    runs = []
+
+    def once() -> Play:
+        runs.append(1)
+        yield request("declare", "T")
+
+    simulation.start(once)
+    simulation.run(1_000)
+    simulation.kill()
+    simulation.run(1_000)
+    assert runs == [1]
+
+
+def test_mistakes_are_told() -> None:
+    scene = Scene(1)
+
+    def named(name: str) -> Play:
+        yield request("declare", name)
+
+    def plain() -> None:
+        pass
+
+    def text() -> Generator[str, Reply, None]:
+        yield "declare"
+
+    wrong: Any
+    for wrong, says in (
+        (named("x"), "start takes a generator function, not a generator: .*partial"),
+        (plain, "plain is no generator function"),
+        (text, "text yielded str, and has to be bytes"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            scene.start(wrong)
+    body: Any = "text"
+    with pytest.raises(TypeError, match="the body of a request is str, and has to be bytes"):
+        request("produce", "T", body=body)
+    headers: Any = {"idempotency-key": "k-1"}
+    assert b"\r\nidempotency-key: k-1\r\n" in request("produce", "T", **headers)

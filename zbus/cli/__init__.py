@@ -16,10 +16,11 @@ import click
 from zbus import __version__
 from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
-from zbus.cli.messages import call, consume, produce
+from zbus.cli.messages import ack, call, consume, produce
 from zbus.cli.serve import serve
 from zbus.cli.topics import declare, empty, query, remove
 from zbus.cli.verify import verify
+from zbus.cli.words import show_usage
 
 __all__ = ["main"]
 
@@ -40,14 +41,14 @@ class _Commands(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            error.show()
+            show_usage(error)
             raise click.exceptions.Exit(EXIT_USAGE) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.show()
+            show_usage(error)
             raise click.exceptions.Exit(EXIT_USAGE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
@@ -63,6 +64,7 @@ for _command in (
     serve,
     produce,
     consume,
+    ack,
     declare,
     query,
     remove,

@@ -8,35 +8,29 @@ from pathlib import Path
 
 import click
 
-from zbus.cli.verify import Cannot, data_dir_option
-from zbus.journal.backup import BackupDamaged, Report, back_up
+from zbus.cli.verify import data_dir_option
+from zbus.cli.words import Cannot, Damaged, counted
+from zbus.journal.backup import Report, back_up
 from zbus.journal.backup import restore as restore_files
-from zbus.journal.files import OsFiles
+from zbus.journal.files import OsFiles, reason
+from zbus.journal.manifest import BackupDamaged
 from zbus.journal.ports import JournalDamage, JournalError
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-class Damaged(click.ClickException):
-    """Stored bytes are not what was written; the text names the file."""
-
-    exit_code = 1
-
-    def show(self, file: object = None) -> None:
-        """Print the sentence alone."""
-        click.echo(self.message, err=True)
-
-
 @click.command(params=[data_dir_option("Folder of the logs.")])
 @click.argument("directory", type=DIRECTORY)
-def backup(data_dir: Path, directory: Path) -> None:
+@click.option("--replace", is_flag=True, help="Give up a backup of other logs that is there.")
+def backup(data_dir: Path, directory: Path, replace: bool) -> None:
     """Copy what is new in the logs to DIRECTORY; the broker may be running."""
+    time_ms = int(time.time() * 1000)
     report, seconds = _timed(
-        lambda: back_up(OsFiles(), data_dir, directory, int(time.time() * 1000))
+        lambda: back_up(OsFiles(), data_dir, directory, time_ms, replace=replace)
     )
     click.echo(
-        f"{report.partitions} partitions: {report.copied} segments copied "
-        f"({report.bytes} bytes), {report.kept} kept, {report.removed} old ones removed, "
+        f"{counted(report.partitions, 'partition')}: {counted(report.copied, 'segment')} copied "
+        f"({counted(report.bytes, 'byte')}), {report.kept} kept, {report.removed} removed, "
         f"in {seconds:.1f} s"
     )
 
@@ -47,8 +41,8 @@ def restore(data_dir: Path, directory: Path) -> None:
     """Make a new data directory of the backup in DIRECTORY."""
     report, seconds = _timed(lambda: restore_files(OsFiles(), directory, data_dir))
     click.echo(
-        f"{report.partitions} partitions: {report.copied} segments restored "
-        f"({report.bytes} bytes) in {seconds:.1f} s"
+        f"{counted(report.partitions, 'partition')}: {counted(report.copied, 'segment')} restored "
+        f"({counted(report.bytes, 'byte')}) in {seconds:.1f} s"
     )
 
 
@@ -58,6 +52,8 @@ def _timed(work: Callable[[], Report]) -> tuple[Report, float]:
         report = work()
     except (JournalDamage, BackupDamaged) as error:
         raise Damaged(str(error)) from None
-    except (JournalError, OSError) as error:
+    except JournalError as error:
         raise Cannot(str(error)) from None
+    except OSError as error:
+        raise Cannot(reason(error)) from None
     return report, time.perf_counter() - began

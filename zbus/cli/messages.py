@@ -1,4 +1,4 @@
-"""`zbus produce`, `zbus consume` and `zbus call`: messages in, messages out, questions answered."""
+"""`zbus produce`, `consume`, `ack` and `call`: messages in, messages out, questions answered."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ def _headers(
 @click.option("--delay-ms", type=NON_NEGATIVE, help="Deliver it not before so long from now.")
 @click.option("--ttl-ms", type=POSITIVE, help="Forget it if nobody took it for so long.")
 @click.option(
+    "--idempotency-key", help="Of this request: however often it is sent, it is put once."
+)
+@click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
+@click.option(
     "--header",
     "headers",
     metavar="NAME:VALUE",
@@ -64,6 +68,8 @@ def produce(
     partition: int | None,
     delay_ms: int | None,
     ttl_ms: int | None,
+    idempotency_key: str | None,
+    expected_offset: int | None,
     headers: dict[str, str],
     url: str,
 ) -> None:
@@ -81,6 +87,8 @@ def produce(
         "partition": partition,
         "delay": delay_ms,
         "ttl": ttl_ms,
+        "idempotency-key": idempotency_key,
+        "expected_offset": expected_offset,
     }
     # An option that was not given must not hide a --header of its name.
     given = {name: value for name, value in options.items() if value is not None}
@@ -117,7 +125,7 @@ def consume(
             taken += 1
             _print(message, verbose)
     if not taken:
-        click.echo(f"nothing in {topic} within {timeout_ms} ms", err=True)
+        click.echo(f"zbus: nothing in {topic} within {timeout_ms} ms", err=True)
         sys.exit(EXIT_NOTHING)
 
 
@@ -152,6 +160,27 @@ def _deliveries(
             return
         left -= len(messages)
         yield from messages
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("group")
+@click.argument("offset", type=NON_NEGATIVE)
+@click.option("--partition", type=NON_NEGATIVE, help="Where the message is; default 0.")
+@url_option
+def ack(topic: str, group: str, offset: int, partition: int | None, url: str) -> None:
+    """Tell that GROUP is done with the message at OFFSET of TOPIC."""
+    with Remote(url) as remote:
+        reply = remote.request(
+            {
+                "cmd": "ack",
+                "topic": topic,
+                "consume_group": group,
+                "offset": offset,
+                "partition": partition,
+            }
+        )
+    _print(reply)
 
 
 @click.command()

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from zbus.cli.words import Failed
+
 DEFAULT_URL = "http://127.0.0.1:15555"
 DEFAULT_PORT = 15555
 MESSAGES_TYPE = "application/vnd.zbus.messages"
@@ -35,7 +37,7 @@ _LOOKS_CODED = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Refused(click.ClickException):
+class Refused(Failed):
     """The broker answered with an error; its text is for people."""
 
     exit_code = 1
@@ -43,16 +45,17 @@ class Refused(click.ClickException):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text or f"the broker answered with status {status}")
         self.status = status
+        self._text = text
 
-    def format_message(self) -> str:
-        return self.message
+    def show(self, file: object = None) -> None:
+        """Print the broker's text as it came: it may be a service's, and of any form."""
+        if self._text:
+            click.echo(self._text, err=True)
+        else:
+            super().show()
 
-    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's own signature
-        """Print the broker's text as it came: it begins with the status where that helps."""
-        click.echo(self.message, err=True)
 
-
-class Unreachable(click.ClickException):
+class Unreachable(Failed):
     """No broker there, or it stopped talking in the middle."""
 
     exit_code = 2

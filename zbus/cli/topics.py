@@ -22,6 +22,10 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("--retention-bytes", type=NON_NEGATIVE, help="Keep so many bytes of each partition.")
 @click.option("--retention-count", type=NON_NEGATIVE, help="Keep so many messages of each.")
 @click.option("--retention-done/--no-retention-done", default=None, help="Forget what is done.")
+@click.option("--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within so long; 0 is off.")
+@click.option("--ack-window", type=NON_NEGATIVE, help="Unacknowledged messages at once.")
+@click.option("--ack-timeout-ms", type=NON_NEGATIVE, help="Hand out again what has no ack by then.")
+@click.option("--start-copy", metavar="GROUP", help="Start where this group stands.")
 @click.option("--start-offset", type=NON_NEGATIVE, help="First message the group gets.")
 @click.option("--start-time", type=NON_NEGATIVE, help="The same by time: ms since 1970; 0 is all.")
 @url_option
@@ -37,6 +41,10 @@ def declare(
     retention_bytes: int | None,
     retention_count: int | None,
     retention_done: bool | None,
+    dedupe_ms: int | None,
+    ack_window: int | None,
+    ack_timeout_ms: int | None,
+    start_copy: str | None,
     start_offset: int | None,
     start_time: int | None,
     url: str,
@@ -57,6 +65,10 @@ def declare(
                 "retention_bytes": retention_bytes,
                 "retention_count": retention_count,
                 "retention_done": None if retention_done is None else int(retention_done),
+                "dedupe_ms": dedupe_ms,
+                "group_ack_window": ack_window,
+                "group_ack_timeout": ack_timeout_ms,
+                "group_start_copy": start_copy,
                 "group_start_offset": start_offset,
                 "group_start_time": start_time,
             }

@@ -11,15 +11,17 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
+from zbus.cli.words import Cannot, Damaged, counted
 from zbus.journal.checkup import Checkup, as_json, check_up, data_bytes, describe
-from zbus.journal.files import OsFiles
+from zbus.journal.files import OsFiles, reason
+from zbus.journal.manifest import BackupCheckup, BackupDamaged, backup_as_json, check_backup
 from zbus.journal.ports import JournalError
 
 EXIT_DAMAGED = 1
-EXIT_CANNOT = 3
 EXIT_REPAIRED = 4
 
 SHOW_EVERY_BYTES = 4 << 20
+SPEED_FROM_S = 0.5
 
 
 def data_dir_option(help: str) -> click.Option:
@@ -35,53 +37,77 @@ def data_dir_option(help: str) -> click.Option:
     )
 
 
-class Cannot(click.ClickException):
-    """The work cannot be done; the text says why."""
-
-    exit_code = EXIT_CANNOT
-
-    def show(self, file: object = None) -> None:
-        """Print the sentence alone."""
-        click.echo(self.message, err=True)
-
-
 @click.command(params=[data_dir_option("Folder of the logs.")])
 @click.option("--repair", is_flag=True, help="Take out what cannot be served; delete nothing.")
+@click.option(
+    "--backup",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Check a backup instead; the broker may be running.",
+)
 @click.option("--json", "as_document", is_flag=True, help="Print one JSON document.")
-def verify(data_dir: Path, repair: bool, as_document: bool) -> None:
-    """Check every stored batch of a broker that is stopped."""
-    files = OsFiles()
-    bar = Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool) -> None:
+    """Check every stored batch of a broker that is stopped, or every file of a backup."""
+    if target is not None and repair:
+        raise click.UsageError("--repair is of logs: a backup is made anew")
     began = time.perf_counter()
     try:
-        with bar:
-            read = shown = 0
-            task = bar.add_task("", total=data_bytes(files, data_dir) if data_dir.is_dir() else 0)
-
-            def progress(count: int) -> None:
-                nonlocal read, shown
-                read += count
-                if read - shown >= SHOW_EVERY_BYTES:
-                    shown = read
-                    bar.update(task, completed=read)
-
-            result = check_up(files, data_dir, repair, progress)
-    except (JournalError, OSError) as error:
+        with _Bar() as bar:
+            if target is not None:
+                result: Checkup | BackupCheckup = check_backup(OsFiles(), target, bar.add)
+            else:
+                bar.total = data_bytes(OsFiles(), data_dir) if data_dir.is_dir() else 0
+                result = check_up(OsFiles(), data_dir, repair, bar.add)
+    except BackupDamaged as error:
+        raise Damaged(str(error)) from None
+    except JournalError as error:
         raise Cannot(str(error)) from None
+    except OSError as error:
+        raise Cannot(reason(error)) from None
     seconds = time.perf_counter() - began
     if as_document:
-        document = as_json(result) | {"bytes": read, "seconds": round(seconds, 3)}
+        document = as_json(result) if isinstance(result, Checkup) else backup_as_json(result)
+        document |= {"bytes": bar.read, "seconds": round(seconds, 3)}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    elif isinstance(result, Checkup):
+        _say(result, repair, bar.read, seconds)
     else:
-        _say(result, repair, read, seconds)
-    sys.exit(EXIT_DAMAGED if result.left else EXIT_REPAIRED if result.repaired else 0)
+        _say_backup(result, bar.read, seconds)
+    if isinstance(result, Checkup):
+        sys.exit(EXIT_DAMAGED if result.left else EXIT_REPAIRED if result.repaired else 0)
+    sys.exit(EXIT_DAMAGED if result.damaged else 0)
+
+
+class _Bar:
+    """How much is read, shown on a terminal only; for a `with`."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.total: int | None = None  # unknown
+        self._shown = 0
+        self._bar = Progress(
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def add(self, count: int) -> None:
+        """So many bytes more were read."""
+        self.read += count
+        if self.read - self._shown >= SHOW_EVERY_BYTES:
+            self._shown = self.read
+            self._bar.update(self._task, completed=self.read, total=self.total)
 
 
 def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
@@ -100,9 +126,8 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
                     "ends with; right if it took the place of one without messages"
                 )
             if segment.lost_before:
-                notes.append(
-                    f"{segment.path}: {segment.lost_before} messages were lost to damage earlier"
-                )
+                lost = counted(segment.lost_before, "message")
+                notes.append(f"{segment.path}: {lost} lost to damage earlier")
         notes += [f"{path}: never finished; the broker clears it" for path in lane.unfinished_files]
         notes += [f"{path}: not a part of the log" for path in lane.other_files]
         for line in [*(f"damage: {line}" for line in describe(lane)), *notes]:
@@ -110,10 +135,10 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
     for path in result.other_files:
         click.echo(f"{path}: not a part of any log")
     segments = [segment for lane in result.lanes for segment in lane.segments]
+    messages = sum(segment.messages for segment in segments)
     click.echo(
-        f"{len(result.lanes)} partitions, {len(segments)} segments, "
-        f"{sum(segment.messages for segment in segments)} messages, {read} bytes "
-        f"in {seconds:.1f} s ({read / max(seconds, 1e-9) / 1e9:.2f} GB/s)"
+        f"{counted(len(result.lanes), 'partition')}, {counted(len(segments), 'segment')}, "
+        f"{counted(messages, 'message')}, {_speed(read, seconds)}"
     )
     if result.quarantine is not None:
         click.echo(f"what was taken out is in {result.quarantine}")
@@ -125,3 +150,16 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
         click.echo("damaged")
     else:
         click.echo("repaired" if result.repaired else "all in order")
+
+
+def _say_backup(result: BackupCheckup, read: int, seconds: float) -> None:
+    for line in result.damaged:
+        click.echo(f"damage: {line}")
+    click.echo(f"{counted(len(result.manifest.segments), 'segment')}, {_speed(read, seconds)}")
+    click.echo("damaged" if result.damaged else "all in order")
+
+
+def _speed(read: int, seconds: float) -> str:
+    text = f"{counted(read, 'byte')} in {seconds:.1f} s"
+    # Of less, it would tell how long a start takes.
+    return f"{text} ({read / seconds / 1e9:.2f} GB/s)" if seconds >= SPEED_FROM_S else text

@@ -169,7 +169,9 @@ class _Places:
         def check(message: Message | BrokerError) -> None:
             assert start.offset is not None
             if isinstance(message, BrokerError):
-                self._found(index, BrokerError(Refusal.ILLEGAL, message.text))
+                wrong = message.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
+                refused = BrokerError(Refusal.ILLEGAL, message.text) if wrong else message
+                self._found(index, refused)
             elif start.msgid and message.id != start.msgid:
                 text = f"the message at offset {start.offset} has another id"
                 self._found(index, BrokerError(Refusal.ILLEGAL, text))

@@ -15,52 +15,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, Kind, batch_follows, read_header
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalDamage, JournalError
+from zbus.journal.files import Files, make_directories, reason
+from zbus.journal.identity import make_identity, read_identity, refuse_backup
+from zbus.journal.manifest import (
+    MANIFEST,
+    BackupDamaged,
+    Copied,
+    Manifest,
+    checksum,
+    is_there,
+    path_of,
+    read_manifest,
+)
+from zbus.journal.ports import JournalDamage, JournalError, JournalFull
 from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
 from zbus.journal.verify import find_directories, is_directory
 
-FORMAT: Final = 1
-MANIFEST: Final = "manifest.json"
-MANIFEST_BYTES_MAX: Final = 1 << 30
 RESTORING_SUFFIX: Final = ".restoring"
 LOOKS_MAX: Final = 20
 """So often a partition is looked at again because a segment went away while it was copied."""
-
-_Natural = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Copied(msgspec.Struct, frozen=True):
-    """A segment in a backup."""
-
-    topic: str  # the name of its directory
-    partition: _Natural
-    base: _Natural
-    end_offset: _Natural
-    bytes: _Natural
-    first_crc: _Natural  # of the first batch
-    last_crc: _Natural  # of the last
-    crc32: _Natural  # of the file
-
-    @property
-    def file(self) -> str:
-        return f"{naming.segment_name(self.base)}-{self.first_crc:08x}-{self.bytes}"
-
-
-class Manifest(msgspec.Struct):
-    """What belongs to a backup."""
-
-    time_ms: int
-    segments: list[Copied]
-    checksum: int = 0
-    format: int = FORMAT
 
 
 class Report(msgspec.Struct):
@@ -73,39 +53,67 @@ class Report(msgspec.Struct):
     removed: int = 0  # segments of former backups
 
 
-class BackupDamaged(JournalError):
-    """A backup is not what was written; names the file."""
-
-
 class _Again(Exception):
     """A segment went away or changed; the partition has to be looked at again."""
 
 
-def back_up(files: Files, data_dir: Path, target: Path, time_ms: int) -> Report:
+def back_up(
+    files: Files, data_dir: Path, target: Path, time_ms: int, *, replace: bool = False
+) -> Report:
     """Bring the backup in `target` up to what `data_dir` holds now; `time_ms` is noted in it.
 
+    With `replace` it may be a backup of another data directory, or `data_dir` may be empty.
     Raises JournalDamage if a log is damaged, JournalError or OSError if it cannot be done; then
     the backup is what it was before.
     """
     _refuse_nested(data_dir, target)
-    try:
-        found, _ = find_directories(files, data_dir)
-    except OSError as error:
-        raise JournalError(f"cannot open {data_dir}: {error}") from error
-    if not found and naming.LOCK not in files.list(data_dir):
-        raise JournalError(f"{data_dir} is not a data directory of zbus")
+    found = _find_source(files, data_dir)
     lock = _take(files, target)
     try:
-        former = _read_manifest(files, target).segments if _has_manifest(files, target) else []
-        backup = _Backup(files, target, former)
-        segments = [copied for path, _ in found for copied in backup.lane(path)]
-        manifest = Manifest(time_ms, segments, _checksum(segments))
+        has_former = is_there(files, target / MANIFEST)
+        former = read_manifest(files, target) if has_former else Manifest(0, [])
+        manifest = Manifest(time_ms, [], read_identity(files, data_dir))
+        if former.identity and former.identity != manifest.identity and not replace:
+            raise JournalError(
+                f"{target} is a backup of another data directory than {data_dir}; choose another "
+                "directory, or give up what is in it with --replace"
+            )
+        backup = _Backup(files, target, former.segments)
+        manifest.segments = [copied for path in found for copied in backup.lane(path)]
+        if former.segments and not manifest.segments and not replace:
+            raise JournalError(
+                f"{data_dir} holds nothing, and the backup in {target} does; if that is right, "
+                "give up what is in it with --replace"
+            )
+        manifest.checksum = checksum(manifest)
         _write_whole(files, target / MANIFEST, msgspec.json.encode(manifest))
-        backup.clean(segments)
-        backup.report.partitions = len({(copied.topic, copied.partition) for copied in segments})
+        backup.clean(manifest.segments)
+        places = {(copied.topic, copied.partition) for copied in manifest.segments}
+        backup.report.partitions = len(places)
         return backup.report
+    except JournalFull as error:
+        raise JournalFull(f"the backup to {target} stopped: {error}") from error
     finally:
         files.close(lock)
+
+
+def _find_source(files: Files, data_dir: Path) -> list[Path]:
+    """Give the partitions' directories."""
+    try:
+        refuse_backup(files, data_dir)
+        names = files.list(data_dir)
+        found = [path for path, _ in find_directories(files, data_dir)[0]]
+    except OSError as error:
+        raise JournalError(f"cannot open {data_dir}: {reason(error, data_dir)}") from error
+    if not found and naming.LOCK not in names and naming.IDENTITY not in names:
+        raise JournalError(f"{data_dir} is not a data directory of zbus")
+    for name in naming.TAKEN_LATE:
+        if name in names and is_directory(files, data_dir / name):
+            raise JournalError(
+                f"{data_dir / name} is a topic of an early version: start the broker once, "
+                "it will give it another name"
+            )
+    return found
 
 
 def _refuse_nested(data_dir: Path, target: Path) -> None:
@@ -115,8 +123,8 @@ def _refuse_nested(data_dir: Path, target: Path) -> None:
 
 
 def _take(files: Files, target: Path) -> int:
-    """Make the directory of a backup if it is missing, and lock it."""
-    files.make_directory(target)
+    """Make the directory of a backup if it is missing, and those above it; lock it."""
+    make_directories(files, target)
     names = files.list(target)
     if names and naming.LOCK not in names:
         raise JournalError(f"{target} holds something else than a backup")
@@ -282,7 +290,7 @@ class _Backup:
 
     def _is_there(self, copied: Copied) -> bool:
         try:
-            file = self._files.open(_path_of(self._target, copied), "read")
+            file = self._files.open(path_of(self._target, copied), "read")
         except FileNotFoundError:
             return False
         size = self._files.size(file)
@@ -292,7 +300,7 @@ class _Backup:
     def clean(self, segments: list[Copied]) -> None:
         """Remove what the manifest does not speak of."""
         files = self._files
-        wanted = {_path_of(self._target, copied) for copied in segments}
+        wanted = {path_of(self._target, copied) for copied in segments}
         for directory, _ in find_directories(files, self._target)[0]:
             for name in files.list(directory):
                 is_ours = naming.segment_base(name[: len(naming.segment_name(0))]) is not None
@@ -307,9 +315,9 @@ class _Backup:
 def restore(files: Files, source: Path, data_dir: Path) -> Report:
     """Make a data directory of a backup; `data_dir` must be missing or empty.
 
-    It is made beside `data_dir` and takes the name when everything in it is durable. Raises
-    BackupDamaged if a file is not what was copied, JournalError or OSError if it cannot be done;
-    then nothing is left behind.
+    It is made beside `data_dir` and takes the name when everything in it is durable. It gets an
+    identity of its own. Raises BackupDamaged if a file is not what was copied, JournalError or
+    OSError if it cannot be done; then nothing is left behind.
     """
     if not is_there(files, source / MANIFEST):
         raise JournalError(f"{source} is not a backup: it has no {MANIFEST}")
@@ -318,10 +326,11 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
             raise JournalError(f"{data_dir} is not empty; a backup is restored to a new directory")
     unfinished = data_dir.with_name(data_dir.name + RESTORING_SUFFIX)
     report = Report()
-    manifest = _read_manifest(files, source)
+    manifest = read_manifest(files, source)
     _remove_tree(files, unfinished)  # of a restore that was killed
-    files.make_directory(unfinished)
+    make_directories(files, unfinished)
     try:
+        make_identity(files, unfinished)
         for copied in manifest.segments:
             _restore_one(files, source, unfinished, copied)
             report.copied += 1
@@ -329,8 +338,10 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
         for path in (*_directories(files, unfinished), unfinished):
             files.sync_directory(path)
         files.rename(unfinished, data_dir)
-    except BaseException:
+    except BaseException as error:
         _remove_tree(files, unfinished)
+        if isinstance(error, JournalFull):
+            raise JournalFull(f"the restore to {data_dir} stopped: {error}") from error
         raise
     files.sync_directory(data_dir.parent)
     report.partitions = len({(copied.topic, copied.partition) for copied in manifest.segments})
@@ -338,7 +349,7 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
 
 
 def _restore_one(files: Files, source: Path, target: Path, copied: Copied) -> None:
-    path = _path_of(source, copied)
+    path = path_of(source, copied)
     directory = target / copied.topic / str(copied.partition)
     files.make_directory(directory.parent)
     files.make_directory(directory)
@@ -361,54 +372,13 @@ def _restore_one(files: Files, source: Path, target: Path, copied: Copied) -> No
         files.close(file)
 
 
-def is_there(files: Files, path: Path) -> bool:
-    """Tell whether a directory holds a file of that name."""
-    try:
-        return path.name in files.list(path.parent)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
 def _place(copied: Copied) -> tuple[str, int, int, int, int]:
     return (copied.topic, copied.partition, copied.base, copied.bytes, copied.first_crc)
 
 
-def _path_of(target: Path, copied: Copied) -> Path:
-    return target / copied.topic / str(copied.partition) / copied.file
-
-
-def _has_manifest(files: Files, target: Path) -> bool:
-    return is_there(files, target / MANIFEST)
-
-
-def _read_manifest(files: Files, target: Path) -> Manifest:
-    path = target / MANIFEST
-    file = files.open(path, "read")
-    try:
-        text = files.read(file, MANIFEST_BYTES_MAX, 0)
-    finally:
-        files.close(file)
-    try:
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BackupDamaged(f"{path} cannot be read: {error}") from None
-    if manifest.format != FORMAT:
-        raise BackupDamaged(f"{path} has format {manifest.format}, which is unknown")
-    names = {copied.topic for copied in manifest.segments}
-    if manifest.checksum != _checksum(manifest.segments) or not all(
-        map(naming.is_topic_directory, names)
-    ):
-        raise BackupDamaged(f"{path} is not what was written: its checksum is wrong")
-    return manifest
-
-
-def _checksum(segments: list[Copied]) -> int:
-    return crc32(msgspec.json.encode(segments))
-
-
 def _write_whole(files: Files, path: Path, data: bytes) -> None:
     """Put a file in the place of the one of that name, whole or not at all."""
-    made = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
+    made = path.with_name(f".{path.name}{naming.UNFINISHED_SUFFIX}")  # no topic begins with a dot
     with suppress(FileNotFoundError):
         files.remove(made)
     file = files.open(made, "create")

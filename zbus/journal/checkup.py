@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 
 from zbus.journal import naming
-from zbus.journal.files import Files
+from zbus.journal.files import Files, reason
+from zbus.journal.identity import refuse_backup
 from zbus.journal.landmarks import Landmarks
 from zbus.journal.local import owner_of
 from zbus.journal.ports import JournalError, JournalFull
@@ -60,6 +61,7 @@ class Hold:
     def __enter__(self) -> Hold:
         files, path = self._files, self._data_dir / naming.LOCK
         try:
+            refuse_backup(files, self._data_dir)
             if naming.LOCK in files.list(self._data_dir):
                 self._lock = files.open(path, "lock")
             elif not find_directories(files, self._data_dir)[0]:
@@ -70,7 +72,8 @@ class Hold:
                 f"{self._data_dir} is in use by another process ({owner}); stop the broker first"
             ) from error
         except OSError as error:
-            raise JournalError(f"cannot open {self._data_dir}: {error}") from error
+            text = reason(error, self._data_dir)
+            raise JournalError(f"cannot open {self._data_dir}: {text}") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,7 +97,7 @@ def check_up(
                 result.left = [line for lane in lanes for line in describe(lane)]
             return result
     except OSError as error:
-        raise JournalError(f"cannot read {data_dir}: {error}") from error
+        raise JournalError(f"cannot read {data_dir}: {reason(error, data_dir)}") from error
 
 
 def _repair(files: Files, result: Checkup) -> None:
@@ -135,7 +138,9 @@ def _words(hole: Hole) -> str:
     text = f"at byte {hole.start}: {hole.reason}"
     if size:
         text += f"; {size} bytes cannot be served"
-    if lost:
+    if lost == 1:
+        text += f"; message {hole.first_offset} is lost"
+    elif lost:
         text += f"; messages {hole.first_offset} to {hole.end_offset - 1} are lost"
     return text
 

@@ -199,3 +199,22 @@ def _find_syncfs() -> ctypes._NamedFuncPointer | None:
     function.argtypes = (ctypes.c_int,)
     function.restype = ctypes.c_int
     return function
+
+
+def make_directories(files: Files, path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    try:
+        made = files.make_directory(path)
+    except FileNotFoundError:
+        make_directories(files, path.parent)
+        made = files.make_directory(path)
+    if made:
+        files.sync_directory(path.parent)
+    files.list(path)  # raises NotADirectoryError
+
+
+def reason(error: OSError, told: Path | None = None) -> str:
+    """Say for people why the system refused, and which path, unless they are `told` that one."""
+    text = error.strerror or str(error)
+    place = error.filename
+    return text if place is None or (told and Path(place) == told) else f"{place}: {text}"

@@ -3,6 +3,7 @@
     data/lock                                 held by the one broker that may write here
     data/reserve                              space kept free for acknowledgements
     data/landmarks                            what is synced, and where recovery may begin
+    data/identity                             a random id, made once
     data/<topic>/<partition>/<base>.log       a segment: a CHECKPOINT batch, then DATA and STATE
 
 An append is one write; a commit waits for a sync that many share (`syncer`); a read is served on
@@ -25,8 +26,9 @@ from pathlib import Path
 from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, Kind, headers, inspect_header
 from zbus.journal.checkpoint import topic_name
-from zbus.journal.files import Files, OsFiles
+from zbus.journal.files import Files, OsFiles, make_directories, reason
 from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
+from zbus.journal.identity import make_identity, refuse_backup
 from zbus.journal.landmarks import Landmark, Landmarks
 from zbus.journal.lane import CLOSED, Headers, LocalLane
 from zbus.journal.opening import Found, find_lanes, remove_lane
@@ -197,12 +199,14 @@ class LocalJournal:
             try:
                 self._lanes = self._open_lanes()
             except OSError as error:
-                raise JournalError(f"cannot open {self._data_dir}: {error}") from error
+                text = reason(error, self._data_dir)
+                raise JournalError(f"cannot open {self._data_dir}: {text}") from error
         return self._lanes
 
     def _open_lanes(self) -> dict[Lane, LocalLane]:
         landmarks, lanes = self._landmarks, {}
         _make_way(self._files, self._data_dir)
+        make_identity(self._files, self._data_dir)
         marks = landmarks.load()
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
@@ -411,7 +415,8 @@ def _take_directory(files: Files, data_dir: Path) -> int:
     """Make the directory if it is missing, and lock it; give the lock."""
     lock = data_dir / naming.LOCK
     try:
-        _make_directories(files, data_dir)
+        refuse_backup(files, data_dir)
+        make_directories(files, data_dir)
         file = files.open(lock, "lock")
         files.truncate(file, 0)
     except BlockingIOError as error:
@@ -419,32 +424,22 @@ def _take_directory(files: Files, data_dir: Path) -> int:
         raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
     except NotADirectoryError as error:
         raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
-    except (OSError, JournalFull) as error:
+    except OSError as error:
+        raise JournalError(f"{data_dir} cannot hold data: {reason(error, data_dir)}") from error
+    except JournalFull as error:
         raise JournalError(f"{data_dir} cannot hold data: {error}") from error
     with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
         files.write(file, b"pid %-10d\n" % os.getpid(), 0)
     return file
 
 
-def _make_directories(files: Files, path: Path) -> None:
-    """Make a directory and those above it, durably."""
-    try:
-        made = files.make_directory(path)
-    except FileNotFoundError:
-        _make_directories(files, path.parent)
-        made = files.make_directory(path)
-    if made:
-        files.sync_directory(path.parent)
-    files.list(path)  # raises NotADirectoryError
-
-
 def _make_way(files: Files, data_dir: Path) -> None:
-    """The topic `landmarks` has another directory since that name is a file's."""
-    path = data_dir / naming.LANDMARKS
-    with suppress(FileNotFoundError, NotADirectoryError):
-        files.list(path)
-        files.rename(path, data_dir / naming.topic_directory(naming.LANDMARKS))
-        files.sync_directory(data_dir)
+    """Some topics have other directories since their names are files'."""
+    for name in naming.TAKEN_LATE:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            files.list(data_dir / name)
+            files.rename(data_dir / name, data_dir / naming.topic_directory(name))
+            files.sync_directory(data_dir)
 
 
 def owner_of(files: Files, lock: Path) -> str:

@@ -20,6 +20,9 @@ LOCK: Final = "lock"
 RESERVE: Final = "reserve"
 LANDMARKS: Final = "landmarks"
 LANDMARKS_UNFINISHED: Final = ".landmarks.new"  # before they take the name; no topic begins so
+IDENTITY: Final = "identity"
+IDENTITY_UNFINISHED: Final = ".identity.new"
+MANIFEST: Final = "manifest.json"  # of a backup; no data directory has it
 SEGMENT_SUFFIX: Final = ".log"
 UNFINISHED_SUFFIX: Final = ".new"  # a segment's replacement, before it takes the name
 TORN_SUFFIX: Final = ".torn"  # a segment, or with `-<position>` the end of one, set aside
@@ -27,7 +30,9 @@ MOVED_SUFFIX: Final = ".moved"  # a segment on its way from a wrong name to its 
 REMOVED_PREFIX: Final = ".removed-"  # a lane or segment that is forgotten, before its space is free
 
 QUARANTINE: Final = "quarantine"  # what a repair took out of the logs
-_OWN: Final = (LOCK, RESERVE, LANDMARKS, QUARANTINE)
+TAKEN_LATE: Final = (LANDMARKS, IDENTITY, MANIFEST)
+"""Names that were a topic's directory in early versions, and are not any more."""
+_OWN: Final = (LOCK, RESERVE, QUARANTINE, *TAKEN_LATE)
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")

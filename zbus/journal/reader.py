@@ -1,11 +1,14 @@
 """Reads from segment files, on a worker, because a cold read may take as long as the disk likes.
 
 A read sees the lane as it was when it was asked for: the segments of then, and of the newest one
-only the bytes that had been written. What is removed meanwhile is skipped.
+only the bytes that had been written. What is removed meanwhile is skipped. What cannot be read is
+told in the log once for each place, and to those who ask for exactly that place: to all others
+their messages end before it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,6 +21,9 @@ from zbus.journal.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, w
 from zbus.journal.worker import Worker
 
 OPEN_FILES_MAX: Final = 64
+_TOLD_MAX: Final = 1_000  # bad places that are logged, each once
+
+log = logging.getLogger("zbus")
 
 Answer = Callable[[bytes | JournalError], None]
 
@@ -32,6 +38,7 @@ class Reader:
         self._open: dict[Segment, int] = {}  # the longest unused first
         # Offset and position behind what was read last: where a reader in order goes on.
         self._behind: dict[Segment, tuple[int, int]] = {}
+        self._told: set[str] = set()
 
     def read(
         self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int, done: Answer
@@ -93,8 +100,31 @@ class Reader:
     def _collect(
         self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int
     ) -> bytes:
-        wanted = max(offset, segments[0].base)
         parts: list[bytes] = []
+        try:
+            self._gather(segments, limit, offset, bytes_max, parts)
+        except (JournalDamage, OSError) as error:
+            self._tell(str(error))
+            if not parts:
+                raise
+        return b"".join(parts)
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(what)
+            text = "stored messages cannot be read; `zbus verify` tells more"
+            log.critical(text, extra={"where": what})
+
+    def _gather(
+        self,
+        segments: Sequence[Segment],
+        limit: int,
+        offset: int,
+        bytes_max: int,
+        parts: list[bytes],
+    ) -> None:
+        """Add to `parts`, in order; those that are there when it fails are good."""
+        wanted = max(offset, segments[0].base)
         total = 0
         skipped = False  # segments that were removed after the call
         for segment in segments:
@@ -122,14 +152,13 @@ class Reader:
                     continue
                 _check_place(segment, position, header, wanted, not parts)
                 if parts and total + len(batch) > bytes_max:
-                    return b"".join(parts)
+                    return
                 parts.append(batch)
                 total += len(batch)
                 wanted = header.end_offset
                 self._behind[segment] = wanted, position + header.length
                 if total >= bytes_max:
-                    return b"".join(parts)
-        return b"".join(parts)
+                    return
 
     def _open_file(self, segment: Segment) -> int:
         try:

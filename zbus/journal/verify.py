@@ -22,7 +22,11 @@ from zbus.journal.ports import JournalDamage
 from zbus.journal.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
 from zbus.journal.segment import walk
 
-_BESIDE: Final = (naming.LOCK, naming.RESERVE, naming.LANDMARKS, naming.LANDMARKS_UNFINISHED)
+_BESIDE: Final = (
+    *(naming.LOCK, naming.RESERVE, naming.QUARANTINE),
+    *(naming.LANDMARKS, naming.LANDMARKS_UNFINISHED),
+    *(naming.IDENTITY, naming.IDENTITY_UNFINISHED),
+)
 
 
 @attrs.define
@@ -55,7 +59,7 @@ def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int
     lanes, others = [], []
     for name in sorted(files.list(data_dir)):
         path = data_dir / name
-        if name in _BESIDE:
+        if name in _BESIDE and (name not in naming.TAKEN_LATE or not is_directory(files, path)):
             continue
         if not naming.is_topic_directory(name) or not is_directory(files, path):
             others.append(path)

@@ -21,7 +21,7 @@ from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
-from zbus.journal.files import Files
+from zbus.journal.files import Files, reason
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError
@@ -131,7 +131,8 @@ class Server:
             raise CannotStart(str(error)) from None
         except OSError as error:
             self._sock.close()
-            raise CannotStart(f"cannot read {config.data_dir}: {error}") from None
+            text = reason(error, config.data_dir)
+            raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
         clock = Clock(time_ms)
         self._build(clock)
         self.broker.begin(clock.now_ms())

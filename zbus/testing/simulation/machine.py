@@ -221,7 +221,7 @@ class Process:
                 self.face,
                 self.loop.ready.append,
                 self.loop.limits.output_bytes_max,
-                self.loop.now_ms,
+                self.clock.time_ms,  # the loop has a time only from its first turn on
             )
         )
         return Connection(sock, f"connection {number}")

@@ -10,8 +10,9 @@ An actor is a generator function without arguments. It yields requests and is gi
                 yield request("ack", "orders", offset=order.headers["offset"])
 
 If its connection breaks, because the broker died or `disconnect` was called, the actor is over
-where it stands, as a program that died, and begins anew with a new connection. Which actor goes on
-when, how its bytes are cut and how long a sync takes is up to the seed.
+where it stands, as a program that died, and begins anew with a new connection. One that returns is
+done, and does not begin again. Which actor goes on when, how its bytes are cut and how long a sync
+takes is up to the seed.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from random import Random
 
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.network import Connection, Reply
+from zbus.testing.simulation.trace import Trace
 
 Actor = Callable[[], Generator[bytes, Reply, None]]
 """Yields the bytes of one request at a time."""
 
-_TRACE_LINES = 40
-
 
 def request(command: str, topic: str, body: bytes = b"", **parameters: str | int | None) -> bytes:
-    """The bytes of a request in the zbus dialect; `parameters` are headers, None = not there."""
+    """The bytes of a request in the zbus dialect; `parameters` are headers, None = not there.
+
+    Those with a dash in their names are passed as `**{"idempotency-key": "k-1"}`.
+    """
+    _require_bytes(body, "the body of a request is")
     lines = ["POST / HTTP/1.1", f"cmd: {command}", f"topic: {topic}"]
     lines += [f"{name}: {value}" for name, value in parameters.items() if value is not None]
     lines += [f"content-length: {len(body)}", "", ""]
@@ -39,23 +43,30 @@ def request(command: str, topic: str, body: bytes = b"", **parameters: str | int
 class _Role:
     """An actor, and where it stands."""
 
-    def __init__(self, actor: Actor, connection: Connection) -> None:
+    def __init__(self, actor: Actor, connection: Connection, trace: Trace) -> None:
         self.actor = actor
-        self.name = getattr(actor, "__name__", "actor")
+        self.name = _name(actor)
+        self.who = trace.introduce(self.name)
         self.over = False
+        self._trace = trace
         self.begin(connection)
 
     def begin(self, connection: Connection) -> None:
         self.connection = connection
-        self.unsent = b""
+        self.asked = self.unsent = b""
         self.play = self.actor()
+        if not isinstance(self.play, Generator):
+            raise TypeError(f"{self.name} is no generator function: it has to yield requests")
         self._take(None)
 
     def _take(self, reply: Reply | None) -> None:
         try:
-            self.unsent = next(self.play) if reply is None else self.play.send(reply)
+            asked = next(self.play) if reply is None else self.play.send(reply)
         except StopIteration:
             self.over = True
+            return
+        _require_bytes(asked, f"{self.name} yielded")
+        self.asked = self.unsent = asked
 
     @property
     def busy(self) -> bool:
@@ -64,19 +75,33 @@ class _Role:
         waits = connection.alive and not connection.socket.outbound and not self.unsent
         return not (self.over or waits)
 
-    def move(self, random: Random) -> str:
-        """Send a piece, or take a reply if there is one; say what was done."""
+    def move(self, random: Random) -> None:
+        """Send a piece, or take a reply if there is one."""
         if self.unsent:
             count = random.choice((len(self.unsent), random.randint(1, len(self.unsent))))
             self.connection.send(self.unsent[:count])
             self.unsent = self.unsent[count:]
-            return f"sends {count} bytes"
+            if not self.unsent:
+                self._trace.asks(self.who, self.asked)
+            return
         replies = self.connection.replies()
         if not replies:
-            return ""
+            return
         assert len(replies) == 1, f"{self.name} asked once and got {replies}"
+        self._trace.told(self.who, replies[0])
         self._take(replies[0])
-        return f"is told {replies[0].status}"
+        if self.over:
+            self._trace.say("is done", self.who)
+
+
+def _require_bytes(value: object, what: str) -> None:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{what} {type(value).__name__}, and has to be bytes")
+
+
+def _name(actor: Actor) -> str:
+    function = getattr(actor, "func", actor)  # of a partial
+    return getattr(function, "__name__", "actor")
 
 
 class Scene:
@@ -88,7 +113,8 @@ class Scene:
         self.random = Random(seed)
         self.machine = Machine(self.random, options=options)
         self.machine.start()
-        self.trace: list[str] = []
+        self.trace = Trace(lambda: self.machine.now_ms)
+        self._test = self.trace.introduce("the test")
         self._roles: list[_Role] = []
 
     @property
@@ -98,7 +124,14 @@ class Scene:
     def start(self, *actors: Actor) -> None:
         """These actors are there from now on; the same one may be there many times."""
         for actor in actors:
-            self._roles.append(_Role(actor, self.machine.connect()))
+            if not callable(actor):
+                raise TypeError(
+                    f"start takes a generator function, not a {type(actor).__name__}: "
+                    "start(packer), or start(functools.partial(packer, 1)) instead of packer(1), "
+                    "because it is called again when its connection broke"
+                )
+        for actor in actors:
+            self._roles.append(_Role(actor, self.machine.connect(), self.trace))
 
     def connect(self) -> Connection:
         """A connection of your own: `send` bytes, `run`, and look at its `replies`."""
@@ -111,9 +144,11 @@ class Scene:
         """
         connection = self.connect()
         connection.send(data)
+        self.trace.asks(self._test, data)
         for _ in range(6_000):
             replies = connection.replies()
             if replies:
+                self.trace.told(self._test, replies[0])
                 connection.reset()
                 return replies[0]
             self.run(10)
@@ -132,16 +167,16 @@ class Scene:
             if role.over:
                 continue
             if not role.connection.alive:
-                self._say(f"{role.name} begins anew")
+                self.trace.say("begins anew", role.who)
                 role.begin(machine.connect())
-            elif random.random() < 0.5 and (done := role.move(random)):
-                self._say(f"{role.name} {done}")
+            elif random.random() < 0.5:
+                role.move(random)
         for worker in machine.running.workers:
             if random.random() < 0.5:
                 worker.run()
         machine.turn()
         if machine.process is None:
-            self._say("the broker gave up")
+            self.trace.say("the broker gave up")
             self._restart()
         machine.broker.check()
 
@@ -167,52 +202,47 @@ class Scene:
 
     def jump(self, ms: int) -> None:
         """The machine sleeps for so long: the broker finds itself in the future."""
-        self._say(f"{ms} ms go by")
+        self.trace.say(f"{ms} ms go by")
         self.machine.jump(ms)
 
     def disconnect(self) -> None:
         """All connections break."""
-        self._say("all connections break")
+        self.trace.say("all connections break")
         for role in self._roles:
             role.connection.reset()
 
     def kill(self) -> None:
         """The broker is killed and started again."""
-        self._say("the broker is killed")
+        self.trace.say("the broker is killed")
         self.machine.kill()
         self._restart()
 
     def power_cut(self) -> None:
         """The power fails and comes back: what was not synced may be there, or not, in any mix."""
-        self._say("the power fails")
+        self.trace.say("the power fails")
         self.machine.power_cut()
         self._restart()
 
     def restart(self) -> None:
         """The broker is stopped as it should be, and started again."""
-        self._say("the broker is stopped")
+        self.trace.say("the broker is stopped")
         self.machine.stop()
         self._restart()
 
     def _restart(self) -> None:
         self.machine.start()
-        self._say("the broker runs again")
+        self.trace.say("the broker runs again")
 
     def fill_disk(self) -> None:
         """From now on the disk is full: new messages are refused."""
-        self._say("the disk is full")
+        self.trace.say("the disk is full")
         self.machine.disk.capacity_bytes = self.machine.disk.used_bytes
 
     def free_disk(self) -> None:
         """There is room on the disk."""
-        self._say("the disk has room")
+        self.trace.say("the disk has room")
         self.machine.disk.capacity_bytes = None
-
-    def _say(self, text: str) -> None:
-        self.trace.append(f"{self.now_ms:>14} ms  {text}")
-        if len(self.trace) > 2 * _TRACE_LINES:
-            del self.trace[:-_TRACE_LINES]
 
     def story(self) -> str:
         """The last things that happened, for a test that failed."""
-        return "\n".join([f"seed {self.seed}", *self.trace[-_TRACE_LINES:]])
+        return "\n".join([f"seed {self.seed}", *self.trace.lines()])
