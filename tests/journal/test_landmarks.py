@@ -470,6 +470,25 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
     world.journal.close()
 
 
+def test_a_lane_that_took_a_name_and_rolls_waits_for_its_former_segment(tmp_path: Path) -> None:
+    """The new segment is synced at once, but what is before it is not durable by that."""
+    world, writer = World(tmp_path), Writer()
+    writer.append(world.journal, writer.checkpoint)
+    world.journal.upkeep(1_000)
+    world.sync()
+    world.journal.trim(LANE, None)
+    again = Writer()
+    again.append(world.journal, lambda: again.state(7, Kind.CHECKPOINT))
+    again.append(world.journal, lambda: again.data(b"a"))
+    again.append(world.journal, lambda: again.state(8, Kind.CHECKPOINT))
+    done: list[bool] = []
+    world.journal.commit([LANE], lambda: done.append(True))
+    assert not done
+    world.sync()
+    assert done
+    world.journal.close()
+
+
 def test_few_open_files_serve_many_lanes(tmp_path: Path) -> None:
     world = World(tmp_path, open_segments_max=8)
     writers = [Writer((f"t{number}", 0)) for number in range(50)]

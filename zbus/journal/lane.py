@@ -162,7 +162,7 @@ class LocalLane:
         self._files.sync(self.file)
         for directory in self.dirty_directories:
             self._files.sync_directory(directory)
-        self.handed_over(0)
+        self.handed_over(self.round)  # a former segment may be on its way yet
 
     def handed_over(self, number: int) -> None:
         """What was dirty is synced by that round."""
