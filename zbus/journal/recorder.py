@@ -227,7 +227,7 @@ class JournalRecorder:
 
         try:
             self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
-        except JournalFull:
+        except JournalError:  # full, or closed by now
             return  # what was purged is not read again; its space is free after another purge
         # The old segments go only when the new one is there to stay.
         engine.commit([partition.lane], lambda: self.trim(partition))

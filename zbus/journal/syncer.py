@@ -218,5 +218,5 @@ class Syncer:
         for file in [file for file in self._retired if not self._needed(file)]:
             self._retired.remove(file)
             self._files.close(file)
-        for done in round_.waiters:
+        for done in round_.waiters if not self.failed else ():
             done()
