@@ -15,6 +15,7 @@ from tests.conformance.dialogue import (
     http,
     ok,
     pull,
+    put,
     refused,
 )
 from zbus.core.limits import Limits
@@ -266,3 +267,16 @@ def test_and_with_heads_and_bodies_it_is_the_same_again() -> None:
     swap = first.replace(b"topic: T", b"topic: U").replace(b"group: T", b"group: U")
     assert second == swap
     world.broker.check()
+
+
+def test_an_answer_is_not_so_long_that_others_wait_for_it() -> None:
+    _, client = declared("T")
+    bodies = [b"%03d" % number + b"x" * 997 for number in range(300)]
+    for body in bodies:
+        put(client, "T", body)
+    taken: list[int] = []
+    while sum(taken) < len(bodies):
+        reply = ok(client, http("/T?cmd=consume&batch=1000&timeout=0"))
+        assert len(reply.body) < 200 << 10
+        taken.append(int(reply.headers["count"]))
+    assert len(taken) == 3

@@ -41,12 +41,14 @@ class Pull:
         partition: int | None = None,
         credit: int = 1,
         replaces: bool = False,
-        bytes_max: int = 1 << 22,
+        bytes_max: int = 128 << 10,
     ) -> None:
         self.ticket = ticket
         self.session = session
         self.count_max = count_max  # messages in one answer; waits for the first only
-        self.bytes_max = bytes_max  # of bodies in one answer; the first message always fits
+        # Of bodies and headers in one answer; the first message always fits. A long answer is a
+        # long turn, which all others wait for.
+        self.bytes_max = bytes_max
         self.partition = partition  # None = all in turn
         self.credit = credit  # answers that may be sent before another pull is needed
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
