@@ -33,7 +33,6 @@ def test_ready_after_a_kill_and_after_a_stop(
                 seconds = time.monotonic() - began
                 print(f"\n{topics} topics, {megabytes} MiB: ready in {seconds:.2f} s")
                 assert seconds <= seconds_max
-                broker.process.send_signal(number)
-                broker.process.wait(30)
+                broker.stop(number)
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
