@@ -14,8 +14,8 @@ import pytest
 from tests.journal.support import Writer
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
-from zbus.core.state import StateChange, TopicOptions
-from zbus.journal.batch import Kind, decode_messages, encode_state, iterate
+from zbus.core.state import GroupChange, StateChange, TopicOptions
+from zbus.journal.batch import SNAPSHOT, Kind, decode_messages, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.recovery import recover
@@ -306,3 +306,37 @@ def test_lanes_of_one_name_one_after_another() -> None:
     live(6)
     for seed in range(500):
         list(Opened(disk.crash(Random(seed))).journal.lanes())
+
+
+def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """It was asked for with the old file's size in mind; the new one is another file."""
+    disk = Disk()
+    opened = Opened(disk)
+    list(opened.journal.lanes())
+    writer = Writer(LANE)
+
+    def whole(kind: Kind, flags: int, groups: int) -> bytes:
+        changes = tuple(GroupChange(f"g{number}", 1) for number in range(groups))
+        payload = encode_change(StateChange(TopicOptions(LANE[0]), changes))
+        raw, writer.last = encode_state(kind, writer.end, 1_000, payload, writer.last, flags)
+        return raw
+
+    writer.append(opened.journal, writer.checkpoint)
+    writer.append(opened.journal, lambda: writer.data(b"x" * 2_000))
+    writer.append(opened.journal, writer.checkpoint)
+    writer.append(opened.journal, lambda: whole(Kind.STATE, SNAPSHOT, 1))
+    opened.journal.commit([LANE], lambda: None)
+    opened.run()
+    opened.upkeep()
+    opened.run()
+    opened = Opened(disk.kill())
+    list(opened.journal.lanes())
+    answers: list[bytes | JournalError] = []
+    opened.journal.read(LANE, 0, 1 << 20, answers.append)
+    writer.append(opened.journal, lambda: whole(Kind.CHECKPOINT, 0, 40))
+    opened.run()
+    (answer,) = answers
+    assert isinstance(answer, bytes)
+    (batch,) = iterate(answer)
+    assert [message.body for message in decode_messages(batch)] == [b"x" * 2_000]
+    assert "cannot be read" not in caplog.text

@@ -130,7 +130,8 @@ class Reader:
         for segment in segments:
             if segment.noted and not segment.has_data:
                 continue
-            file = self._file(segment)
+            # Of one that was replaced there is a file of that name, but it is another.
+            file = None if segment.removed else self._file(segment)
             if file is None:
                 skipped = True
                 continue
