@@ -12,9 +12,9 @@ anything that comes from outside. Names are looked up without regard to case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from zbus.core import declare as declaring
+from zbus.core import looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.deadlines import Deadlines
 from zbus.core.dispatch import Dispatch
@@ -23,25 +23,20 @@ from zbus.core.errors import (
     Refusal,
     group_taken,
     group_unknown,
-    offset_outside,
     topic_unknown,
 )
 from zbus.core.group import Group, Pull
 from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.core.locate import lookup
 from zbus.core.message import Message
 from zbus.core.once import forget, put_once, remind
-from zbus.core.outcomes import DONE, EmptyReason, Outcome, Peeked, Raw, Record, Routed
-from zbus.core.recorder import Found, Recorder, Size
-from zbus.core.retention import Retention, begin
+from zbus.core.outcomes import DONE, EmptyReason, Routed
+from zbus.core.recorder import Recorder
+from zbus.core.retention import Retention
 from zbus.core.session import Session
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Cache, Partition, Topic
-
-BROWSE_BYTES = 1 << 20
-"""What is read from storage for somebody who only looks."""
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -227,20 +222,11 @@ class Broker:
 
     def purge_group(self, ticket: Ticket, group: Group) -> None:
         """Forget everything the group has still to do."""
-        for partition in group.topic.partitions:
-            group.backlogs[partition.index].seek(partition.end)
-            self.tick.change(partition, group)
-        self.tick.confirm_all(group.topic, ticket)
+        purging.purge_group(self, ticket, group)
 
     def purge_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Forget everything stored; offsets go on from where they are."""
-        for group in topic.groups.values():
-            self.purge_group(Silent(), group)
-        # What this turn has staged so far is part of what is purged, so it is written first.
-        for partition in topic.partitions:
-            partition.purged_to = partition.end
-            self.tick.confirm(partition, _Discard(self, partition))
-        self.tick.confirm_all(topic, ticket)
+        purging.purge_topic(self, ticket, topic)
 
     # -- messages -------------------------------------------------------------------------
 
@@ -396,66 +382,21 @@ class Broker:
         self.tick.change(partition, group)
         self.tick.confirm(partition, ticket)
 
+    # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
+
     def peek(
         self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
     ) -> None:
-        """Look at the message at an offset; nothing changes. Settles with Peeked."""
-
-        def done(message: Message | BrokerError) -> None:
-            if isinstance(message, BrokerError):
-                ticket.settle(message)
-            else:
-                record = Record(partition.index, offset, message, 0)
-                ticket.settle(Peeked(partition.topic, [record], group))
-
-        lookup(self.recorder, partition, offset, done)
+        """Look at the message at an offset. Settles with Peeked."""
+        looking.peek(self.recorder, ticket, partition, offset, group)
 
     def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
-        """Look at stored messages from an offset on; nothing changes. Settles with Peeked."""
-        if not self._readable(ticket, partition, offset):
-            return
-
-        def done(found: Found) -> None:
-            if isinstance(found, BrokerError):
-                ticket.settle(found)
-                return
-            if not self._readable(ticket, partition, offset):
-                return  # forgotten meanwhile
-            records = [
-                Record(partition.index, at, message, 0)
-                for at, message in found
-                if offset <= at < partition.visible
-            ]
-            ticket.settle(Peeked(partition.topic, records[:count_max]))
-
-        if offset == partition.visible:
-            done([])
-        else:
-            self.recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
-
-    def _readable(self, ticket: Ticket, partition: Partition, offset: int) -> bool:
-        first, end = partition.first, partition.visible
-        if first <= offset <= end:
-            return True
-        ticket.settle(offset_outside(partition.index, first, end))
-        return False
+        """Look at stored messages from an offset on. Settles with Peeked."""
+        looking.browse(self.recorder, ticket, partition, offset, count_max)
 
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
         """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        if not self._readable(ticket, partition, offset):
-            return
-        end = partition.visible
-
-        def done(batches: bytes | BrokerError) -> None:
-            if isinstance(batches, BrokerError):
-                ticket.settle(batches)
-            elif self._readable(ticket, partition, offset):  # not forgotten meanwhile
-                ticket.settle(Raw(partition, batches, end))
-
-        if offset == end:
-            done(b"")
-        else:
-            self.recorder.fetch_raw(partition, offset, bytes_max, done)
+        looking.read(self.recorder, ticket, partition, offset, bytes_max)
 
     def check(self) -> None:
         """Assert the invariants of everything."""
@@ -470,27 +411,3 @@ class Broker:
                     assert backlog.cursor <= partition.end
             for group in topic.groups.values():
                 assert all(group in (session.groups or ()) for session in group.readers)
-
-
-class _Discard(Ticket):
-    """The second half of purging a partition: its cursors are durable behind what is purged."""
-
-    __slots__ = ("_broker", "_partition")
-
-    def __init__(self, broker: Broker, partition: Partition) -> None:
-        super().__init__()
-        self._broker = broker
-        self._partition = partition
-
-    def answer(self, outcome: Outcome) -> None:
-        partition = self._partition
-        if isinstance(outcome, BrokerError):
-            # The cursors are not durable: what they have not passed must stay, until they are.
-            if outcome.refusal is Refusal.FULL:
-                again = partial(_Discard, self._broker, partition)
-                self._broker.retention.refused(partition, again)
-            return
-        if self._broker.topic(partition.topic.name) is not partition.topic:
-            return  # removed in the meantime, and its lane with it
-        begin(self._broker.retention, partition)
-        self._broker.recorder.discard(partition, self._broker.now_ms)

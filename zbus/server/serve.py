@@ -19,6 +19,7 @@ from zbus import __version__
 from zbus.config import Config
 from zbus.core.broker import Broker
 from zbus.core.limits import Limits
+from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.files import Files, reason
@@ -162,7 +163,7 @@ class Server:
             rpc_url=config.rpc_url,
             started_ms=clock.now_ms(),
         )
-        face = ZbusFace(self.broker, heads, settings)
+        front = Front(ZbusFace(self.broker, heads, settings))
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -173,7 +174,7 @@ class Server:
         self.listener = Listener(
             self._sock,
             self.loop,
-            face,
+            front,
             heads,
             wire_limits,
             Budget(config.bodies_bytes_max),

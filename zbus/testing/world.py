@@ -22,6 +22,7 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.front import Front
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -156,6 +157,7 @@ class World:
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
         self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
+        self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
@@ -171,7 +173,7 @@ class World:
             address.encode(),
         )
         reader = HttpReader(self._heads, self._wire_limits)
-        peer = Peer(id, address, lines, reader, self.face, lambda peer: None)
+        peer = Peer(id, address, lines, reader, self.front, lambda peer: None)
         client = Client(self, peer)
         self.clients.append(client)
         self.broker.join(peer)

@@ -21,6 +21,7 @@ from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Record
 from zbus.core.ticket import Ticket
+from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.local import LocalJournal
@@ -179,7 +180,7 @@ class Process:
             waits_per_connection_max=options.tickets_per_connection_max,
             started_ms=clock.time_ms,
         )
-        self.face = ZbusFace(self.broker, self._heads, settings)
+        self.front = Front(ZbusFace(self.broker, self._heads, settings))
         loop_limits = LoopLimits(
             tickets_per_connection_max=options.tickets_per_connection_max,
             output_bytes_max=options.output_bytes_max,
@@ -218,7 +219,7 @@ class Process:
                 address,
                 lines.encode(),
                 HttpReader(self._heads, self._limits),
-                self.face,
+                self.front,
                 self.loop.ready.append,
                 self.loop.limits.output_bytes_max,
                 self.clock.time_ms,  # the loop has a time only from its first turn on

@@ -1,0 +1,84 @@
+"""Looking at what is stored, without a group's state changing."""
+
+from __future__ import annotations
+
+from zbus.core.errors import BrokerError, offset_outside
+from zbus.core.group import Group
+from zbus.core.locate import lookup
+from zbus.core.message import Message
+from zbus.core.outcomes import Peeked, Raw, Record
+from zbus.core.recorder import Found, Recorder, Size
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Partition
+
+BROWSE_BYTES = 1 << 20
+"""What is read from storage for somebody who only looks."""
+
+
+def peek(
+    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, group: Group | None
+) -> None:
+    """The message at an offset; settles with Peeked."""
+
+    def done(message: Message | BrokerError) -> None:
+        if isinstance(message, BrokerError):
+            ticket.settle(message)
+        else:
+            record = Record(partition.index, offset, message, 0)
+            ticket.settle(Peeked(partition.topic, [record], group))
+
+    lookup(recorder, partition, offset, done)
+
+
+def browse(
+    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, count_max: int
+) -> None:
+    """Stored messages from an offset on; settles with Peeked."""
+    if not _readable(ticket, partition, offset):
+        return
+
+    def done(found: Found) -> None:
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        if not _readable(ticket, partition, offset):
+            return  # forgotten meanwhile
+        records = [
+            Record(partition.index, at, message, 0)
+            for at, message in found
+            if offset <= at < partition.visible
+        ]
+        ticket.settle(Peeked(partition.topic, records[:count_max]))
+
+    if offset == partition.visible:
+        done([])
+    else:
+        recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
+
+
+def read(
+    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, bytes_max: int
+) -> None:
+    """Stored batches as they are, from the one that holds `offset` on; settles with Raw."""
+    if not _readable(ticket, partition, offset):
+        return
+    end = partition.visible
+
+    def done(batches: bytes | BrokerError) -> None:
+        if isinstance(batches, BrokerError):
+            ticket.settle(batches)
+        elif _readable(ticket, partition, offset):  # not forgotten meanwhile
+            ticket.settle(Raw(partition, batches, end))
+
+    if offset == end:
+        done(b"")
+    else:
+        recorder.fetch_raw(partition, offset, bytes_max, done)
+
+
+def _readable(ticket: Ticket, partition: Partition, offset: int) -> bool:
+    first, end = partition.first, partition.visible
+    if first <= offset <= end:
+        return True
+    ticket.settle(offset_outside(partition.index, first, end))
+    return False

@@ -1,0 +1,23 @@
+"""Where every request comes in: what holds for all dialects is decided here, then whose it is."""
+
+from __future__ import annotations
+
+from zbus.core.outcomes import Routed
+from zbus.faces.peer import Peer, Plan
+from zbus.faces.zbus.face import ZbusFace
+from zbus.wire.heads import Head
+
+
+class Front:
+    """The planner of a broker's connections."""
+
+    def __init__(self, zbus: ZbusFace) -> None:
+        self._zbus = zbus
+
+    def plan(self, head: Head) -> Plan:
+        """What this head asks for. Never fails: a bad one is planned to be refused."""
+        return self._zbus.plan(head)
+
+    def push(self, peer: Peer, routed: Routed) -> None:
+        """Tell a message that nobody on this connection has asked for."""
+        self._zbus.push(peer, routed)
