@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus import consume, leases, manage, page, produce, read
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -26,7 +26,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
     b"consume": consume.Consume,
     b"unconsume": consume.Unconsume,
-    b"ack": consume.Ack,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"extend": leases.Extend,
     b"route": produce.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
