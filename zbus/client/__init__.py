@@ -1,0 +1,76 @@
+"""The Python client: `connect` for programs that block, `connect_async` for trio and asyncio.
+
+    with zbus.client.connect("http://127.0.0.1:15555") as bus:
+        bus.declare("Orders", "billing", ack=True)
+        bus.produce("Orders", "two chairs", tag="eu.de")
+        with bus.consume("Orders", "billing") as messages:
+            for message in messages:
+                print(message.text)
+
+(docs/howto/python-client.md, docs/reference/python-client.md)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zbus.client.blocking import BlockingClient, Consumer, Pending, Pipeline
+from zbus.client.errors import (
+    BadRequest,
+    Conflict,
+    ConnectionLost,
+    Forbidden,
+    Full,
+    NotFound,
+    Overloaded,
+    ProtocolError,
+    Refused,
+    RpcError,
+    Timeout,
+    TooLarge,
+    TooMany,
+    Unanswered,
+    ZbusError,
+)
+from zbus.client.messages import Delivery, Message, Stored, StoredBatch
+from zbus.client.options import DEFAULT_URL, Options, make_options
+from zbus.client.requests import Request
+
+__all__ = [
+    "DEFAULT_URL",
+    "BadRequest",
+    "BlockingClient",
+    "Conflict",
+    "ConnectionLost",
+    "Consumer",
+    "Delivery",
+    "Forbidden",
+    "Full",
+    "Message",
+    "NotFound",
+    "Options",
+    "Overloaded",
+    "Pending",
+    "Pipeline",
+    "ProtocolError",
+    "Refused",
+    "Request",
+    "RpcError",
+    "Stored",
+    "StoredBatch",
+    "Timeout",
+    "TooLarge",
+    "TooMany",
+    "Unanswered",
+    "ZbusError",
+    "connect",
+]
+
+
+def connect(url: str = DEFAULT_URL, **options: Any) -> BlockingClient:  # noqa: ANN401
+    """Connect to a broker, for a program that blocks. `options` are those of `Options`.
+
+    `url` is `http://host:port`, `https://host:port` or `unix:/path`. Raises ConnectionLost if there
+    is no broker, ValueError for another URL.
+    """
+    return BlockingClient(url, make_options(options)).open()
