@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbus.client.blocking import BlockingClient, Consumer, Pending, Pipeline
+from zbus.client.blocking import BlockingClient, Pending, Pipeline
+from zbus.client.consumer import Consumer
 from zbus.client.errors import (
     BadRequest,
     Conflict,

@@ -79,15 +79,7 @@ def declare(
 
     Returns the group's document, or without `group` the topic's.
     """
-    flags = {
-        ACK_MASK: ack,
-        EXCLUSIVE_MASK: exclusive,
-        DELETE_ON_EXIT_MASK: delete_on_exit,
-        PAUSE_MASK: paused,
-    }
-    mask = None
-    if any(flag is not None for flag in flags.values()):
-        mask = sum(bit for bit, flag in flags.items() if flag)
+    mask = _mask(ack, exclusive, delete_on_exit, paused)
     lines = of_group(b"declare", topic, group) + optional(
         topic_mask=RPC_MASK if rpc else None,
         partitions=partitions,
@@ -105,6 +97,20 @@ def declare(
         dedupe_ms=dedupe_ms,
     )
     return Request(lines, parse_document, timeout_s=timeout_s)
+
+
+def _mask(
+    ack: bool | None, exclusive: bool | None, delete_on_exit: bool | None, paused: bool | None
+) -> int | None:
+    flags = {
+        ACK_MASK: ack,
+        EXCLUSIVE_MASK: exclusive,
+        DELETE_ON_EXIT_MASK: delete_on_exit,
+        PAUSE_MASK: paused,
+    }
+    if all(flag is None for flag in flags.values()):
+        return None
+    return sum(bit for bit, flag in flags.items() if flag)
 
 
 def query(
