@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
+from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
 from zbus.client.consumer import Consumer
 from zbus.client.errors import (
@@ -39,8 +41,12 @@ from zbus.client.requests import Request
 
 __all__ = [
     "DEFAULT_URL",
+    "AsyncConsumer",
+    "AsyncPending",
+    "AsyncPipeline",
     "BadRequest",
     "BlockingClient",
+    "Client",
     "Conflict",
     "ConnectionLost",
     "Consumer",
@@ -65,6 +71,7 @@ __all__ = [
     "Unanswered",
     "ZbusError",
     "connect",
+    "connect_async",
 ]
 
 
@@ -75,3 +82,8 @@ def connect(url: str = DEFAULT_URL, **options: Any) -> BlockingClient:  # noqa: 
     is no broker, ValueError for another URL.
     """
     return BlockingClient(url, make_options(options)).open()
+
+
+def connect_async(url: str = DEFAULT_URL, **options: Any) -> Client:  # noqa: ANN401
+    """The same for trio and asyncio: `async with connect_async(...) as bus`."""
+    return Client(url, make_options(options))

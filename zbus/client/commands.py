@@ -379,9 +379,7 @@ def read(
 ) -> Request[list[Delivery]]:
     """Look at stored messages from `offset` on (the oldest there is), without a group."""
     lines = start(b"read", topic) + optional(partition=partition, offset=offset, count=count)
-    return Request(
-        b"%baccept: %b\r\n" % (lines, CONTAINER), parse_deliveries, timeout_s=timeout_s
-    )
+    return Request(b"%baccept: %b\r\n" % (lines, CONTAINER), parse_deliveries, timeout_s=timeout_s)
 
 
 # -- calls ----------------------------------------------------------------------------------------

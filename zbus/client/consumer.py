@@ -120,8 +120,14 @@ class Consumer:
     def ack(self, delivery: Delivery) -> None:
         """This message is done, whatever becomes of the loop."""
         core = self._open()
+        now_s = time.monotonic()
         with self._lock:
-            core.ack(delivery, time.monotonic())
+            core.ack(delivery, now_s)
+            requests = core.requests(now_s)
+        for request in requests:
+            self._sent.append(self._link.submit(request))
+        if requests:
+            self._link.flush()
 
     def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
         """This message is to come again: at once, or after `delay_ms`."""
