@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
 from zbus.client.async_consumer import AsyncConsumer
@@ -36,8 +36,9 @@ from zbus.client.errors import (
     ZbusError,
 )
 from zbus.client.messages import Delivery, Message, Stored, StoredBatch
-from zbus.client.options import DEFAULT_URL, Options, make_options
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
+from zbus.client.service import Service
 
 __all__ = [
     "DEFAULT_URL",
@@ -63,6 +64,7 @@ __all__ = [
     "Refused",
     "Request",
     "RpcError",
+    "Service",
     "Stored",
     "StoredBatch",
     "Timeout",
@@ -75,15 +77,15 @@ __all__ = [
 ]
 
 
-def connect(url: str = DEFAULT_URL, **options: Any) -> BlockingClient:  # noqa: ANN401
+def connect(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> BlockingClient:
     """Connect to a broker, for a program that blocks. `options` are those of `Options`.
 
     `url` is `http://host:port`, `https://host:port` or `unix:/path`. Raises ConnectionLost if there
     is no broker, ValueError for another URL.
     """
-    return BlockingClient(url, make_options(options)).open()
+    return BlockingClient(url, Options(**options)).open()
 
 
-def connect_async(url: str = DEFAULT_URL, **options: Any) -> Client:  # noqa: ANN401
+def connect_async(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> Client:
     """The same for trio and asyncio: `async with connect_async(...) as bus`."""
-    return Client(url, make_options(options))
+    return Client(url, Options(**options))

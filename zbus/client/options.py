@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -77,6 +77,15 @@ class Options:
         return context
 
 
-def make_options(options: dict[str, Any]) -> Options:
-    """Keyword arguments as options; TypeError names what is not one."""
-    return Options(**options)
+class OptionArguments(TypedDict, total=False):
+    """`Options` as keyword arguments."""
+
+    token: str | None
+    timeout_s: float
+    connect_timeout_s: float
+    retries: int
+    backoff_s: float
+    backoff_max_s: float
+    ca: str | None
+    cert: str | tuple[str, str] | None
+    ssl_context: ssl.SSLContext | None
