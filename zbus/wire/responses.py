@@ -128,11 +128,11 @@ class ResponseReader:
             _check_repeated(lines)
         length = fields.get(b"content-length")
         if b"transfer-encoding" in fields:
-            raise WireError(501, "an answer with a transfer-encoding is not understood here")
+            raise WireError(400, "an answer with a transfer-encoding is not understood here")
         if status < 200 or status in (204, 304):
             return status, fields, 0
         if length is None:
-            raise WireError(411, "an answer has no content-length")
+            raise WireError(400, "an answer has no content-length")
         size = int(length)
         if size > self._limits.body_bytes_max:
             raise WireError(413, f"a body is over {self._limits.body_bytes_max} bytes")
