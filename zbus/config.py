@@ -63,6 +63,14 @@ class Config:
     # Where it listens and keeps its bytes
     host: str = _text("127.0.0.1", "Address to listen on; `0.0.0.0` is every address.")
     port: int = _number(15555, 0, 65535, "Port to listen on; 0 lets the system pick one.")
+    listen: str = _text(
+        "",
+        "Every address to listen on, instead of `host` and `port`, separated by commas: "
+        "`http://127.0.0.1:15555, https://0.0.0.0:15556, unix:/run/zbus.sock`.",
+    )
+    unix_socket_mode: str = _text(
+        "0600", "Who may use a Unix socket: its file permissions.", "0600", "0660", "0666"
+    )
     server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
     data_dir: Path = attrs.field(
         default=Path("data"),

@@ -52,6 +52,7 @@ class Peer(Session):
         "open_waits",
         "out",
         "out_bytes",
+        "principal",
         "reader",
         "turns",
     )
@@ -68,6 +69,7 @@ class Peer(Session):
     ) -> None:
         super().__init__(id, address)
         self.lines = lines  # header lines that say who sent a message
+        self.principal = ""  # whom the client certificate names; "" = there is none
         self.reader = reader
         self._planner = planner
         self._ready = ready  # called when the first bytes to send are there
