@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import attrs
 import trio
@@ -29,12 +30,14 @@ from zbus.journal.ports import JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
+from zbus.server.addresses import BadAddress, addresses_of, exposed
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener, listen
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.sweep import Patience, Sweep
+from zbus.server.tokens import BadTokens, TokenFile
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -107,6 +110,9 @@ class Server:
         self.config = config
         self._gauges: Gauges = gauges or OsGauges()
         self.mailbox = Mailbox()
+        self.reloads: list[Callable[[], None]] = []
+        """What SIGHUP loads again; what one of them raises is logged."""
+        self.tokens = self._read_tokens()
         try:
             self._sock = listen(config.host, config.port)
         except OSError as error:
@@ -140,6 +146,26 @@ class Server:
         for topic in topics:
             self.broker.restore(topic)
 
+    def _read_tokens(self) -> TokenFile | None:
+        """Who may do what; None = everybody everything, which is for this machine alone."""
+        config = self.config
+        if config.token_file:
+            try:
+                return TokenFile(Path(config.token_file))
+            except BadTokens as error:
+                raise CannotStart(str(error)) from None
+        try:
+            outside = exposed(addresses_of(config))
+        except BadAddress as error:
+            raise CannotStart(str(error)) from None
+        if outside and not config.insecure:
+            raise CannotStart(
+                f"{outside[0].authority} may be reached from other machines, and without tokens "
+                "everybody may do everything: name a file of tokens with --token-file, listen on "
+                "127.0.0.1, or allow it with --insecure"
+            )
+        return None
+
     def _build(self, clock: Clock) -> None:
         config = self.config
         recorder = JournalRecorder(
@@ -160,10 +186,14 @@ class Server:
             call_timeout_ms=config.call_timeout_ms,
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
+            allow_url_token=config.allow_url_token,
             rpc_url=config.rpc_url,
             started_ms=clock.now_ms(),
         )
-        front = Front(ZbusFace(self.broker, heads, settings))
+        access = None if self.tokens is None else self.tokens.access
+        self.zbus = ZbusFace(self.broker, heads, settings, access)
+        front = Front(self.zbus)
+        self.reloads.append(self._reload_tokens)
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -202,24 +232,44 @@ class Server:
         self.listener.resume()
         self.pressure.look()
         self.journal.upkeep(self.loop.now_ms)
+        if self.tokens is not None:
+            self.tokens.look()
+            self.zbus.upkeep()
+
+    def _reload_tokens(self) -> None:
+        if self.tokens is not None:
+            self.tokens.reload()
+            self.zbus.upkeep()
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until a signal or a failure of the journal. `ready` is called when signals are
-        heard: whoever waits for it may send one."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        heard: whoever waits for it may send one. SIGHUP loads files again."""
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             ready()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._stop_on_signal, signals)
+                nursery.start_soon(self._obey_signals, signals)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 
-    async def _stop_on_signal(self, signals: AsyncIterator[int]) -> None:
+    async def _obey_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
-            log.info("stopping", extra={"signal": signal.Signals(number).name})
-            self.mailbox.post(self.loop.stop)
+            if number == signal.SIGHUP:
+                self.mailbox.post(self.reload)
+            else:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.mailbox.post(self.loop.stop)
+
+    def reload(self) -> None:
+        """Load again what may change under a running broker; what is bad stays as it was."""
+        for reload in self.reloads:
+            try:
+                reload()
+            except Exception as error:
+                log.error("reloading failed, the old stays", extra={"why": error})
+        log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
