@@ -120,9 +120,10 @@ def address(url: str) -> tuple[str, int]:
 class Remote:
     """One connection to a broker, kept open over several requests."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`token`: by default that of the command that runs."""
         self.host, self.port = address(url)
-        self._token = given_token()
+        self._token = token or given_token()
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
