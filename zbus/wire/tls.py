@@ -97,7 +97,9 @@ class TlsStream:
         """A step of the handshake; whether there may be plaintext behind it."""
         if not self._handshake_bytes and data and data[0] != _HANDSHAKE_RECORD:
             self.error = "no TLS came"
-            if chr(data[0]).isalpha():  # the beginning of a plain request: people read the answer
+            if bytes(
+                data[:1]
+            ).isalpha():  # the beginning of a plain request: people read the answer
                 lines = b"content-type: text/plain\r\n"
                 self._outgoing.write(encode_reply(400, lines, _PLAIN_TEXT, close=True))
             return False
