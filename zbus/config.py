@@ -75,6 +75,16 @@ class Config:
     unix_socket_mode: str = _text(
         "0600", "Who may use a Unix socket: its file permissions.", "0600", "0660", "0666"
     )
+    tls_cert_file: str = _text("", "Certificate for https, then those that signed it: a PEM file.")
+    tls_key_file: str = _text("", "Its key: a PEM file; not set, it is in `tls_cert_file`.")
+    tls_client_ca_file: str = _text("", "Who signs the certificates of clients: a PEM file.")
+    tls_client_auth: str = _text(
+        "none",
+        "Whether clients over https may, or must, show a certificate.",
+        "none",
+        "optional",
+        "required",
+    )
     server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
     data_dir: Path = attrs.field(
         default=Path("data"),

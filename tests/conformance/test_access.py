@@ -515,6 +515,12 @@ def test_login_and_logout() -> None:
     assert reply.headers["set-cookie"] == "token=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
 
 
+def test_over_tls_the_cookie_is_for_tls() -> None:
+    _, client = world_with(entry("b", "home"))
+    client.peer.secure = True
+    assert login(client, b"token=b")[2].endswith("; Path=/; Secure")
+
+
 @pytest.mark.parametrize(
     "body",
     [b"token=wrong", b"token=", b"token", b"x=b", b"b", b"token=b" + b" " * 9000, b"\xff\0=&=&%"],

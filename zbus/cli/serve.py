@@ -10,7 +10,10 @@ import click
 
 from zbus import config
 
-SINGLE_OPTIONS = ("host", "port", "data_dir", "durability", "token_file", "insecure")
+SINGLE_OPTIONS = (
+    *("host", "port", "tls_cert_file", "tls_key_file"),
+    *("data_dir", "durability", "token_file", "insecure"),
+)
 """Options of a broker that have an option of their own; all the others go through `--set`."""
 
 
@@ -47,6 +50,13 @@ def _single_option(name: str) -> click.Option:
 
 @click.command(params=[_single_option(name) for name in SINGLE_OPTIONS])
 @click.option(
+    "--listen",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Instead of --host and --port: http://HOST:PORT, https://HOST:PORT or unix:PATH; "
+    "may be repeated.",
+)
+@click.option(
     "--config",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -62,9 +72,13 @@ def _single_option(name: str) -> click.Option:
     callback=_settings,
     help="Any option of the configuration; may be repeated.",
 )
-def serve(file: Path | None, settings: dict[str, str], **options: str | None) -> None:
+def serve(
+    file: Path | None, settings: dict[str, str], listen: tuple[str, ...], **options: str | None
+) -> None:
     """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
     given = {name: text for name, text in options.items() if text is not None}
+    if listen:
+        given["listen"] = ", ".join(listen)
     try:
         loaded = config.load(file, os.environ, given, settings)
     except config.ConfigError as error:

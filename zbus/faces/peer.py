@@ -61,6 +61,7 @@ class Peer(Session):
         "out_bytes",
         "principal",
         "reader",
+        "secure",
         "turns",
     )
 
@@ -77,6 +78,7 @@ class Peer(Session):
         super().__init__(id, address)
         self.lines = lines  # header lines that say who sent a message
         self.principal = ""  # whom the client certificate names; "" = there is none
+        self.secure = False  # what is said stays between the two: TLS
         # Who may what (`zbus.faces.access`); all None as long as everybody may everything.
         self.bearer: Bearer | None = None  # of the token that the connection itself came with
         self.asker: Bearer | None = None  # of the request that is being run

@@ -21,7 +21,7 @@ def encode_document(document: Document) -> bytes:
 
 
 def address_info(settings: ZbusSettings) -> Document:
-    return {"address": settings.address, "sslEnabled": False}
+    return {"address": settings.address, "sslEnabled": settings.tls}
 
 
 def group_info(group: Group) -> Document:

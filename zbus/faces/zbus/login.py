@@ -60,7 +60,8 @@ class Login:
         access, now_ms = self._face.access, self._face.broker.now_ms
         if token and (access is None or access.of_token(token).is_known(now_ms)):
             value = quote_from_bytes(token, safe=_PLAIN).encode()
-            cookie = b"set-cookie: token=%b%b\r\n" % (value, _ATTRIBUTES)
+            secure = b"; Secure" if peer.secure else b""
+            cookie = b"set-cookie: token=%b%b%b\r\n" % (value, _ATTRIBUTES, secure)
             reply.tell(302, b"location: /\r\n" + cookie)
         else:
             reply.tell(302, b"location: /?cmd=login\r\n")
