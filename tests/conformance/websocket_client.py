@@ -76,6 +76,7 @@ class WebSocketClient:
             elif frame.opcode is Opcode.PONG:
                 self.pongs.append(bytes(frame.payload))  # type: ignore[arg-type]
             elif frame.opcode is Opcode.CLOSE:
+                assert isinstance(frame.payload, tuple)
                 code, reason = frame.payload
                 self.close = (int(code), str(reason))
             else:
@@ -137,7 +138,8 @@ def upgraded(client: Client, data: bytes | None = None) -> WebSocketClient:
 def begun(client: Client) -> WebSocketClient:
     """Read the 101 that has come, and what may have come behind it."""
     head, end, rest = client.received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 101 ") and end, client.received
+    assert head.startswith(b"HTTP/1.1 101 "), client.received
+    assert end
     assert f"sec-websocket-accept: {ACCEPT}".encode() in head
     client.received = rest
     return WebSocketClient(client)

@@ -1,7 +1,7 @@
 """A server that echoes, on the broker's own `zbus.wire.websocket`, for Autobahn to judge.
 
-    python -m tests.process.echo_websocket [port]      says where it listens, then echoes
-    make autobahn                                      Autobahn against it
+python -m tests.process.echo_websocket [port]      says where it listens, then echoes
+make autobahn                                      Autobahn against it
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import trio
 
 from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
+from zbus.wire.http import HttpReader, Request
 from zbus.wire.limits import WireLimits
 from zbus.wire.websocket import (
     CLOSE,
@@ -30,7 +30,7 @@ HEADS = Heads(LIMITS)
 async def echo(stream: trio.SocketStream) -> None:
     """One connection."""
     http = HttpReader(HEADS, LIMITS)
-    requests = []
+    requests: list[Request] = []
     while not requests:
         requests = http.receive(await stream.receive_some(65_536) or b"\0")
         if http.error is not None:

@@ -37,7 +37,9 @@ GOOD_LINES = (
 )
 
 
-def handshake(without: bytes = b"", instead: bytes = b"", start: bytes = b"GET /x HTTP/1.1") -> bytes:
+def handshake(
+    without: bytes = b"", instead: bytes = b"", start: bytes = b"GET /x HTTP/1.1"
+) -> bytes:
     lines = [line for line in GOOD_LINES if not (without and line.startswith(without))]
     return b"\r\n".join([start, *lines, *([instead] if instead else [])])
 
@@ -302,6 +304,7 @@ def by_wsproto(data: bytes) -> tuple[list[Event], bool]:
             elif part.opcode is Opcode.PING:
                 events.append((PING, bytes(payload)))  # type: ignore[arg-type]
             elif part.opcode is Opcode.CLOSE:
+                assert isinstance(payload, tuple)
                 code, reason = payload
                 said = b"" if code == 1005 else int(code).to_bytes(2) + str(reason).encode()
                 events.append((CLOSE, said))
@@ -343,6 +346,7 @@ def test_close_out(reason: str) -> None:
     client = FrameProtocol(client=True, extensions=[])
     client.receive_bytes(encode_close(1002, reason))
     (closing,) = client.received_frames()
+    assert isinstance(closing.payload, tuple)
     code, said = closing.payload
     assert code == 1002
     assert reason.startswith(str(said))

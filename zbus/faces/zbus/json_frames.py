@@ -50,19 +50,19 @@ def read_request(frame: bytes, heads: Heads) -> Request:
     try:
         frame.decode()
         members = _OBJECT.decode(frame)
-        headers = members.pop("headers", None)
-        fields = {} if headers is None or headers == b"null" else _OBJECT.decode(headers)
+        raw = bytes(members.pop("headers", b"null"))
+        headers = {} if raw == b"null" else _OBJECT.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = ascii(str(error) or "nested too deeply")[1:-1]
         raise BadFrame(f"the frame is no JSON object: {text}", b"") from None
-    raw_id = bytes(members.get("id") or fields.get("id") or b"")
+    raw_id = bytes(members.get("id") or headers.get("id") or b"")
     try:
         body, is_json = _take_body(members)
         if "status" in members:
             del members["status"]  # a reply that is sent on says one
         method, target = _scalar(members.pop("method", None)), _scalar(members.pop("url", None))
         lines = [b"%b %b HTTP/1.1" % (method or b"POST", _target(target))]
-        for table in (fields, members):  # of a name in both the last one wins
+        for table in (headers, members):  # of a name in both the last one wins
             for name, raw in table.items():
                 _add_line(lines, name, raw)
         head = b"\r\n".join(lines)
