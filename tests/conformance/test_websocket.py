@@ -284,7 +284,7 @@ def test_a_frame_that_is_no_request_closes(message: bytes, reason: str) -> None:
 )
 def test_a_frame_that_is_none_closes(data: bytes, code: int) -> None:
     socket = connected(World())
-    (reply,) = socket.exchange(socket.frame(cmd("ping")) + data + socket.frame(cmd("ping")))
+    (_,) = socket.exchange(socket.frame(cmd("ping")) + data + socket.frame(cmd("ping")))
     assert socket.close is not None
     assert (socket.close[0], bool(socket.close[1])) == (code, True)
     assert socket.client.closed
@@ -377,14 +377,14 @@ REQUESTS = [
     cmd("consume", "topic: T", "id: c1"),
     b'{"cmd":"produce","topic":"T","id":"j1","body":"two"}',
     b"GET /?cmd=version HTTP/1.1\r\nid: v1\r\n\r\n",
-    b'{"cmd":"consume","topic":"T","id":"j2"}',
+    b'{"cmd":"consume","topic":"T","consume_group":"other","id":"j2"}',
     b'{"cmd":',
     cmd("nope", "id: n1"),
 ]
 
 
 def everything(pieces: list[bytes]) -> list[bytes]:
-    world = world_with("T")
+    world = world_with("T", "T/other")
     client = world.connect()
     for piece in pieces:
         client.send(piece)
