@@ -8,6 +8,7 @@ import pytest
 
 from tests.client.peer import Joined
 from zbus.client import commands, errors
+from zbus.client.messages import Body, Message
 from zbus.client.options import Address, parse_url
 from zbus.testing.world import EPOCH_MS, World
 
@@ -32,8 +33,10 @@ def test_urls(url: str, address: tuple[str, str, int]) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "ftp://x", "http://", "http://x:y", "http://x:99999", "unix:", "http://u:p@x"]
-    + ["http://x/topic", "http://x?token=1"],
+    [
+        *("", "ftp://x", "http://", "http://x:y", "http://x:99999", "unix:", "http://u:p@x"),
+        *("http://x/topic", "http://x?token=1"),
+    ],
 )
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
@@ -54,7 +57,7 @@ BAD_VALUES: list[Callable[[], object]] = [
     lambda: commands.produce("T", id="a b"),
     lambda: commands.produce("T", id="a\r\nb"),
     lambda: commands.produce("T", idempotency_key="a\r\nb"),
-    lambda: commands.produce_many("T", [commands.Message(b"", headers={"id": "x"})]),
+    lambda: commands.produce_many("T", [Message(b"", headers={"id": "x"})]),
 ]
 
 
@@ -147,11 +150,11 @@ def test_labels_times_and_places(bus: Joined) -> None:
 
 def test_a_batch(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", dedupe_ms=60_000))
-    messages = [
+    messages: list[Body | Message] = [
         b"a",
         "b",
-        commands.Message("c", tag="t", id="i", headers={"x": "y"}),
-        commands.Message(b"\r\n\r\n"),
+        Message("c", tag="t", id="i", headers={"x": "y"}),
+        Message(b"\r\n\r\n"),
     ]
     stored = bus.run(commands.produce_many("T", messages, tag="all"))
     assert (stored.offset, stored.count, stored.duplicates) == (0, 4, 0)
@@ -159,7 +162,7 @@ def test_a_batch(bus: Joined) -> None:
     assert [d.body for d in found] == [b"a", b"b", b"c", b"\r\n\r\n"]
     assert [d.tag for d in found] == ["all", "all", "t", "all"]
     assert (found[2].id, found[2].headers["x"], found[2].group) == ("i", "y", "")
-    again = bus.run(commands.produce_many("T", [commands.Message("c", id="i")]))
+    again = bus.run(commands.produce_many("T", [Message("c", id="i")]))
     assert (again.count, again.duplicates) == (1, 1)
 
 

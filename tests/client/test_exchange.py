@@ -1,4 +1,4 @@
-"""The core of the clients against the broker in one process: lost connections, deadlines, answers."""
+"""The core of the clients against the broker in one process: lost connections, answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.client.peer import NEVER, Joined, stored_bodies
 from zbus.client import commands, errors
 from zbus.client.exchange import Exchange
+from zbus.client.messages import Message
 from zbus.client.options import Options
 from zbus.client.requests import Request
 from zbus.testing.world import World
@@ -102,7 +103,7 @@ def test_what_nobody_asked_for_is_passed_over() -> None:
 UNSAFE = [
     commands.call("T", "plus", 1, 2),
     commands.produce("T", b"", id="mine"),
-    commands.produce_many("T", [commands.Message(b"", id="mine")]),
+    commands.produce_many("T", [Message(b"", id="mine")]),
 ]
 SAFE = [
     commands.produce("T", b""),

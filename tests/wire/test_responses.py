@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +66,7 @@ def test_any_split(cuts: list[int]) -> None:
     data = WHOLE * 3
     places = sorted({0, *cuts, len(data)})
     found = []
-    for begin, end in zip(places, places[1:], strict=False):
+    for begin, end in pairwise(places):
         found += reader.receive(data[begin:end])
     assert found == ALL * 3
 
