@@ -51,10 +51,11 @@ class AsyncConsumer:
             except Forbidden:
                 info = None  # a token may allow consuming and no more
             core = self._core = self._make(info=info)
-        except BaseException as error:
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._link.close()
             tasks.cancel_scope.cancel()
-            await self._link.close()
-            await tasks.__aexit__(type(error), error, error.__traceback__)
+            await tasks.__aexit__(None, None, None)
             raise
         if core.leases:
             tasks.start_soon(self._keep, core)

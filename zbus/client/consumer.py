@@ -80,6 +80,9 @@ class Consumer:
                 info = self._link.run(self._query)
             except Forbidden:
                 info = None  # a token may allow consuming and no more
+            except BaseException:
+                self._link.close()
+                raise
             core = self._core = self._make(info=info)
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)

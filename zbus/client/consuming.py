@@ -86,12 +86,16 @@ class Consuming:
         return self.current
 
     def finished(self, now_s: float) -> bool:
-        """Nothing came for as long as the user wants to wait."""
+        """Nothing came for as long as the user wants to wait. Then the next wait begins anew."""
         if self.closing:
             return True
         if self.timeout_ms is None or self._dry_since_s is None or not self._asked:
             return False
-        return not self._pulling and now_s >= self._dry_since_s + self.timeout_ms / 1000
+        if self._pulling or now_s < self._dry_since_s + self.timeout_ms / 1000:
+            return False
+        self._dry_since_s = None
+        self._asked = False
+        return True
 
     def took(self, deliveries: list[Delivery]) -> None:
         """What a pull brought."""
