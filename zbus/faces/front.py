@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zbus.core.outcomes import Routed
+from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus.face import ZbusFace
 from zbus.wire.heads import Head
@@ -11,11 +12,15 @@ from zbus.wire.heads import Head
 class Front:
     """The planner of a broker's connections."""
 
-    def __init__(self, zbus: ZbusFace) -> None:
+    def __init__(self, zbus: ZbusFace, guard: Guard | None = None) -> None:
         self._zbus = zbus
+        self._guard = guard or Guard()
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
+        answer = self._guard.check(head, self._zbus.changes)
+        if answer is not None:
+            return self._zbus.answer(head, answer)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:

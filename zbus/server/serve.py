@@ -7,6 +7,7 @@ import itertools
 import logging
 import resource
 import signal
+import socket
 import sys
 import time
 import uuid
@@ -16,10 +17,11 @@ import attrs
 import trio
 
 from zbus import __version__
-from zbus.config import Config
+from zbus.config import Config, listed
 from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.files import Files, reason
@@ -161,9 +163,11 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             rpc_url=config.rpc_url,
+            reload_window_ms=config.reload_window_ms,
             started_ms=clock.now_ms(),
         )
-        front = Front(ZbusFace(self.broker, heads, settings))
+        guard = Guard(self._guard_settings())
+        front = Front(ZbusFace(self.broker, heads, settings, guard), guard)
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -187,6 +191,15 @@ class Server:
         patience = Patience(**_limits_of(config, Patience))
         self.loop.sweep = Sweep(
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
+        )
+
+    def _guard_settings(self) -> GuardSettings:
+        config = self.config
+        names = (config.host, config.server_name.rpartition(":")[0], socket.gethostname())
+        return GuardSettings(
+            hosts=(*filter(None, names), *listed(config.allowed_hosts)),
+            cors_origins=listed(config.cors_origins),
+            browser_get=config.browser_get == "on",
         )
 
     def _reserve_bytes(self) -> int:

@@ -23,6 +23,7 @@ import h11
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -144,6 +145,7 @@ class World:
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
+        guard: GuardSettings | None = None,
     ) -> None:
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
@@ -156,8 +158,10 @@ class World:
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
-        self.front = Front(self.face)
+        # Requests of tests go to whatever host they name.
+        screen = Guard(guard or GuardSettings(hosts=("*",)))
+        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings(), screen)
+        self.front = Front(self.face, screen)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:

@@ -12,9 +12,11 @@ from typing import TypeAlias
 
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
+from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import consume, manage, page, produce, read
 from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.heads import Head, Heads
@@ -41,6 +43,14 @@ COMMANDS: dict[bytes, Prepare] = {
     b"icon": page.Icon,
 }
 
+READS = frozenset(
+    (
+        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
+        *(b"tracker", b"ssl", b"openapi"),
+    )
+)
+"""Commands that change nothing, whoever has a browser send them."""
+
 MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
 
@@ -53,10 +63,14 @@ RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 class ZbusFace:
     """See the module."""
 
-    def __init__(self, broker: Broker, heads: Heads, settings: ZbusSettings) -> None:
+    def __init__(
+        self, broker: Broker, heads: Heads, settings: ZbusSettings, guard: Guard | None = None
+    ) -> None:
         self.broker = broker
         self.heads = heads
         self.settings = settings
+        self.guard = guard or Guard()
+        self.reloads = Reloads(settings.reload_window_ms)
         self._info_version = settings.started_ms
 
     def next_info_version(self) -> int:
@@ -66,14 +80,10 @@ class ZbusFace:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        cmd, skip = b"", 0
-        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
-            cmd, skip = MOUNTED.get(first, (b"", 0))
-            if not cmd and (first.startswith(b"_") or first in RESERVED):
-                text = f"404: there is nothing at /{first.decode('latin-1')} here"
-                return Refuse(self, Params(head), BadRequest(404, text))
-        params = Params(head, cmd, skip)
+        params, stray = self._read(head)
+        if stray:
+            text = f"404: there is nothing at /{stray.decode('latin-1')} here"
+            return Refuse(self, params, BadRequest(404, text))
         try:
             prepare = COMMANDS.get(params.cmd)
             if prepare is None:
@@ -83,6 +93,30 @@ class ZbusFace:
             return prepare(self, params)
         except BadRequest as error:
             return Refuse(self, params, error)
+
+    def changes(self, head: Head) -> bool:
+        """Whether this head asks for more than looking."""
+        params, stray = self._read(head)
+        return not stray and params.cmd not in READS
+
+    def answer(self, head: Head, answer: Answer) -> Plan:
+        """Answer this, whatever the head asks for."""
+        params, _ = self._read(head)
+        return Refuse(self, params, BadRequest(answer.status, answer.text, answer.lines))
+
+    def _read(self, head: Head) -> tuple[Params, bytes]:
+        """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
+        cmd, skip, stray = b"", 0, b""
+        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
+            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
+            cmd, skip = MOUNTED.get(first, (b"", 0))
+            if not cmd and (first.startswith(b"_") or first in RESERVED):
+                stray = first
+        params = Params(head, cmd, skip)
+        params.browser = self.guard.browser(head)
+        if params.browser is not None:
+            params.plain = False
+        return params, stray
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""

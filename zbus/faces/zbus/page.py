@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from zbus.faces.guard import PAGE
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
@@ -42,6 +43,7 @@ class Home:
     """Plan of `/`."""
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
+        params.policy = PAGE
         self._face = face
         self._params = params
 

@@ -6,6 +6,7 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
+from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.numbers import parse_number
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
@@ -36,6 +37,7 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "browser",
         "cmd",
         "fields",
         "group",
@@ -43,6 +45,7 @@ class Params:
         "headed",
         "id",
         "plain",
+        "policy",
         "query_names",
         "segments",
         "topic",
@@ -54,6 +57,8 @@ class Params:
         path to skip."""
         self.head = head
         self.plain = head.keep_alive and head.method != b"HEAD"  # the usual reply will do
+        self.browser: Browser | None = None  # who has to be told more
+        self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
@@ -131,12 +136,29 @@ class Params:
 
     # -- replies --------------------------------------------------------------------------
 
-    def reply(self, status: int, id: bytes, lines: bytes = b"", body: bytes = b"") -> bytes:
-        """A whole reply to this request."""
+    def reply(
+        self,
+        status: int,
+        id: bytes,
+        lines: bytes = b"",
+        body: bytes = b"",
+        shown: frozenset[bytes] | None = None,
+    ) -> bytes:
+        """A whole reply to this request. If others than the broker wrote it, the types that a
+        browser may be told."""
+        lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
+        return self.encode(status, lines, body, shown)
+
+    def encode(
+        self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
+    ) -> bytes:
+        """A reply of these header lines alone."""
         head = self.head
+        if self.browser is not None:
+            lines = self.browser.cover(lines, body, self.policy, shown)
         return encode_reply(
             status,
-            b"%bid: %b\r\n%b" % (self.topic_line, id, lines),
+            lines,
             body,
             close=not head.keep_alive,
             head_only=head.method == b"HEAD",

@@ -21,11 +21,11 @@ from zbus.core.outcomes import (
     Stored,
 )
 from zbus.core.topic import Topic
+from zbus.faces.guard import CALLED_TYPES, SHOWN_TYPES
 from zbus.faces.peer import Peer, Reply
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import Params
-from zbus.wire.replies import encode_reply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -212,17 +212,13 @@ class CallReply(ZbusReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
-            head = self.params.head
-            self.send(
-                encode_reply(
-                    outcome.status,
-                    b"id: %b\r\nsender: %b\r\n%b"
-                    % (outcome.id, outcome.sender, outcome.message.headers),
-                    outcome.message.body,
-                    close=not head.keep_alive,
-                    head_only=head.method == b"HEAD",
-                )
+            message = outcome.message
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (
+                outcome.id,
+                outcome.sender,
+                message.headers,
             )
+            self.send(self.params.encode(outcome.status, lines, message.body, CALLED_TYPES))
         else:
             super().answer(outcome)
 
@@ -274,7 +270,7 @@ class PullReply(ZbusReply):
         if params.plain:
             data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
         else:
-            data = params.reply(200, self.id, lines, body)
+            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:
