@@ -145,7 +145,9 @@ class Guard:
             return _FOREIGN
         if not changes(head):
             return None
-        if site != b"none" or fields.get(b"sec-fetch-user") != b"?1":
+        # What a page has fetched ahead of time is of site `none` too, but names the page.
+        typed = site == b"none" and fields.get(b"sec-fetch-user") == b"?1"
+        if not typed or b"referer" in fields:
             return _FOREIGN
         return None if self._browser_get else _OFF
 
