@@ -55,14 +55,15 @@ _STEERING = frozenset(
         b" content-disposition content-location critical-ch document-policy etag expires"
         b" integrity-policy last-modified link location nel no-vary-search origin-agent-cluster"
         b" permissions-policy pragma proxy-authenticate public-key-pins referrer-policy refresh"
-        b" report-to reporting-endpoints service-worker-allowed sourcemap speculation-rules"
+        b" report-to reporting-endpoints service-worker-allowed set-cookie set-cookie2 set-login"
+        b" sourcemap speculation-rules"
         b" strict-transport-security supports-loading-mode timing-allow-origin use-as-dictionary"
         b" vary www-authenticate"
     ).split()
 )
 _STEERING_PREFIXES = (
     *(b"access-control-", b"attribution-reporting-", b"content-security-policy"),
-    *(b"cross-origin-", b"observe-browsing-topics", b"sec-", b"set-"),
+    *(b"cross-origin-", b"observe-browsing-topics", b"sec-"),
     *(
         b"x-content-",
         b"x-dns-",
