@@ -29,11 +29,13 @@ from zbus.journal.ports import JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
+from zbus.server.advertised import advertised_address
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener, listen
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
+from zbus.server.reporter import Reporter
 from zbus.server.sweep import Patience, Sweep
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
@@ -149,10 +151,12 @@ class Server:
         self.broker = Broker(recorder, _ids(), limits)
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
         heads = Heads(wire_limits)
-        self.address = config.server_name or f"{config.host}:{self.port}"
+        self.address = advertised_address(config.server_name, config.host, self.port)
+        trackers = tuple(filter(None, config.tracker_list.split(",")))
         settings = ZbusSettings(
             address=self.address,
             version=__version__,
+            trackers=trackers,
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -163,7 +167,12 @@ class Server:
             rpc_url=config.rpc_url,
             started_ms=clock.now_ms(),
         )
-        front = Front(ZbusFace(self.broker, heads, settings))
+        face = ZbusFace(self.broker, heads, settings)
+        front = Front(face)
+        self._reporters = [
+            Reporter(tracker, face.tracking.server_event, self.broker.changes, config.tracker_token)
+            for tracker in trackers
+        ]
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -213,6 +222,8 @@ class Server:
             ready()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_on_signal, signals)
+                for reporter in self._reporters:
+                    nursery.start_soon(reporter.run)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus import consume, manage, page, produce, read, track
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -31,6 +31,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"tracker": track.Tracker,
+    b"track_sub": track.Follow,
+    b"track_pub": track.Report,
+    b"ssl": track.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -57,12 +61,7 @@ class ZbusFace:
         self.broker = broker
         self.heads = heads
         self.settings = settings
-        self._info_version = settings.started_ms
-
-    def next_info_version(self) -> int:
-        """The number of one more document: clients ignore those that are not newer."""
-        self._info_version = max(self._info_version + 1, self.broker.now_ms)
-        return self._info_version
+        self.tracking = track.Tracking(broker, settings)
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""

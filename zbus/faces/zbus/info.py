@@ -19,7 +19,7 @@ def encode_document(document: Document) -> bytes:
 
 
 def address_info(settings: ZbusSettings) -> Document:
-    return {"address": settings.address, "sslEnabled": False}
+    return {"address": settings.address, "sslEnabled": settings.tls}
 
 
 def group_info(group: Group) -> Document:
@@ -77,7 +77,7 @@ def server_info(broker: Broker, settings: ZbusSettings, version: int) -> Documen
         "serverAddress": address_info(settings),
         "serverVersion": settings.version,
         "topicTable": {t.name: topic_info(t, settings) for t in broker.topics.values()},
-        "trackerList": [],
+        "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
     if broker.refusing is not None:
         document["refusing"] = broker.refusing.text

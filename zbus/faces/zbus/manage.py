@@ -17,7 +17,7 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import masks
-from zbus.faces.zbus.info import encode_document, group_info, server_info, topic_info
+from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
 
@@ -160,8 +160,7 @@ class Query:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
-            document = server_info(face.broker, face.settings, face.next_info_version())
-            reply.tell(200, JSON, encode_document(document))
+            reply.tell(200, JSON, encode_document(face.tracking.server_info()))
             return
         found = find(face.broker, params)
         if isinstance(found, BrokerError):

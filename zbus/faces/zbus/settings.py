@@ -11,6 +11,9 @@ class ZbusSettings:
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
     version: str = "0"
+    tls: bool = False  # `address` speaks TLS
+    certificate: str = ""  # of this broker, PEM
+    trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
     durability: str = "disk"  # of topics that do not choose their own
     retention_ms: int = 0  # likewise
     retention_bytes: int = 0  # likewise
