@@ -289,14 +289,18 @@ public class JavaSession {
                     }
                 });
         until("a route", () -> published(producer, "after"));
-        check("after", take(received).message.getBodyString());
+        String body = take(received).message.getBodyString();
+        while (body.equals("before")) { // killed at once, the broker may hand it out again
+            body = take(received).message.getBodyString();
+        }
+        check("after", body);
     }
 
     static boolean published(Producer producer, String body) throws Exception {
         try {
             Message sent = producer.publish(message("MyTopic", null, body));
             return sent != null && sent.getStatus() == 200;
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException error) {
             return false;
         }
     }
@@ -344,8 +348,8 @@ public class JavaSession {
                 });
         try {
             producer.queryTopic("MyTopic");
-        } catch (IOException error) {
-            // Only the table is of interest.
+        } catch (IOException | RuntimeException error) {
+            // Only the table is of interest; a pool that is being closed fails in many ways.
         }
         return new ArrayList<>(found);
     }
