@@ -28,7 +28,9 @@ class Client(NamedTuple):
 def zbuspy() -> Client:
     """The Python client 0.11.3, of PyPI. It runs on Python before 3.9 only."""
     python = shutil.which(os.environ.get("STOCK_ZBUSPY_PYTHON", str(STOCK / "zbuspy/bin/python")))
-    missing = "" if python else "no Python older than 3.9 that has zbuspy 0.11.3 (STOCK_ZBUSPY_PYTHON)"
+    missing = (
+        "" if python else "no Python older than 3.9 that has zbuspy 0.11.3 (STOCK_ZBUSPY_PYTHON)"
+    )
     return Client("zbuspy", [python or "", str(PROGRAMS / "zbuspy_session.py")], missing)
 
 

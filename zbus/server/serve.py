@@ -165,7 +165,6 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             rpc_url=config.rpc_url,
-            started_ms=clock.now_ms(),
         )
         face = ZbusFace(self.broker, heads, settings)
         front = Front(face)

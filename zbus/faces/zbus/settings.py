@@ -22,4 +22,3 @@ class ZbusSettings:
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
-    started_ms: int = 0

@@ -23,6 +23,10 @@ BYTES_PER_MS = 2_500
 """How much of documents is made in a millisecond of the time between two pushes: a twentieth of the
 time is spent on them at most, however large they are."""
 
+VERSIONS_PER_MS = 1_000
+"""Versions of documents are microseconds of the broker's time, so that however many are asked for,
+they do not run ahead of it: after a restart they go on above those of before."""
+
 _PUSHED = b"cmd: track_pub\r\n" + JSON
 
 
@@ -32,7 +36,7 @@ class Tracking:
     def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
         self._broker = broker
         self._settings = settings
-        self._version = settings.started_ms
+        self._version = 0
         self.servers = Servers()
         self._followers: dict[Peer, None] = {}
         self._behind: dict[Peer, None] = {}  # followers that have not been told the last change
@@ -41,7 +45,7 @@ class Tracking:
 
     def next_version(self) -> int:
         """The number of one more document: clients ignore those that are not newer."""
-        self._version = max(self._version + 1, self._broker.now_ms)
+        self._version = max(self._version + 1, self._broker.now_ms * VERSIONS_PER_MS)
         return self._version
 
     # -- documents --------------------------------------------------------------------------
