@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -55,14 +55,14 @@ def changes() -> Changes:
 
 
 @pytest.fixture
-async def tracker(changes: Changes, nursery: trio.Nursery) -> AsyncIterator[Tracker]:
+async def tracker(changes: Changes, nursery: trio.Nursery) -> Tracker:
     other = Tracker(nursery)
     count = iter(range(1_000))
     event: Callable[[], bytes] = lambda: b'{"n":%d}' % next(count)  # noqa: E731
     reporter = Reporter("host:7", event, changes, "secret", other.connect)
     nursery.start_soon(reporter.run)
     await wait_all_tasks_blocked()
-    yield other
+    return other
 
 
 def change(changes: Changes, now_ms: int) -> None:
