@@ -12,7 +12,7 @@ from zbus import config
 
 SINGLE_OPTIONS = (
     *("host", "port", "tls_cert_file", "tls_key_file"),
-    *("data_dir", "durability"),
+    *("data_dir", "durability", "token_file", "insecure"),
 )
 """Options of a broker that have an option of their own; all the others go through `--set`."""
 
@@ -31,11 +31,20 @@ def _settings(
 
 def _single_option(name: str) -> click.Option:
     option = config.OPTIONS[name]
-    choices = option.metadata.get("choices", ())
+    if option.metadata.get("flag"):
+        return click.Option(
+            [f"--{name.replace('_', '-')}"],
+            is_flag=True,
+            flag_value="true",
+            default=None,
+            type=str,
+            help=option.metadata["meaning"].replace("`", ""),
+        )
+    choices, default = option.metadata.get("choices", ()), option.default or "none"
     return click.Option(
         [f"--{name.replace('_', '-')}"],
         metavar="|".join(choices) or ("NUMBER" if "limits" in option.metadata else "TEXT"),
-        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {option.default}]",
+        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {default}]",
     )
 
 

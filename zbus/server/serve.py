@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from shlex import quote
 
 import attrs
@@ -30,7 +31,7 @@ from zbus.journal.ports import JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
-from zbus.server.addresses import Address, BadAddress, addresses_of
+from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
@@ -39,6 +40,7 @@ from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
+from zbus.server.tokens import BadTokens, TokenFile
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -113,6 +115,7 @@ class Server:
         self.mailbox = Mailbox()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
+        self.tokens = self._read_tokens()
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
@@ -140,6 +143,26 @@ class Server:
         self.broker.begin(clock.now_ms())
         for topic in topics:
             self.broker.restore(topic)
+
+    def _read_tokens(self) -> TokenFile | None:
+        """Who may do what; None = everybody everything, which is for this machine alone."""
+        config = self.config
+        if config.token_file:
+            try:
+                return TokenFile(Path(config.token_file))
+            except BadTokens as error:
+                raise CannotStart(str(error)) from None
+        try:
+            outside = exposed(addresses_of(config))
+        except BadAddress as error:
+            raise CannotStart(str(error)) from None
+        if outside and not config.insecure:
+            raise CannotStart(
+                f"{outside[0].authority} may be reached from other machines, and without tokens "
+                "everybody may do everything: name a file of tokens with --token-file, listen on "
+                "127.0.0.1, or allow it with --insecure"
+            )
+        return None
 
     def _listen(self) -> None:
         """Open every address, or none and raise CannotStart."""
@@ -176,25 +199,10 @@ class Server:
         self.broker = Broker(recorder, _ids(), limits)
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
         heads = Heads(wire_limits)
-        first = self._listening[0].address  # the one that clients are told
-        self.address = config.server_name or first.authority
-        self.port = first.port  # 0 for a Unix socket
-        settings = ZbusSettings(
-            address=self.address,
-            tls=first.tls,
-            certificate=self._certificate,
-            version=__version__,
-            durability=config.durability,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            navigation_timeout_ms=config.navigation_timeout_ms,
-            call_timeout_ms=config.call_timeout_ms,
-            waits_per_connection_max=config.tickets_per_connection_max,
-            batch_messages_max=config.batch_messages_max,
-            rpc_url=config.rpc_url,
-            started_ms=clock.now_ms(),
-        )
-        front = Front(ZbusFace(self.broker, heads, settings))
+        access = None if self.tokens is None else self.tokens.access
+        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access)
+        front = Front(self.zbus)
+        self.reloads.append(self._reload_tokens)
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -227,6 +235,28 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
+    def _settings(self, clock: Clock) -> ZbusSettings:
+        config = self.config
+        first = self._listening[0].address  # the one that clients are told
+        self.address = config.server_name or first.authority
+        self.port = first.port  # 0 for a Unix socket
+        return ZbusSettings(
+            address=self.address,
+            tls=first.tls,
+            certificate=self._certificate,
+            version=__version__,
+            durability=config.durability,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            navigation_timeout_ms=config.navigation_timeout_ms,
+            call_timeout_ms=config.call_timeout_ms,
+            waits_per_connection_max=config.tickets_per_connection_max,
+            batch_messages_max=config.batch_messages_max,
+            allow_url_token=config.allow_url_token,
+            rpc_url=config.rpc_url,
+            started_ms=clock.now_ms(),
+        )
+
     @property
     def addresses(self) -> list[Address]:
         """Where it listens, with the ports that the system picked."""
@@ -249,6 +279,14 @@ class Server:
             listener.resume()
         self.pressure.look()
         self.journal.upkeep(self.loop.now_ms)
+        if self.tokens is not None:
+            self.tokens.look()
+            self.zbus.upkeep()
+
+    def _reload_tokens(self) -> None:
+        if self.tokens is not None:
+            self.tokens.reload()
+            self.zbus.upkeep()
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)

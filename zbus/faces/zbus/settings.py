@@ -26,5 +26,6 @@ class ZbusSettings:
     call_timeout_ms: int = 30_000
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
+    allow_url_token: bool = False
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
     started_ms: int = 0
