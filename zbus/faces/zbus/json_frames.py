@@ -58,10 +58,8 @@ def read_request(frame: bytes, heads: Heads) -> Request:
     raw_id = bytes(members.get("id") or headers.get("id") or b"")
     try:
         body, is_json = _take_body(members)
-        if "status" in members:
-            del members["status"]  # a reply that is sent on says one
-        method, target = _scalar(members.pop("method", None)), _scalar(members.pop("url", None))
-        lines = [b"%b %b HTTP/1.1" % (method or b"POST", _target(target))]
+        members.pop("status", None)  # a reply that is sent on says one
+        lines = [_request_line(members.pop("method", None), members.pop("url", None))]
         for table in (headers, members):  # of a name in both the last one wins
             for name, raw in table.items():
                 _add_line(lines, name, raw)
@@ -84,11 +82,11 @@ def _add_line(lines: list[bytes], name: str, raw: msgspec.Raw) -> None:
     if value is None or name.lower() in _OF_CONNECTION:
         return
     if b"\r" in value or b"\n" in value:
-        raise ValueError(f"the header {name[:40]} is more than one line")
+        raise ValueError(f"{name[:40]} is more than one line")
     lines.append(b"%b: %b" % (spelled, value))
 
 
-def _scalar(raw: msgspec.Raw | None, name: str = "") -> bytes | None:
+def _scalar(raw: msgspec.Raw | None, name: str) -> bytes | None:
     """Text as it is, numbers and booleans as they are written, None for null."""
     if raw is None:
         return None
@@ -96,16 +94,18 @@ def _scalar(raw: msgspec.Raw | None, name: str = "") -> bytes | None:
     if value[:1] == b'"':
         return value[1:-1] if b"\\" not in value else _TEXT.decode(value).encode()
     if value[:1] in b"{[":
-        raise ValueError(f"the header {name[:40]} is text, a number, true, false or null")
+        raise ValueError(f"{name[:40]} is text, a number, true, false or null")
     return None if value == b"null" else value
 
 
-def _target(url: bytes | None) -> bytes:
-    if not url:
-        return b"/"
-    if not url.translate(None, VISIBLE):
-        return url
-    return b"".join(b"%c" % byte if byte in VISIBLE else b"%%%02X" % byte for byte in url)
+def _request_line(raw_method: msgspec.Raw | None, raw_url: msgspec.Raw | None) -> bytes:
+    method = _scalar(raw_method, "method") or b"POST"
+    url = _scalar(raw_url, "url") or b"/"
+    if method.translate(None, TOKEN):
+        raise ValueError("the method is not a token")
+    if url.translate(None, VISIBLE):
+        url = b"".join(b"%c" % byte if byte in VISIBLE else b"%%%02X" % byte for byte in url)
+    return b"%b %b HTTP/1.1" % (method, url)
 
 
 def _take_body(members: dict[str, msgspec.Raw]) -> tuple[bytes, bool]:
@@ -130,7 +130,7 @@ def _take_body(members: dict[str, msgspec.Raw]) -> tuple[bytes, bool]:
 def _id_of(raw: bytes) -> bytes:
     """The id of a request that is refused, for the reply."""
     try:
-        value = _scalar(msgspec.Raw(raw)) if raw else b""
+        value = _scalar(msgspec.Raw(raw), "id") if raw else b""
     except ValueError:
         return b""
     return b"" if value is None or value.translate(None, VISIBLE) else value
