@@ -22,6 +22,7 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.access import Access
 from zbus.faces.front import Front
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
@@ -140,6 +141,7 @@ class World:
         journal: Journal | None = None,
         *,
         settings: ZbusSettings | None = None,
+        access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
@@ -156,7 +158,7 @@ class World:
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
+        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings(), access)
         self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
