@@ -18,7 +18,7 @@ class Front:
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         if head.websocket and first_segment(head) not in RESERVED:
-            return plan_upgrade(head, self._zbus.heads, self)
+            return plan_upgrade(head, self._zbus.heads, self, self._zbus.admit)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:
