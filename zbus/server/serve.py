@@ -185,6 +185,9 @@ class Server:
                 if address.kind == "tcp":
                     text += "; is another broker running? Choose another port with --port"
                 raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        self.address = config.server_name or first.authority
+        self.port = first.port  # 0 for a Unix socket
 
     def _listen_no_more(self) -> None:
         for listening in self._listening:
@@ -237,12 +240,9 @@ class Server:
 
     def _settings(self, clock: Clock) -> ZbusSettings:
         config = self.config
-        first = self._listening[0].address  # the one that clients are told
-        self.address = config.server_name or first.authority
-        self.port = first.port  # 0 for a Unix socket
         return ZbusSettings(
             address=self.address,
-            tls=first.tls,
+            tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
             durability=config.durability,
