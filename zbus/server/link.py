@@ -20,6 +20,7 @@ class Link(Peer):
         "hung_up",
         "interest",
         "linger_until_ms",
+        "pinged_ms",
         "sent_ms",
         "sock",
         "tls",
@@ -50,6 +51,7 @@ class Link(Peer):
         self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
         # As noticed by a sweep; 0 = no half head. A handshake counts from the start.
         self.half_head_since_ms = 0 if tls is None else now_ms
+        self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
         self.closed = False
         self.hung_up = False  # sends no more

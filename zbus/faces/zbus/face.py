@@ -15,6 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -53,6 +54,11 @@ RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 """First path segments of the other dialects; topics of these names are reached by headers."""
 
 
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]
+
+
 class ZbusFace:
     """See the module."""
 
@@ -75,7 +81,7 @@ class ZbusFace:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         cmd, skip = b"", 0
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
+            first = first_segment(head)
             cmd, skip = MOUNTED.get(first, (b"", 0))
             if not cmd and (first.startswith(b"_") or first in RESERVED):
                 text = f"404: there is nothing at /{first.decode('latin-1')} here"
@@ -124,7 +130,9 @@ class ZbusFace:
             routed.sender,
             routed.message.headers,
         )
-        peer.write(encode_reply(routed.status, lines, routed.message.body))
+        json = peer.framing is not None and peer.framing.json
+        encode = encode_json if json else encode_reply
+        peer.write(encode(routed.status, lines, routed.message.body))
 
 
 class Refuse:

@@ -25,7 +25,6 @@ from zbus.faces.peer import Peer, Reply
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import Params
-from zbus.wire.replies import encode_reply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -226,17 +225,9 @@ class CallReply(ZbusReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
-            head = self.params.head
-            self.send(
-                encode_reply(
-                    outcome.status,
-                    b"id: %b\r\nsender: %b\r\n%b"
-                    % (outcome.id, outcome.sender, outcome.message.headers),
-                    outcome.message.body,
-                    close=not head.keep_alive,
-                    head_only=head.method == b"HEAD",
-                )
-            )
+            message = outcome.message
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, message.headers)
+            self.send(self.params.compose(outcome.status, lines, message.body))
         else:
             super().answer(outcome)
 
