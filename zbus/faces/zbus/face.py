@@ -117,7 +117,7 @@ class ZbusFace:
 
     def admit(self, peer: Peer, head: Head) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
             return ""
         token = guarded.token_of(Params(head), self.settings.allow_url_token)
@@ -126,7 +126,7 @@ class ZbusFace:
         if token is not None:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
-                return "403: this token is not known"
+                return "this token is not known"
         return ""
 
     def upkeep(self) -> None:
