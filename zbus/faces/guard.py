@@ -116,13 +116,17 @@ class Guard:
         fields = head.fields
         host, origin = fields.get(b"host"), fields.get(b"origin")
         if host is not None and not self._is_ours(host):
-            text = "if it is a name of this broker, add it to the option allowed_hosts"
-            return Answer(421, f"421: there is no {_shown(host)} here; {text}")
+            return Answer(
+                421,
+                f"421: there is no {_shown(host)} here; if it is a name of this broker, add it to"
+                " the option allowed_hosts",
+            )
         if origin is not None:
             if not (self._lists(origin) or _is_same(origin, host)):
-                text = "if they are to, add it to the option cors_origins"
                 return Answer(
-                    403, f"403: pages of {_shown(origin)} may not use this broker; {text}"
+                    403,
+                    f"403: pages of {_shown(origin)} may not use this broker; if they are to, add"
+                    " it to the option cors_origins",
                 )
             if head.method == b"OPTIONS" and b"access-control-request-method" in fields:
                 return Answer(204, lines=_preflight(fields))
