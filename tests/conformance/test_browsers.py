@@ -16,9 +16,9 @@ PAGE = "origin: https://app.example"
 STRICT = GuardSettings(cors_origins=("https://app.example",))
 
 
-def strict(**settings: int) -> tuple[World, Client]:
+def strict(reload_window_ms: int = 2_000) -> tuple[World, Client]:
     """A world that knows its names, and a topic."""
-    world = World(guard=STRICT, settings=ZbusSettings(**settings))
+    world = World(guard=STRICT, settings=ZbusSettings(reload_window_ms=reload_window_ms))
     client = world.connect()
     ok(client, http("/T?cmd=declare"))
     return world, client
