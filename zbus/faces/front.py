@@ -5,7 +5,8 @@ from __future__ import annotations
 from zbus.core.outcomes import Routed
 from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus.face import ZbusFace
+from zbus.faces.websocket import plan_upgrade
+from zbus.faces.zbus.face import RESERVED, ZbusFace, first_segment
 from zbus.wire.heads import Head
 
 
@@ -21,6 +22,8 @@ class Front:
         answer = self._guard.check(head, self._zbus.changes)
         if answer is not None:
             return self._zbus.answer(head, answer)
+        if head.websocket and first_segment(head) not in RESERVED:
+            return plan_upgrade(head, self._zbus.heads, self)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:

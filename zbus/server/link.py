@@ -19,6 +19,7 @@ class Link(Peer):
         "hung_up",
         "interest",
         "linger_until_ms",
+        "pinged_ms",
         "sent_ms",
         "sock",
         "unsent",
@@ -43,6 +44,7 @@ class Link(Peer):
         # Monotonic milliseconds.
         self.heard_ms = now_ms
         self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
+        self.pinged_ms = 0  # 0 = never
         self.half_head_since_ms = 0  # as noticed by a sweep; 0 = no half head
         self.linger_until_ms = 0  # 0 = not lingering
         self.closed = False

@@ -28,6 +28,8 @@ from zbus.server.clock import Clock
 from zbus.server.link import Link
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
+from zbus.wire.errors import WireError
+from zbus.wire.websocket import GOING_AWAY
 
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
@@ -323,7 +325,11 @@ class Loop:
     def _settle(self, link: Link) -> None:
         """Decide what a held link is watched for, and whether it is over."""
         if link.finished and not link.unsent:
-            self._linger(link)
+            if link.farewell:
+                self._broker.leave(link)
+                link.part()
+            else:
+                self._linger(link)
             return
         limits = self.limits
         if link.stalled and 2 * link.out_bytes <= limits.output_bytes_max:
@@ -364,6 +370,9 @@ class Loop:
         self.stopping = True
         self._close_doors()
         self._broker.stop()
+        for link in self.links:
+            if link.framing is not None and not link.broken:
+                link.refuse(WireError(GOING_AWAY, "the broker is stopping"))
 
     def fail(self, text: str) -> None:
         """The journal cannot be trusted any more: nothing is answered from here on."""
@@ -376,7 +385,10 @@ class Loop:
             broker.tick.touched
             or broker.tick.open_commits
             or self.ready
-            or any(link.unsent or link.open_tickets > link.open_waits for link in self.links)
+            or any(
+                link.unsent or link.farewell or link.open_tickets > link.open_waits
+                for link in self.links
+            )
         )
 
     def _close_doors(self) -> None:

@@ -9,8 +9,10 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.wire.errors import WireError
+from zbus.wire.websocket import GOING_AWAY
 
 if TYPE_CHECKING:
+    from zbus.faces.peer import Framing
     from zbus.server.link import Link
 
 EVERY_MS = 1_000
@@ -67,6 +69,9 @@ class Sweep:
             if silent:
                 self._drop(link)
             return
+        if link.framing is not None:
+            self._look_at_framed(link, link.framing, now_ms)
+            return
         waiting_for = link.reader.waiting_for()
         if waiting_for != "head":
             link.half_head_since_ms = 0
@@ -82,3 +87,17 @@ class Sweep:
             self._broker.leave(link)
             link.closing = True
             link.write(b"")
+
+    def _look_at_framed(self, link: Link, framing: Framing, now_ms: int) -> None:
+        """A page cannot send heartbeats, but its browser answers pings: who says nothing is asked
+        after half the time, and who does not answer is gone, whatever was sent to him."""
+        patience = self._patience
+        unheard_ms = now_ms - link.heard_ms
+        if unheard_ms > patience.idle_timeout_ms:
+            link.refuse(WireError(GOING_AWAY, "nothing was heard, not even an answer to a ping"))
+        elif link.reader.waiting_for() != "nothing":
+            if unheard_ms > patience.body_timeout_ms:
+                link.refuse(WireError(408, "the rest of a message did not come in time"))
+        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms < link.heard_ms:
+            link.pinged_ms = now_ms
+            link.write(framing.ping())

@@ -130,7 +130,7 @@ class Client:
     @property
     def closed(self) -> bool:
         """The broker has said all and closes."""
-        return self.peer.finished
+        return self.peer.finished and not self.peer.farewell
 
 
 class World:
@@ -201,6 +201,9 @@ class World:
                 self.broker.resume(peer)
             if peer.has_requests:
                 peer.resume()
+            if peer.finished and peer.farewell:
+                self.broker.leave(peer)
+                peer.part()
 
     def settle(self) -> None:
         """Turn until nothing is left to do at this time."""

@@ -15,6 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
@@ -58,6 +59,11 @@ HTML = b"content-type: text/html\r\n"
 
 RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 """First path segments of the other dialects; topics of these names are reached by headers."""
+
+
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]
 
 
 class ZbusFace:
@@ -108,7 +114,7 @@ class ZbusFace:
         """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
         cmd, skip, stray = b"", 0, b""
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
+            first = first_segment(head)
             cmd, skip = MOUNTED.get(first, (b"", 0))
             if not cmd and (first.startswith(b"_") or first in RESERVED):
                 stray = first
@@ -125,7 +131,9 @@ class ZbusFace:
             routed.sender,
             routed.message.headers,
         )
-        peer.write(encode_reply(routed.status, lines, routed.message.body))
+        json = peer.framing is not None and peer.framing.json
+        encode = encode_json if json else encode_reply
+        peer.write(encode(routed.status, lines, routed.message.body))
 
 
 class Refuse:

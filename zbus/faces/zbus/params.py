@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.numbers import parse_number
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply
@@ -37,6 +38,7 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "_head_only",
         "browser",
         "cmd",
         "fields",
@@ -44,6 +46,7 @@ class Params:
         "head",
         "headed",
         "id",
+        "named",
         "plain",
         "policy",
         "query_names",
@@ -56,19 +59,23 @@ class Params:
         """A path below which the dialect is mounted gives its `cmd` and how many segments of the
         path to skip."""
         self.head = head
-        self.plain = head.keep_alive and head.method != b"HEAD"  # the usual reply will do
+        self._head_only = head.method == b"HEAD" and not head.contained
+        # The usual reply will do.
+        self.plain = head.keep_alive and not (self._head_only or head.json)
         self.browser: Browser | None = None  # who has to be told more
         self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
-        self.headed = b"cmd" in self.fields  # the zbus protocol proper: replies come by id
+        self.named = b"cmd" in self.fields  # the header says which command
+        # The zbus protocol proper, and whatever stands in a frame: replies come by id.
+        self.headed = self.named or head.contained
         # Present and empty is no command at all.
-        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.headed else cmd
+        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.named else cmd
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
-        if not (self.headed and self.fields.get(b"topic")):
+        if not (self.named and self.fields.get(b"topic")):
             self._merge_target(skip)
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
@@ -87,7 +94,7 @@ class Params:
         for name, value in query:
             name = name.lower()
             if name == b"cmd":
-                if not self.headed:
+                if not self.named:
                     self.cmd = value.lower() or b"\0"
             elif name and name not in self.head.fields and not name.translate(None, TOKEN):
                 self.fields[name] = value
@@ -144,24 +151,21 @@ class Params:
         body: bytes = b"",
         shown: frozenset[bytes] | None = None,
     ) -> bytes:
-        """A whole reply to this request. If others than the broker wrote it, the types that a
-        browser may be told."""
-        lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
-        return self.encode(status, lines, body, shown)
+        """A whole reply to this request; see `compose`."""
+        return self.compose(status, b"%bid: %b\r\n%b" % (self.topic_line, id, lines), body, shown)
 
-    def encode(
+    def compose(
         self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
     ) -> bytes:
-        """A reply of these header lines alone."""
+        """The same, of all its header lines. Every reply that is not plain is made here. If others
+        than the broker wrote it, `shown` are the types that a browser may be told."""
         head = self.head
+        if head.json:
+            return encode_json(status, lines, body)
         if self.browser is not None:
             lines = self.browser.cover(lines, body, self.policy, shown)
         return encode_reply(
-            status,
-            lines,
-            body,
-            close=not head.keep_alive,
-            head_only=head.method == b"HEAD",
+            status, lines, body, close=not head.keep_alive, head_only=self._head_only
         )
 
 

@@ -213,12 +213,8 @@ class CallReply(ZbusReply):
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
             message = outcome.message
-            lines = b"id: %b\r\nsender: %b\r\n%b" % (
-                outcome.id,
-                outcome.sender,
-                message.headers,
-            )
-            self.send(self.params.encode(outcome.status, lines, message.body, CALLED_TYPES))
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, message.headers)
+            self.send(self.params.compose(outcome.status, lines, message.body, CALLED_TYPES))
         else:
             super().answer(outcome)
 
