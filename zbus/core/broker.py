@@ -159,8 +159,10 @@ class Broker:
         for group in list(session.groups or ()):
             self.leave_group(session, group)
 
-    def leave_group(self, session: Session, group: Group) -> None:
-        """The session reads this group no more; its pulls there end."""
+    def leave_group(
+        self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
+    ) -> None:
+        """The session reads this group no more; its pulls there end, and are told the reason."""
         if session.groups is not None:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
@@ -168,7 +170,7 @@ class Broker:
         if session in group.waiting:
             pulls.insert(0, group.waiting[session])
         for pull in pulls:
-            self.dispatch.end(pull, EmptyReason.LEFT)
+            self.dispatch.end(pull, reason)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 

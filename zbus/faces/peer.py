@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from zbus.core.outcomes import Outcome, Routed
 from zbus.core.session import Session
@@ -17,6 +17,10 @@ from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.http import Request
 from zbus.wire.replies import encode_reply
+
+if TYPE_CHECKING:
+    from zbus.core.group import Group
+    from zbus.faces.access import Bearer, Grant
 
 
 class Plan(Protocol):
@@ -68,6 +72,9 @@ class Peer(Session):
         "_planner",
         "_ready",
         "_undone",
+        "admitted",
+        "asker",
+        "bearer",
         "broken",
         "closing",
         "farewell",
@@ -80,7 +87,9 @@ class Peer(Session):
         "out",
         "out_bytes",
         "out_bytes_max",
+        "principal",
         "reader",
+        "secure",
         "turns",
     )
 
@@ -96,6 +105,12 @@ class Peer(Session):
     ) -> None:
         super().__init__(id, address)
         self.lines = lines  # header lines that say who sent a message
+        self.principal = ""  # whom the client certificate names; "" = there is none
+        self.secure = False  # what is said stays between the two: TLS
+        # Who may what (`zbus.faces.access`); all None as long as everybody may everything.
+        self.bearer: Bearer | None = None  # of the token that the connection itself came with
+        self.asker: Bearer | None = None  # of the request that is being run
+        self.admitted: dict[Group, Bearer] | None = None  # who made it a reader of a group
         self.reader = reader
         self.framing: Framing | None = None  # None = plain HTTP
         self.farewell = b""  # to be said when everything else is
@@ -112,6 +127,11 @@ class Peer(Session):
         self.headed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the request that is being run may see; None = everything."""
+        return None if self.asker is None else self.asker.grant
 
     def receive(self, data: bytes) -> None:
         """Bytes came in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from zbus.server.link import Link
 
 EVERY_MS = 1_000
+
+log = logging.getLogger("zbus")
 
 
 @attrs.frozen
@@ -58,6 +61,11 @@ class Sweep:
         patience = self._patience
         if link.linger_until_ms:
             if now_ms >= link.linger_until_ms:
+                self._drop(link)
+            return
+        if link.tls is not None and not (link.tls.established or link.tls.over):
+            if now_ms - link.half_head_since_ms > patience.head_timeout_ms:
+                log.info("TLS failed", extra={"peer": link.address, "why": "it took too long"})
                 self._drop(link)
             return
         if link.unsent:

@@ -22,6 +22,7 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.access import Access
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.peer import Peer
@@ -141,6 +142,7 @@ class World:
         journal: Journal | None = None,
         *,
         settings: ZbusSettings | None = None,
+        access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
@@ -160,7 +162,8 @@ class World:
         self._heads = Heads(self._wire_limits)
         # Requests of tests go to whatever host they name.
         screen = Guard(guard or GuardSettings(hosts=("*",)))
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings(), screen)
+        settings = settings or ZbusSettings()
+        self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
         self.front = Front(self.face, screen)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))

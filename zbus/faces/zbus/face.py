@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
+from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -42,6 +43,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"version": manage.Version,
     b"home": page.Home,
     b"icon": page.Icon,
+    b"login": login.Login,
+    b"logout": login.Logout,
 }
 
 READS = frozenset(
@@ -70,11 +73,18 @@ class ZbusFace:
     """See the module."""
 
     def __init__(
-        self, broker: Broker, heads: Heads, settings: ZbusSettings, guard: Guard | None = None
+        self,
+        broker: Broker,
+        heads: Heads,
+        settings: ZbusSettings,
+        access: Access | None = None,
+        guard: Guard | None = None,
     ) -> None:
+        """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
+        self.access = access
         self.guard = guard or Guard()
         self.reloads = Reloads(settings.reload_window_ms)
         self._info_version = settings.started_ms
@@ -90,6 +100,12 @@ class ZbusFace:
         if stray:
             text = f"404: there is nothing at /{stray.decode('latin-1')} here"
             return Refuse(self, params, BadRequest(404, text))
+        plan = self._prepare(params)
+        if self.access is None or params.cmd in guarded.FREE:
+            return plan
+        return guarded.Guarded(self, self.access, params, plan)
+
+    def _prepare(self, params: Params) -> Plan:
         try:
             prepare = COMMANDS.get(params.cmd)
             if prepare is None:
@@ -103,6 +119,8 @@ class ZbusFace:
     def changes(self, head: Head) -> bool:
         """Whether this head asks for more than looking."""
         params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
         return not stray and params.cmd not in READS
 
     def answer(self, head: Head, answer: Answer) -> Plan:
@@ -123,6 +141,26 @@ class ZbusFace:
         if params.browser is not None:
             params.plain = False
         return params, stray
+
+    def admit(self, peer: Peer, head: Head) -> str:
+        """A connection opens with this head (a WebSocket's handshake): its token counts for all
+        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        if self.access is None:
+            return ""
+        token = guarded.token_of(Params(head), self.settings.allow_url_token)
+        if isinstance(token, str):
+            return token
+        if token is not None:
+            peer.bearer = self.access.of_token(token)
+            if not peer.bearer.is_known(self.broker.now_ms):
+                return "403: this token is not known"
+        return ""
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens: who may not
+        read a group any more is no reader of it."""
+        if self.access is not None and self.access.lapsed(self.broker.now_ms):
+            guarded.expel(self, self.access)
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""

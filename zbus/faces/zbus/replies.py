@@ -36,6 +36,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.GROUP_UNKNOWN: 404,
     Refusal.OFFSET_UNKNOWN: 404,
     Refusal.SESSION_UNKNOWN: 404,
+    Refusal.FORBIDDEN: 403,
     Refusal.EXCLUSIVE: 401,
     Refusal.CONFLICT: 409,
     Refusal.REUSED: 422,
@@ -119,18 +120,31 @@ class ZbusReply(Reply):
             self.tell_error(outcome)
         elif isinstance(outcome, Done):
             self.tell(200, body=b"%d" % self.face.broker.now_ms)
-        elif isinstance(outcome, Declared):
-            settings = self.face.settings
-            document = (
-                topic_info(outcome.topic, settings)
-                if outcome.group is None or not self.params.group_wished
-                else group_info(outcome.group)
-            )
-            self.tell(200, JSON, encode_document(document))
         elif isinstance(outcome, Raw):
             containers.tell_raw(self, outcome)
         else:
             raise AssertionError(f"unexpected outcome {outcome!r}")
+
+
+class DeclareReply(ZbusReply):
+    """Of a declare: what it is now, as far as whoever asked may see it."""
+
+    __slots__ = ("grant",)
+
+    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
+        super().__init__(face, params, peer, id)
+        self.grant = peer.grant
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Declared):
+            super().answer(outcome)
+            return
+        document = (
+            topic_info(outcome.topic, self.face.settings, self.grant)
+            if outcome.group is None or not self.params.group_wished
+            else group_info(outcome.group)
+        )
+        self.tell(200, JSON, encode_document(document))
 
 
 class PutReply(ZbusReply):
