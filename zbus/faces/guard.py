@@ -113,8 +113,6 @@ class Guard:
     def check(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
         """What to answer instead, None if the head may be planned. `changes` says whether it
         asks for more than looking."""
-        if head.contained:  # the page was asked for its origin when it opened the connection
-            return None
         fields = head.fields
         host, origin = fields.get(b"host"), fields.get(b"origin")
         if host is not None and not self._is_ours(host):
@@ -175,7 +173,7 @@ class Guard:
 
     def browser(self, head: Head) -> Browser | None:
         """How to speak to the browser that sent this head; None if none did."""
-        if head.contained or not is_browser(head.fields):
+        if not is_browser(head.fields):
             return None
         origin = head.fields.get(b"origin", b"")
         if not origin or not self._lists(origin):

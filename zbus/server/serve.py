@@ -204,7 +204,7 @@ class Server:
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
         self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
-        front = Front(self.zbus, guard)
+        front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
@@ -271,10 +271,10 @@ class Server:
 
     def _guard_settings(self) -> GuardSettings:
         config = self.config
-        names = {config.server_name.rpartition(":")[0], socket.gethostname()}
-        names |= {address.host for address in self.addresses}
+        names = [address.host for address in self.addresses]
+        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
         return GuardSettings(
-            hosts=(*(names - {""}), *listed(config.allowed_hosts)),
+            hosts=(*filter(None, names), *listed(config.allowed_hosts)),
             cors_origins=listed(config.cors_origins),
             browser_get=config.browser_get == "on",
         )

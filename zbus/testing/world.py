@@ -164,7 +164,7 @@ class World:
         screen = Guard(guard or GuardSettings(hosts=("*",)))
         settings = settings or ZbusSettings()
         self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
-        self.front = Front(self.face, screen)
+        self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:

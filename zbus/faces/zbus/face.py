@@ -116,6 +116,26 @@ class ZbusFace:
         except BadRequest as error:
             return Refuse(self, params, error)
 
+    def admit(self, peer: Peer, head: Head) -> str:
+        """A connection opens with this head (a WebSocket's handshake): its token counts for all
+        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        if self.access is None:
+            return ""
+        token = guarded.token_of(Params(head), self.settings.allow_url_token)
+        if isinstance(token, str):
+            return token
+        if token is not None:
+            peer.bearer = self.access.of_token(token)
+            if not peer.bearer.is_known(self.broker.now_ms):
+                return "403: this token is not known"
+        return ""
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens: who may not
+        read a group any more is no reader of it."""
+        if self.access is not None and self.access.lapsed(self.broker.now_ms):
+            guarded.expel(self, self.access)
+
     def changes(self, head: Head) -> bool:
         """Whether this head asks for more than looking."""
         params, stray = self._read(head)
@@ -137,30 +157,10 @@ class ZbusFace:
             if not cmd and (first.startswith(b"_") or first in RESERVED):
                 stray = first
         params = Params(head, cmd, skip)
-        params.browser = self.guard.browser(head)
+        params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
             params.plain = False
         return params, stray
-
-    def admit(self, peer: Peer, head: Head) -> str:
-        """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
-        if self.access is None:
-            return ""
-        token = guarded.token_of(Params(head), self.settings.allow_url_token)
-        if isinstance(token, str):
-            return token
-        if token is not None:
-            peer.bearer = self.access.of_token(token)
-            if not peer.bearer.is_known(self.broker.now_ms):
-                return "403: this token is not known"
-        return ""
-
-    def upkeep(self) -> None:
-        """To be called about once a second, and after a change of the table of tokens: who may not
-        read a group any more is no reader of it."""
-        if self.access is not None and self.access.lapsed(self.broker.now_ms):
-            guarded.expel(self, self.access)
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""

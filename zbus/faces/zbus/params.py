@@ -151,14 +151,15 @@ class Params:
         body: bytes = b"",
         shown: frozenset[bytes] | None = None,
     ) -> bytes:
-        """A whole reply to this request; see `compose`."""
-        return self.compose(status, b"%bid: %b\r\n%b" % (self.topic_line, id, lines), body, shown)
+        """A whole reply to this request. If others than the broker wrote it, `shown` are the types
+        that a browser may be told."""
+        lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
+        return self.compose(status, lines, body, shown)
 
     def compose(
         self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
     ) -> bytes:
-        """The same, of all its header lines. Every reply that is not plain is made here. If others
-        than the broker wrote it, `shown` are the types that a browser may be told."""
+        """The same, of all its header lines. Every reply that is not plain is made here."""
         head = self.head
         if head.json:
             return encode_json(status, lines, body)
