@@ -26,6 +26,13 @@ from zbus.wire.heads import Head
 
 _PREFLIGHT_MAX_AGE_S = 7200
 
+_FETCHED = frozenset(
+    (
+        *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-user", b"sec-fetch-dest"),
+        b"sec-fetch-storage-access",
+    )
+)
+
 _EARLY = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
 _EARLY_WORDS = (b"prefetch", b"prerender", b"preview")
 
@@ -136,8 +143,9 @@ class Guard:
             return Answer(425, "425: nothing is done ahead of time; open the address itself")
         if origin is not None:
             return None
-        fetched = any(name.startswith(b"sec-fetch-") for name in fields)
-        return (self._check_fetch if fetched else self._check_signs)(head, changes)
+        if _FETCHED.isdisjoint(fields):
+            return self._check_signs(head, changes)
+        return self._check_fetch(head, changes)
 
     def _check_fetch(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
         """A browser that says whence the request comes."""
@@ -260,7 +268,7 @@ _OFF = Answer(403, "403: an address that a browser opens changes nothing here (o
 def is_browser(fields: dict[bytes, bytes]) -> bool:
     """Whether a browser sent these fields. (There are programs that call themselves Mozilla; but
     no browser is without Accept.)"""
-    if b"origin" in fields or any(name.startswith(b"sec-fetch-") for name in fields):
+    if b"origin" in fields or not _FETCHED.isdisjoint(fields):
         return True
     return b"accept" in fields and fields.get(b"user-agent", b"").startswith(b"Mozilla/")
 
