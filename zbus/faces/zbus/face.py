@@ -138,6 +138,8 @@ class ZbusFace:
     def changes(self, head: Head) -> bool:
         """Whether this head asks for more than looking."""
         params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
         return not stray and params.cmd not in READS
 
     def answer(self, head: Head, answer: Answer) -> Plan:
