@@ -15,7 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read, track
+from zbus.faces.zbus import consume, guarded, leases, login, manage, page, produce, read, track
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -30,7 +30,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
     b"consume": consume.Consume,
     b"unconsume": consume.Unconsume,
-    b"ack": consume.Ack,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"extend": leases.Extend,
     b"route": produce.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
