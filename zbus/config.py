@@ -33,7 +33,23 @@ OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
 _SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _INTEGER = re.compile(r"-?\d+")
-_ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}|")
+_HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
+_SERVER_NAME = re.compile(rf"(?:{_HOST}(?::\d{{1,5}})?)?")
+_ADDRESSES = re.compile(rf"(?:{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)?")
+
+
+_LISTS: Final = {
+    "allowed_hosts": (re.compile(r"[^\s:/]+|\*"), "name, without a port"),
+    "cors_origins": (
+        re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?|\*"),
+        "https://host:port",
+    ),
+}
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 class ConfigError(Exception):
@@ -85,7 +101,13 @@ class Config:
         "optional",
         "required",
     )
-    server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
+    server_name: str = _text(
+        "",
+        "Where clients are told to find it, `host` or `host:port`. If it listens on every address: "
+        "that of the default route's interface.",
+    )
+    tracker_list: str = _text("", "Trackers to report to, `host:port`, with commas between.")
+    tracker_token: str = _text("", "The token for `track_pub` there.")
     data_dir: Path = attrs.field(
         default=Path("data"),
         converter=Path,
@@ -207,6 +229,27 @@ class Config:
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
     partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")
 
+    # What browsers may do here
+    allowed_hosts: str = _text(
+        "",
+        "Names that clients know this broker by, separated by commas, beside `localhost`, "
+        "addresses, this machine's name, `host` and `server_name`; `*` is any.",
+    )
+    cors_origins: str = _text(
+        "",
+        "Pages that may use this broker, separated by commas: `https://app.example.org`; "
+        "`*` is any, without cookies.",
+    )
+    browser_get: str = _text(
+        "on",
+        "Whether an address that a person opens in a browser may change something.",
+        "on",
+        "off",
+    )
+    reload_window_ms: int = _number(
+        2_000, 0, HOUR_MS, "A page that is loaded again so soon puts its message once; 0 = never."
+    )
+
     # How it behaves
     rpc_url: str = _text(
         "seed",
@@ -255,8 +298,22 @@ def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
         raise ConfigError(f"{source}: {text!r} is not one of {', '.join(choices)}")
     if "\0" in text or (option.name == "host" and not text):
         raise ConfigError(f"{source}: {text!r} cannot be used")
-    if option.name == "server_name" and not _ADDRESS.fullmatch(text):
-        raise ConfigError(f"{source}: {text!r} is not of the form host:port")
+    if option.name == "server_name" and not _SERVER_NAME.fullmatch(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host or host:port")
+    if option.name == "tracker_list" and not _are_addresses(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host:port,host:port")
+    if option.name == "tracker_token" and not text.isprintable():
+        raise ConfigError(f"{source}: it holds what no header can")
+    if form := _LISTS.get(option.name):
+        for item in listed(text):
+            if not form[0].fullmatch(item):
+                raise ConfigError(f"{source}: {item!r} is not of the form {form[1]}")
+
+
+def _are_addresses(text: str) -> bool:
+    if not _ADDRESSES.fullmatch(text):
+        return False
+    return all(int(port) <= 65535 for port in re.findall(r":(\d{1,5})(?:,|\Z)", text))
 
 
 def _parse(name: str, raw: object, source: str) -> int | str:

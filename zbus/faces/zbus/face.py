@@ -13,10 +13,12 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
+from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, leases, login, manage, page, produce, read
+from zbus.faces.zbus import consume, guarded, leases, login, manage, page, produce, read, track
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.heads import Head, Heads
@@ -35,6 +37,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"tracker": track.Tracker,
+    b"track_sub": track.Follow,
+    b"track_pub": track.Report,
+    b"ssl": track.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -46,6 +52,14 @@ COMMANDS: dict[bytes, Prepare] = {
     b"login": login.Login,
     b"logout": login.Logout,
 }
+
+READS = frozenset(
+    (
+        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
+        *(b"tracker", b"ssl", b"openapi"),
+    )
+)
+"""Commands that change nothing, whoever has a browser send them."""
 
 MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
@@ -65,30 +79,28 @@ class ZbusFace:
     """See the module."""
 
     def __init__(
-        self, broker: Broker, heads: Heads, settings: ZbusSettings, access: Access | None = None
+        self,
+        broker: Broker,
+        heads: Heads,
+        settings: ZbusSettings,
+        access: Access | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
         self.access = access
-        self._info_version = settings.started_ms
-
-    def next_info_version(self) -> int:
-        """The number of one more document: clients ignore those that are not newer."""
-        self._info_version = max(self._info_version + 1, self.broker.now_ms)
-        return self._info_version
+        self.guard = guard or Guard()
+        self.reloads = Reloads(settings.reload_window_ms)
+        self.tracking = track.Tracking(broker, settings)
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        cmd, skip = b"", 0
-        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = first_segment(head)
-            cmd, skip = MOUNTED.get(first, (b"", 0))
-            if not cmd and (first.startswith(b"_") or first in RESERVED):
-                text = f"404: there is nothing at /{first.decode('latin-1')} here"
-                return Refuse(self, Params(head), BadRequest(404, text))
-        params = Params(head, cmd, skip)
+        params, stray = self._read(head)
+        if stray:
+            text = f"404: there is nothing at /{stray.decode('latin-1')} here"
+            return Refuse(self, params, BadRequest(404, text))
         plan = self._prepare(params)
         if self.access is None or params.cmd in guarded.FREE:
             return plan
@@ -107,7 +119,7 @@ class ZbusFace:
 
     def admit(self, peer: Peer, head: Head) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
             return ""
         token = guarded.token_of(Params(head), self.settings.allow_url_token)
@@ -116,7 +128,7 @@ class ZbusFace:
         if token is not None:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
-                return "403: this token is not known"
+                return "this token is not known"
         return ""
 
     def upkeep(self) -> None:
@@ -124,6 +136,32 @@ class ZbusFace:
         read a group any more is no reader of it."""
         if self.access is not None and self.access.lapsed(self.broker.now_ms):
             guarded.expel(self, self.access)
+
+    def changes(self, head: Head) -> bool:
+        """Whether this head asks for more than looking."""
+        params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
+        return not stray and params.cmd not in READS
+
+    def answer(self, head: Head, answer: Answer) -> Plan:
+        """Answer this, whatever the head asks for."""
+        params, _ = self._read(head)
+        return Refuse(self, params, BadRequest(answer.status, answer.text, answer.lines))
+
+    def _read(self, head: Head) -> tuple[Params, bytes]:
+        """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
+        cmd, skip, stray = b"", 0, b""
+        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
+            first = first_segment(head)
+            cmd, skip = MOUNTED.get(first, (b"", 0))
+            if not cmd and (first.startswith(b"_") or first in RESERVED):
+                stray = first
+        params = Params(head, cmd, skip)
+        params.browser = None if head.contained else self.guard.browser(head)
+        if params.browser is not None:
+            params.plain = False
+        return params, stray
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""

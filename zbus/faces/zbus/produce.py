@@ -166,6 +166,7 @@ class Produce:
             and self.expected_offset is None
             and not self.key_line
             and not self.idempotent
+            and params.browser is None
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -202,16 +203,12 @@ class Produce:
                 due_ms, expires_ms = self._times()
                 key_line = self._key_line(id)
                 ticket = PutReply(face, params, peer, id, self.quiet)
-                message = Message(
-                    ticket.id,
-                    self.tag,
-                    self.key,
-                    key_line + self.lines + peer.lines,
-                    body or self.body,
-                    face.broker.now_ms,
-                    due_ms,
-                    expires_ms,
-                )
+                message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
+                message.headers = key_line + message.headers
+                if self._may_be_a_reload(topic, id):
+                    broker = face.broker
+                    key = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
+                    message.headers = b"%b%b\r\n%b" % (KEY_LINE, key, message.headers)
                 self._put(partition, [message], ticket)
         except BadRequest as error:
             reply = ZbusReply(face, params, peer, id, self.quiet)
@@ -219,11 +216,19 @@ class Produce:
 
     def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         broker, topic = self.face.broker, partition.topic
-        once = self.key_line or self.idempotent or topic.options.dedupe_ms
-        if once or self.expected_offset is not None:
+        once = self.key_line or self.idempotent or self.params.browser is not None
+        if once or topic.options.dedupe_ms or self.expected_offset is not None:
             broker.put_once(partition, messages, ticket, self.expected_offset)
         else:
             broker.put_all(partition, messages, ticket)
+
+    def _may_be_a_reload(self, topic: Topic, id: bytes) -> bool:
+        """A browser opens a URL, and nothing that it says would tell another opening from it."""
+        browser = self.params.browser
+        if browser is None or not browser.navigates or self.params.head.method != b"GET":
+            return False
+        known = self.key_line or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
@@ -252,6 +257,11 @@ class Produce:
         if due_ms <= now_ms:
             due_ms = 0
         return due_ms, 0 if self.ttl_ms is None else now_ms + self.ttl_ms
+
+    def _message(self, id: bytes, peer: Peer, body: bytes, due_ms: int, expires_ms: int) -> Message:
+        now_ms = self.face.broker.now_ms
+        lines = self.lines + peer.lines
+        return Message(id, self.tag, self.key, lines, body, now_ms, due_ms, expires_ms)
 
     def _key_line(self, id: bytes) -> bytes:
         """The line of a key that is the request's id; none if it has another, or none."""
