@@ -227,7 +227,9 @@ class Produce:
         browser = self.params.browser
         if browser is None or not browser.navigates or self.params.head.method != b"GET":
             return False
-        known = self.key_line or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        known = (
+            self.key_line or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        )
         return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
