@@ -91,7 +91,7 @@ def main(rounds: int) -> None:
                 if name == "HTTP":
                     wires = [broker.connect() for _ in range(CONNECTIONS)]
                 else:
-                    wires = [WebSocket(broker.port).wire for _ in range(CONNECTIONS)]
+                    wires = [WebSocket(broker.connect()).wire for _ in range(CONNECTIONS)]
                 rates[name].append(measure(wires, iter(prepared[name]), mark))
                 for wire in wires:
                     wire.close()

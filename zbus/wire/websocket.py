@@ -193,6 +193,8 @@ class WebSocketReader:
             self._missing -= len(piece)
             at += len(piece)
             self._judge(piece, events)
+            if not self._missing and self._message is None:
+                self._frames = None  # between messages it holds nothing
 
     def _measure(self, data: bytes, at: int) -> tuple[int, int]:
         """Size of the frame that begins here, and where its payload does; 0 if too little is here
