@@ -27,6 +27,9 @@ def address_info(settings: ZbusSettings) -> Document:
 def group_info(group: Group) -> Document:
     """ConsumeGroupInfo, with what this broker knows beyond it."""
     document: Document = {
+        "ackRequired": group.lease,
+        "ackTimeout": group.options.lease_ms,
+        "ackWindow": group.options.window,
         "consumerCount": len(group.readers),
         "consumerList": ["/" + session.address for session in group.readers],
         "createdTime": group.options.created_ms,
@@ -95,7 +98,7 @@ def server_info(
             topic.name: topic_info(topic, settings, grant)
             for topic in visible_topics(broker, grant)
         },
-        "trackerList": [],
+        "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
     if broker.refusing is not None:
         document["refusing"] = broker.refusing.text
