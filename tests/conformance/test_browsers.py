@@ -98,14 +98,14 @@ def test_a_name_that_is_not_known() -> None:
 
 
 def test_a_handshake_of_another_page() -> None:
-    _, client = strict()
+    world, client = strict()
     lines = (
         *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
         "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
     )
     assert client.request(http("/", *lines, "origin: https://evil.example")).status == 403
     rebound = http("/", *lines).replace(b"localhost", b"evil.example")
-    assert client.request(rebound).status == 421
+    assert world.connect().request(rebound).status == 421
 
 
 # -- replies --------------------------------------------------------------------------------------
