@@ -338,12 +338,15 @@ class Server:
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
+        failed = 0
         for reload in self.reloads:
             try:
                 reload()
             except Exception as error:
+                failed += 1
                 log.error("reloading failed, the old stays", extra={"why": error})
-        log.info("reloaded")
+        if not failed:
+            log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
