@@ -363,11 +363,15 @@ def _banner(server: Server) -> str:
         url = base = f"{'https' if first.tls else 'http'}://{server.address}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
     more = "".join(f"  and             {address}\n" for address in others)
+    tokens = ""
+    if server.tokens is not None:
+        tokens = f"  tokens          {config.token_file}\n"
+        options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n"
+        f"  topics          {len(server.broker.topics)}\n{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 
