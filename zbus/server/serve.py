@@ -34,12 +34,14 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.advertised import advertised_address
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
+from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
 from zbus.server.tokens import BadTokens, TokenFile
@@ -206,6 +208,12 @@ class Server:
         self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
+        self._reporters = [
+            Reporter(
+                tracker, self.zbus.tracking.server_event, self.broker.changes, config.tracker_token
+            )
+            for tracker in self.zbus.settings.trackers
+        ]
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -241,13 +249,15 @@ class Server:
     def _settings(self, clock: Clock) -> ZbusSettings:
         config = self.config
         first = self._listening[0].address  # the one that clients are told
-        self.address = config.server_name or first.authority
+        host = "" if first.kind == "unix" else first.host
+        self.address = advertised_address(config.server_name, host, first.port)
         self.port = first.port  # 0 for a Unix socket
         return ZbusSettings(
             address=self.address,
             tls=first.tls,
             certificate=self._certificate,
             version=__version__,
+            trackers=tuple(filter(None, config.tracker_list.split(","))),
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -258,7 +268,6 @@ class Server:
             allow_url_token=config.allow_url_token,
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
-            started_ms=clock.now_ms(),
         )
 
     @property
@@ -312,6 +321,8 @@ class Server:
             ready()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._obey_signals, signals)
+                for reporter in self._reporters:
+                    nursery.start_soon(reporter.run)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 

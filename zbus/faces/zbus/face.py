@@ -15,7 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read
+from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read, track
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -35,6 +35,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"tracker": track.Tracker,
+    b"track_sub": track.Follow,
+    b"track_pub": track.Report,
+    b"ssl": track.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -87,12 +91,7 @@ class ZbusFace:
         self.access = access
         self.guard = guard or Guard()
         self.reloads = Reloads(settings.reload_window_ms)
-        self._info_version = settings.started_ms
-
-    def next_info_version(self) -> int:
-        """The number of one more document: clients ignore those that are not newer."""
-        self._info_version = max(self._info_version + 1, self.broker.now_ms)
-        return self._info_version
+        self.tracking = track.Tracking(broker, settings)
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
