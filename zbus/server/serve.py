@@ -189,6 +189,12 @@ class Server:
                 if address.kind == "tcp":
                     text += "; is another broker running? Choose another port with --port"
                 raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        if first.kind == "unix" and not config.server_name:
+            self.address = first.path
+        else:
+            self.address = advertised_address(config.server_name, first.host, first.port)
+        self.port = first.port  # 0 for a Unix socket
 
     def _listen_no_more(self) -> None:
         for listening in self._listening:
@@ -248,13 +254,9 @@ class Server:
 
     def _settings(self, clock: Clock) -> ZbusSettings:
         config = self.config
-        first = self._listening[0].address  # the one that clients are told
-        host = "" if first.kind == "unix" else first.host
-        self.address = advertised_address(config.server_name, host, first.port)
-        self.port = first.port  # 0 for a Unix socket
         return ZbusSettings(
             address=self.address,
-            tls=first.tls,
+            tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
             trackers=tuple(filter(None, config.tracker_list.split(","))),
