@@ -61,6 +61,30 @@ def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
         assert answered.value.status == 200, link
 
 
+def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
+    """They send a topic of any name, and what is written."""
+    home = f"http://127.0.0.1:{broker.port}/"
+    for button, more, shown in (
+        ("Make", "", '"topicName":"a b&c"'),
+        ("Put", "<what> & why?", "1"),
+        ("Take", "", "<what> & why?"),
+    ):
+        page.goto(home)
+        form = page.locator(f"form:has(button:text-is('{button}'))")
+        form.locator("input[name=topic]").fill("a b&c")
+        if more:
+            form.locator("input[name=body]").fill(more)
+        form.locator("button").click()
+        page.wait_for_url("**/?cmd=*")
+        assert shown in page.inner_text("body")
+    page.goto(home)
+    page.click("text=a b&c")
+    assert '"messageDepth":1' in page.inner_text("body")
+    page.go_back()
+    page.click("tr:has-text('a b&c') td.n a")
+    assert "<what> & why?" in page.inner_text("body")
+
+
 def test_the_home_page_keeps_its_style(page: Page, broker: BrokerProcess) -> None:
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
