@@ -112,6 +112,21 @@ def test_a_listed_page_puts_and_takes(page: Page, broker: BrokerProcess, site: S
     assert found == [200, "0", "from a page", "7", "x", "0"]
 
 
+SPEAK = """url => new Promise((done, failed) => {
+  const socket = new WebSocket(url);
+  socket.onerror = () => done('refused');
+  socket.onopen = () => socket.send(JSON.stringify({cmd: 'version', id: 7}));
+  socket.onmessage = frame => done(JSON.parse(frame.data).status);
+})"""
+
+
+def test_pages_that_may_open_a_websocket(page: Page, broker: BrokerProcess, site: Site) -> None:
+    socket = f"ws://127.0.0.1:{broker.port}/"
+    for host, outcome in (("app.test", 200), ("evil.test", "refused"), ("127.0.0.1", "refused")):
+        page.goto(f"http://{host}:{site.port}/")
+        assert page.evaluate(SPEAK, socket) == outcome, host
+
+
 def test_the_same_page_elsewhere_does_not(page: Page, broker: BrokerProcess, site: Site) -> None:
     page.goto(f"http://127.0.0.1:{site.port}/")
     outcome = page.evaluate(
