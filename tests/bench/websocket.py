@@ -81,19 +81,21 @@ def main(rounds: int) -> None:
         for name, (make, _) in FORMS.items()
     }
     rates: dict[str, list[float]] = {name: [] for name in FORMS}
-    with tempfile.TemporaryDirectory() as folder:
-        with BrokerProcess(Path(folder) / "data", "--durability", "os") as broker:
-            assert broker.get("/T?cmd=declare&durability=os").status == 200
-            for _ in range(rounds):
-                for name, (_, mark) in FORMS.items():
-                    if name == "HTTP":
-                        wires = [broker.connect() for _ in range(CONNECTIONS)]
-                    else:
-                        wires = [WebSocket(broker.port).wire for _ in range(CONNECTIONS)]
-                    rates[name].append(measure(wires, iter(prepared[name]), mark))
-                    for wire in wires:
-                        wire.close()
-            broker.stop()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        BrokerProcess(Path(folder) / "data", "--durability", "os") as broker,
+    ):
+        assert broker.get("/T?cmd=declare&durability=os").status == 200
+        for _ in range(rounds):
+            for name, (_, mark) in FORMS.items():
+                if name == "HTTP":
+                    wires = [broker.connect() for _ in range(CONNECTIONS)]
+                else:
+                    wires = [WebSocket(broker.port).wire for _ in range(CONNECTIONS)]
+                rates[name].append(measure(wires, iter(prepared[name]), mark))
+                for wire in wires:
+                    wire.close()
+        broker.stop()
     plain = statistics.median(rates["HTTP"])
     for name, found in rates.items():
         rate = statistics.median(found)

@@ -4,6 +4,8 @@ others put into the broker is shown, not run."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
@@ -130,3 +132,36 @@ def test_what_a_service_answers_is_a_page_without_powers(page: Page, broker: Bro
     assert (page.title(), page.inner_text("h1")) == ("", "hello")
     assert page.evaluate("origin") == "null"
     assert broker.get("/T?cmd=query").status == 200
+
+
+TOKENS = f"""
+[[token]]
+name = "me"
+sha256 = "{sha256(b"secret").hexdigest()}"
+operations = ["*"]
+topics = {{ "*" = ["*"] }}
+"""
+
+
+def test_logging_in_by_form(page: Page, site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(TOKENS)
+    file.chmod(0o600)
+    with BrokerProcess(tmp_path / "data", "--set", f"token_file={file}") as broker:
+        home = f"http://127.0.0.1:{broker.port}/"
+        form = f"<form method=post action='{home}?cmd=login'><input name=token value=secret></form>"
+        site.pages["/login"] = (200, {}, form + "<script>document.forms[0].submit()</script>")
+        with page.expect_response("**/?cmd=login") as answered:
+            page.goto(f"http://evil.test:{site.port}/login", wait_until="commit")
+        page.wait_for_url("**/?cmd=login")
+        assert answered.value.status == 403, "nobody is logged in by others"
+        assert page.context.cookies() == []
+
+        page.goto(home)
+        page.fill("input", "secret")
+        page.click("button")
+        page.wait_for_url(home)
+        assert "me" in page.inner_text("body")
+        answer = page.goto(f"{home}T?cmd=declare")
+        assert answer is not None
+        assert answer.status == 200

@@ -153,7 +153,11 @@ def test_any_origin() -> None:
     settings = GuardSettings(cors_origins=("*",))
     for origin in ("https://evil.example", "null"):
         assert check(head_of(f"origin: {origin}"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b; token=c"), settings=settings) == 403
     assert check(head_of(CROSS, "sec-fetch-mode: no-cors"), settings=settings) == 403
+    both = GuardSettings(cors_origins=("*", "https://app.example"))
+    assert check(head_of("origin: https://app.example", "cookie: token=c"), settings=both) == 0
 
 
 @pytest.mark.parametrize(

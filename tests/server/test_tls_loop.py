@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest

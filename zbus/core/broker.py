@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from zbus.core import declare as declaring
-from zbus.core import looking, purging
+from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.deadlines import Deadlines
@@ -396,6 +396,37 @@ class Broker:
         self.dispatch.schedule(group, partition.index)
         self.tick.change(partition, group)
         self.tick.confirm(partition, ticket)
+
+    # -- many deliveries as one change (`zbus.core.leases`) ---------------------------------
+
+    def ack_all(
+        self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
+    ) -> None:
+        """Settle each that was handed out, as `ack` does."""
+        leases.ack_all(self, ticket, group, partition, ranges)
+
+    def nack_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        front: bool = True,
+        due_ms: int = 0,
+    ) -> int:
+        """Give back those that are leased, as `nack` does; how many. None: OFFSET_UNKNOWN."""
+        return leases.nack_all(self, ticket, group, partition, ranges, front, due_ms)
+
+    def extend_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        deadline_ms: int,
+    ) -> int:
+        """Move the deadline of those that are leased; how many. None: OFFSET_UNKNOWN."""
+        return leases.extend_all(self, ticket, group, partition, ranges, deadline_ms)
 
     # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
 

@@ -53,7 +53,7 @@ class Handshake(bytes):
 
 
 Admit = Callable[[Peer, Head], str]
-"""Whether a handshake's token is good: why not, as a reply's text with its status 403, or ""."""
+"""Asks whether a connection may open with this head; returns why not, or ""."""
 
 
 def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Plan:
@@ -75,9 +75,9 @@ class Upgrade:
         self._admit = admit
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        refusal = self._admit(peer, self._head)
-        if refusal:
-            RefuseUpgrade(403, refusal).run(peer, id, body)
+        refused = self._admit(peer, self._head)
+        if refused:
+            RefuseUpgrade(403, f"403: {refused}").run(peer, id, body)
             return
         http = peer.reader
         assert isinstance(http, HttpReader)

@@ -189,6 +189,12 @@ class Server:
                 if address.kind == "tcp":
                     text += "; is another broker running? Choose another port with --port"
                 raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        if first.kind == "unix" and not config.server_name:
+            self.address = first.path
+        else:
+            self.address = advertised_address(config.server_name, first.host, first.port)
+        self.port = first.port  # 0 for a Unix socket
 
     def _listen_no_more(self) -> None:
         for listening in self._listening:
@@ -204,9 +210,8 @@ class Server:
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
-        settings = self._settings()
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, settings, access, guard)
+        self.zbus = ZbusFace(self.broker, heads, self._settings(), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -249,14 +254,9 @@ class Server:
 
     def _settings(self) -> ZbusSettings:
         config = self.config
-        first = self._listening[0].address  # the one that clients are told
-        self.address = config.server_name or first.authority
-        if first.kind == "tcp":
-            self.address = advertised_address(config.server_name, first.host, first.port)
-        self.port = first.port  # 0 for a Unix socket
         return ZbusSettings(
             address=self.address,
-            tls=first.tls,
+            tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
             trackers=listed(config.tracker_list),

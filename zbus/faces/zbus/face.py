@@ -15,7 +15,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, login, manage, page, produce, read, track
+from zbus.faces.zbus import consume, guarded, leases, login, manage, page, produce, read, track
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -30,7 +30,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
     b"consume": consume.Consume,
     b"unconsume": consume.Unconsume,
-    b"ack": consume.Ack,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"extend": leases.Extend,
     b"route": produce.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
@@ -117,7 +119,7 @@ class ZbusFace:
 
     def admit(self, peer: Peer, head: Head) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
             return ""
         token = guarded.token_of(Params(head), self.settings.allow_url_token)
@@ -126,7 +128,7 @@ class ZbusFace:
         if token is not None:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
-                return "403: this token is not known"
+                return "this token is not known"
         return ""
 
     def upkeep(self) -> None:
@@ -138,6 +140,8 @@ class ZbusFace:
     def changes(self, head: Head) -> bool:
         """Whether this head asks for more than looking."""
         params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
         return not stray and params.cmd not in READS
 
     def answer(self, head: Head, answer: Answer) -> Plan:

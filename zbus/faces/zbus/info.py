@@ -27,6 +27,9 @@ def address_info(settings: ZbusSettings) -> Document:
 def group_info(group: Group) -> Document:
     """ConsumeGroupInfo, with what this broker knows beyond it."""
     document: Document = {
+        "ackRequired": group.lease,
+        "ackTimeout": group.options.lease_ms,
+        "ackWindow": group.options.window,
         "consumerCount": len(group.readers),
         "consumerList": ["/" + session.address for session in group.readers],
         "createdTime": group.options.created_ms,

@@ -7,7 +7,7 @@ specification's sections 3.3, 3.4 and 16.7.
 from __future__ import annotations
 
 from zbus.faces.guard import SANDBOX, Browser
-from zbus.faces.numbers import parse_number
+from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
@@ -15,7 +15,10 @@ from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
 
 GROUP_COMMANDS = frozenset(
-    (b"consume", b"unconsume", b"ack", b"declare", b"query", b"remove", b"empty")
+    (
+        *(b"consume", b"unconsume", b"ack", b"nack", b"extend"),
+        *(b"declare", b"query", b"remove", b"empty"),
+    )
 )
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
@@ -130,6 +133,22 @@ class Params:
                 400, f"400: Bad Format, {label} is a number from 0 to {maximum}, not {shown!r}"
             )
         return number
+
+    def ranges(self, name: bytes, count_max: int) -> list[range]:
+        """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
+        value = self.fields.get(name)
+        if not value:
+            return []
+        ranges = parse_ranges(value, count_max)
+        if ranges is None:
+            shown = value[:40].decode("utf-8", "replace")
+            label = name.decode()
+            raise BadRequest(
+                400,
+                f"400: Bad Format, {label} is numbers and ranges such as 3,5-9,12, at most "
+                f"{count_max} in all, not {shown!r}",
+            )
+        return ranges
 
     def flag(self, name: bytes, default: bool = False) -> bool:
         """`1` and `true` mean yes, anything else no."""

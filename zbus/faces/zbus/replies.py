@@ -214,6 +214,20 @@ class BatchReply(PutReply):
         return super().stored_lines(outcome) + b"count: %d\r\n" % self.count
 
 
+class SettledReply(ZbusReply):
+    """Of a nack or extend: how many deliveries it was about."""
+
+    __slots__ = ("count",)
+
+    count: int
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            self.tell(200, b"count: %d\r\n" % self.count, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
+
+
 class CallReply(ZbusReply):
     """Of a call: what the service routed back."""
 
