@@ -9,7 +9,7 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+.PHONY: help run test lint h1spec bench bench-large bench-against crash crash-states disk-full simulate \
   clean system-packages load-generators
 
 help: ## Say what can be made
@@ -37,6 +37,11 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
+
+h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
+	@test -n "$(H1SPEC)" || { echo "say where it is: git clone \
+	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
+	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
 
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
