@@ -118,7 +118,7 @@ def test_refused_and_closed(case: Refused) -> None:
     assert only.headers["content-length"] == str(len(only.body))
 
 
-@pytest.mark.parametrize("case", SERVED + REFUSED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*SERVED, *REFUSED], ids=lambda case: case.name)
 def test_byte_by_byte_is_the_same(case: Served | Refused) -> None:
     world = World()
     world.connect().request(request("GET /T?cmd=declare HTTP/1.1"))

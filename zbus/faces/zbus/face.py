@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus import consume, manage, openapi, page, produce, read
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -39,9 +39,14 @@ COMMANDS: dict[bytes, Prepare] = {
     b"version": manage.Version,
     b"home": page.Home,
     b"icon": page.Icon,
+    b"openapi": openapi.Describe,
 }
 
-MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
+MOUNTED: dict[bytes, tuple[bytes, int]] = {
+    b"_log": (b"read", 1),
+    b"_openapi.json": (b"openapi", 1),
+    b"favicon.ico": (b"icon", 1),
+}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
 
 HTML = b"content-type: text/html\r\n"
