@@ -27,12 +27,15 @@ from zbus.faces.zbus.face import COMMANDS
 
 EXAMPLES = 8
 
-DONE = ["2xx", 404, 409, 429, 507]  # what a well-formed request may get
+DONE = ["2xx", 302, 404, 409, 429, 507]  # what a well-formed request may get
 CONTRADICTIONS = {
     "declare": [400],  # of parameters that are fine each by itself, or with what is there already
     "produce": [422],
+    "ack": [400],  # of ranges that run backwards
+    "nack": [400],
+    "extend": [400],
 }
-REFUSED = [400, 404, 409, 413, 414, 429, 431]
+REFUSED = [302, 400, 404, 409, 413, 414, 429, 431]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,8 @@ def load(broker: BrokerProcess, command: str) -> Any:
 
 
 def mend(case: Any, command: str) -> None:
-    """Without `cmd` it is another command; what is empty counts as absent; any line is a message."""
+    """Without `cmd` it is another command. What is empty counts as absent, and any line is a
+    message."""
     assume(case.media_type != "application/x-ndjson" or isinstance(case.body, str))
     assume(not any(value in ("", None, [], {}) for value in case.query.values()))
     if case.operation.query.get("cmd") is not None:

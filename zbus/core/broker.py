@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from zbus.core import declare as declaring
-from zbus.core import looking, purging
+from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.deadlines import Deadlines
 from zbus.core.dispatch import Dispatch
@@ -159,8 +159,10 @@ class Broker:
         for group in list(session.groups or ()):
             self.leave_group(session, group)
 
-    def leave_group(self, session: Session, group: Group) -> None:
-        """The session reads this group no more; its pulls there end."""
+    def leave_group(
+        self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
+    ) -> None:
+        """The session reads this group no more; its pulls there end, and are told the reason."""
         if session.groups is not None:
             session.groups.pop(group, None)
         group.readers.pop(session, None)
@@ -168,7 +170,7 @@ class Broker:
         if session in group.waiting:
             pulls.insert(0, group.waiting[session])
         for pull in pulls:
-            self.dispatch.end(pull, EmptyReason.LEFT)
+            self.dispatch.end(pull, reason)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 
@@ -381,6 +383,37 @@ class Broker:
         self.dispatch.schedule(group, partition.index)
         self.tick.change(partition, group)
         self.tick.confirm(partition, ticket)
+
+    # -- many deliveries as one change (`zbus.core.leases`) ---------------------------------
+
+    def ack_all(
+        self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
+    ) -> None:
+        """Settle each that was handed out, as `ack` does."""
+        leases.ack_all(self, ticket, group, partition, ranges)
+
+    def nack_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        front: bool = True,
+        due_ms: int = 0,
+    ) -> int:
+        """Give back those that are leased, as `nack` does; how many. None: OFFSET_UNKNOWN."""
+        return leases.nack_all(self, ticket, group, partition, ranges, front, due_ms)
+
+    def extend_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        deadline_ms: int,
+    ) -> int:
+        """Move the deadline of those that are leased; how many. None: OFFSET_UNKNOWN."""
+        return leases.extend_all(self, ticket, group, partition, ranges, deadline_ms)
 
     # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
 

@@ -22,6 +22,7 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.access import Access
 from zbus.faces.front import Front
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
@@ -129,7 +130,7 @@ class Client:
     @property
     def closed(self) -> bool:
         """The broker has said all and closes."""
-        return self.peer.finished
+        return self.peer.finished and not self.peer.farewell
 
 
 class World:
@@ -140,6 +141,7 @@ class World:
         journal: Journal | None = None,
         *,
         settings: ZbusSettings | None = None,
+        access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
@@ -156,7 +158,7 @@ class World:
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
+        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings(), access)
         self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
@@ -197,6 +199,9 @@ class World:
                 self.broker.resume(peer)
             if peer.has_requests:
                 peer.resume()
+            if peer.finished and peer.farewell:
+                self.broker.leave(peer)
+                peer.part()
 
     def settle(self) -> None:
         """Turn until nothing is left to do at this time."""

@@ -12,8 +12,10 @@ from typing import TypeAlias
 
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
+from zbus.faces.access import Access
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, openapi, page, produce, read
+from zbus.faces.zbus import consume, guarded, leases, login, manage, openapi, page, produce, read
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -26,7 +28,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
     b"consume": consume.Consume,
     b"unconsume": consume.Unconsume,
-    b"ack": consume.Ack,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"extend": leases.Extend,
     b"route": produce.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
@@ -40,6 +44,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"home": page.Home,
     b"icon": page.Icon,
     b"openapi": openapi.Describe,
+    b"login": login.Login,
+    b"logout": login.Logout,
 }
 
 MOUNTED: dict[bytes, tuple[bytes, int]] = {
@@ -55,13 +61,22 @@ RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 """First path segments of the other dialects; topics of these names are reached by headers."""
 
 
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]
+
+
 class ZbusFace:
     """See the module."""
 
-    def __init__(self, broker: Broker, heads: Heads, settings: ZbusSettings) -> None:
+    def __init__(
+        self, broker: Broker, heads: Heads, settings: ZbusSettings, access: Access | None = None
+    ) -> None:
+        """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
+        self.access = access
         self._info_version = settings.started_ms
 
     def next_info_version(self) -> int:
@@ -73,12 +88,18 @@ class ZbusFace:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         cmd, skip = b"", 0
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
+            first = first_segment(head)
             cmd, skip = MOUNTED.get(first, (b"", 0))
             if not cmd and (first.startswith(b"_") or first in RESERVED):
                 text = f"404: there is nothing at /{first.decode('latin-1')} here"
                 return Refuse(self, Params(head), BadRequest(404, text))
         params = Params(head, cmd, skip)
+        plan = self._prepare(params)
+        if self.access is None or params.cmd in guarded.FREE:
+            return plan
+        return guarded.Guarded(self, self.access, params, plan)
+
+    def _prepare(self, params: Params) -> Plan:
         try:
             prepare = COMMANDS.get(params.cmd)
             if prepare is None:
@@ -89,6 +110,26 @@ class ZbusFace:
         except BadRequest as error:
             return Refuse(self, params, error)
 
+    def admit(self, peer: Peer, head: Head) -> str:
+        """A connection opens with this head (a WebSocket's handshake): its token counts for all
+        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        if self.access is None:
+            return ""
+        token = guarded.token_of(Params(head), self.settings.allow_url_token)
+        if isinstance(token, str):
+            return token
+        if token is not None:
+            peer.bearer = self.access.of_token(token)
+            if not peer.bearer.is_known(self.broker.now_ms):
+                return "403: this token is not known"
+        return ""
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens: who may not
+        read a group any more is no reader of it."""
+        if self.access is not None and self.access.lapsed(self.broker.now_ms):
+            guarded.expel(self, self.access)
+
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
@@ -96,7 +137,9 @@ class ZbusFace:
             routed.sender,
             routed.message.headers,
         )
-        peer.write(encode_reply(routed.status, lines, routed.message.body))
+        json = peer.framing is not None and peer.framing.json
+        encode = encode_json if json else encode_reply
+        peer.write(encode(routed.status, lines, routed.message.body))
 
 
 class Refuse:

@@ -46,7 +46,7 @@ at its own pace. What a request asks for is `cmd`.
 
 _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (SERVER, "get"): ("server", "The server: `cmd` says what"),
-    (SERVER, "post"): ("route", "A message straight to a session"),
+    (SERVER, "post"): ("send", "Something for the server or a session: `cmd` says what"),
     (TOPIC, "get"): ("topic", "A topic: `cmd` says what"),
     (TOPIC, "post"): ("produce", "Put a message"),
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
@@ -139,7 +139,7 @@ def describe(settings: ZbusSettings, limits: Limits, command: str = "") -> Schem
 def _suits(name: str, entry: Command, path: str, method: str) -> bool:
     """GET is for everything but what makes no sense without a body; POST for what takes one."""
     if method == "post":
-        return entry.takes_body and (path, name) != (GROUP, "produce")
+        return bool(entry.body) and (path, name) != (GROUP, "produce")
     return name != "route"
 
 
@@ -165,8 +165,8 @@ class _Operation:
             "responses": self._responses(),
         }
         if self._method == "post":
-            batch = _BATCH if "produce" in self._table else {}
-            document["requestBody"] = {**_BODY, "content": {**_BODY["content"], **batch}}
+            content = {kind: each for entry in entries for kind, each in entry.body.items()}
+            document["requestBody"] = {"content": content}
         return document
 
     def _in_path(self) -> list[Schema]:
@@ -267,26 +267,6 @@ class _Operation:
                 "description": "Of a call only: whatever status the service answers with."
             }
         return responses
-
-
-_BODY: Schema = {
-    "description": "The message's body; it may be of any type, and travels with its content type.",
-    "content": {
-        "text/plain": {"schema": {"type": "string"}, "example": "hello"},
-        parts.JSON: {"schema": {}, "example": {"order": 7}},
-        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-    },
-}
-_BATCH: Schema = {
-    parts.NDJSON: {
-        "schema": {"type": "string", "description": "A batch: each line is a message."},
-        "example": '{"n":1}\n{"n":2}\n',
-    },
-    parts.MESSAGES: {
-        "schema": {"type": "string", "description": "A batch: HTTP messages one after another."},
-        "example": "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello",
-    },
-}
 
 
 def _add_content(content: dict[str, Any], media: str, schema: Schema) -> None:

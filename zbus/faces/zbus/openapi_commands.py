@@ -6,12 +6,16 @@ parameter adds that; tests compare this table with the code.
 
 from __future__ import annotations
 
+import attrs
+
 from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX, Limits
 from zbus.faces.zbus import openapi_parts as parts
 from zbus.faces.zbus.consume import WINDOW_MAX
+from zbus.faces.zbus.guarded import FREE
+from zbus.faces.zbus.leases import LEASE_MS_MAX, OFFSETS_MAX
 from zbus.faces.zbus.manage import ACK_WINDOW_MAX, MASK_MAX, RETENTION
 from zbus.faces.zbus.openapi_parts import FLAG, TEXT, Answer, Command, Parameter
 from zbus.faces.zbus.produce import (
@@ -31,6 +35,7 @@ _CHANGE = (Refusal.STOPPING, Refusal.FULL)
 
 _TIME = "The body is the broker's time, epoch milliseconds in decimal digits."
 _ACK = Parameter("Whether to reply; without a `cmd` header there is always a reply.", FLAG)
+_COOKIE = ("location", "set-cookie")
 _HTML = {"text/html": TEXT}
 _PLAIN = {"text/plain": TEXT}
 
@@ -47,18 +52,7 @@ def commands(settings: ZbusSettings, limits: Limits) -> dict[str, Command]:
             {204: Answer("The session has left.")},
             _GONE,
         ),
-        "ack": Command(
-            "Acknowledge a delivery.",
-            "messages",
-            (TOPIC, GROUP),
-            {200: Answer(f"Done, also if it was acknowledged before. {_TIME}")},
-            (Refusal.TOPIC_UNKNOWN, *_CHANGE),
-            {
-                "offset": Parameter("Of the delivery.", parts.integer(), required=True, example=0),
-                "partition": Parameter("Of the delivery; default 0.", parts.integer()),
-                "ack": _ACK,
-            },
-        ),
+        **_settling(),
         "declare": _declare(limits),
         "remove": Command(
             "Delete a group, or a topic with everything in it.",
@@ -77,9 +71,85 @@ def commands(settings: ZbusSettings, limits: Limits) -> dict[str, Command]:
         "read": _read(settings),
         "route": _route(),
         **_looking(),
+        **_access(),
     }
     table["openapi"] = _openapi((*table, "openapi"))
-    return table
+    return {
+        name: entry
+        if name.encode() in FREE
+        else attrs.evolve(entry, refusals=(Refusal.FORBIDDEN, *entry.refusals))
+        for name, entry in table.items()
+    }
+
+
+def _settling() -> dict[str, Command]:
+    """What becomes of deliveries."""
+    number = "[0-9]{1,19}"
+    numbers = {
+        "type": ["integer", "string"],
+        "minimum": 0,
+        "pattern": f"^{number}(-{number})?(,{number}(-{number})?)*$",
+    }
+    said = f"Of the delivery, or of many: `3,5-9,12`, at most {OFFSETS_MAX} in all."
+    common = {
+        "offset": Parameter(said, numbers, required=True, example="0"),
+        "partition": Parameter("Of the deliveries; default 0.", parts.integer()),
+        "ack": _ACK,
+    }
+    counted = ("count",)
+    leased = (*_GONE, Refusal.OFFSET_UNKNOWN, *_CHANGE)
+    return {
+        "ack": Command(
+            "Acknowledge deliveries.",
+            "messages",
+            (TOPIC, GROUP),
+            {200: Answer(f"Done, also if it was acknowledged before. {_TIME}")},
+            (Refusal.TOPIC_UNKNOWN, *_CHANGE),
+            common,
+        ),
+        "nack": Command(
+            "Give deliveries back.",
+            "messages",
+            (TOPIC, GROUP),
+            {200: Answer(f"Given back. {_TIME}", counted)},
+            leased,
+            {
+                **common,
+                "delay": Parameter(
+                    "Milliseconds until they may be handed out again.", parts.integer(DELAY_MS_MAX)
+                ),
+                "front": Parameter("Without a delay: before everything else; default.", FLAG),
+            },
+        ),
+        "extend": Command(
+            "Keep deliveries longer.",
+            "messages",
+            (TOPIC, GROUP),
+            {200: Answer(f"Their leases end later. {_TIME}", counted)},
+            leased,
+            {
+                **common,
+                "group_ack_timeout": Parameter(
+                    "Milliseconds from now; default the group's.", parts.integer(LEASE_MS_MAX)
+                ),
+            },
+        ),
+    }
+
+
+def _access() -> dict[str, Command]:
+    """A token in a browser's cookie."""
+    go = Answer("Go on to the page, with the cookie; or back to the form.", _COOKIE)
+    return {
+        "login": Command(
+            "Log in: without a body the form, with one the cookie.",
+            "server",
+            (SERVER,),
+            {200: Answer("The form.", content=_HTML), 302: go},
+            body=parts.FORM,
+        ),
+        "logout": Command("Log out.", "server", (SERVER,), {302: go}),
+    }
 
 
 def _openapi(names: tuple[str, ...]) -> Command:
@@ -139,7 +209,10 @@ def _looking() -> dict[str, Command]:
             "A page with links to try, and the topics.",
             "server",
             (SERVER,),
-            {200: Answer("The page.", content=_HTML)},
+            {
+                200: Answer("The page.", content=_HTML),
+                302: Answer("To whom the broker does not know: log in.", ("location",)),
+            },
         ),
         "icon": Command(
             "The icon of the page.",
@@ -191,7 +264,7 @@ def _produce(settings: ZbusSettings) -> Command:
                 "Names the request: it is stored once.", whole_key, place="header"
             ),
         },
-        takes_body=True,
+        {**parts.BODY, **parts.BATCH},
     )
 
 
@@ -336,5 +409,5 @@ def _route() -> Command:
             "origin_status": Parameter("Its status line: 200 to 999, default 200.", TEXT),
             "ack": Parameter("Whether to reply; without a `cmd` header always.", FLAG),
         },
-        takes_body=True,
+        parts.BODY,
     )

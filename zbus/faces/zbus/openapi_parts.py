@@ -83,7 +83,7 @@ class Command:
     answers: dict[int, Answer]
     refusals: tuple[Refusal, ...] = ()
     parameters: dict[str, Parameter] = attrs.field(factory=dict)
-    takes_body: bool = False
+    body: dict[str, Schema] = attrs.field(factory=dict)  # media types that a POST may have
 
 
 HEADERS: dict[str, tuple[str, Schema]] = {
@@ -102,6 +102,8 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "consume_group": ("The group.", TEXT),
     "retry": ("Which redelivery this is, from 1.", _COUNT),
     "sender": ("The session that sent the message.", TEXT),
+    "location": ("Where to go.", TEXT),
+    "set-cookie": ("The token.", TEXT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "retry-after": ("Seconds.", _COUNT),
 }
@@ -122,6 +124,30 @@ CONTAINERS: dict[str, Schema] = {
     JSON: {"type": "array", "items": ref("Message")},
     NDJSON: {"type": "string", "description": "Each line is a Message."},
     MESSAGES: {"type": "string", "description": "HTTP messages one after another."},
+}
+
+BODY: dict[str, Schema] = {
+    "text/plain": {"schema": TEXT, "example": "hello"},
+    JSON: {"schema": {}, "example": {"order": 7}},
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+}
+"""A message's body, which may be of any type."""
+
+BATCH: dict[str, Schema] = {
+    NDJSON: {
+        "schema": {"type": "string", "description": "A batch: each line is a message."},
+        "example": '{"n":1}\n{"n":2}\n',
+    },
+    MESSAGES: {
+        "schema": {"type": "string", "description": "A batch: HTTP messages one after another."},
+        "example": "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello",
+    },
+}
+
+FORM: dict[str, Schema] = {
+    "application/x-www-form-urlencoded": {
+        "schema": {"type": "object", "required": ["token"], "properties": {"token": TEXT}}
+    }
 }
 
 WIRE_REFUSALS: dict[int, str] = {
@@ -154,9 +180,12 @@ def _document(required: str, properties: dict[str, Schema]) -> Schema:
 _ADDRESS = _document("address sslEnabled", {"address": TEXT, "sslEnabled": {"type": "boolean"}})
 
 _GROUP = _document(
-    "consumerCount consumerList createdTime delayedCount groupName lastUpdatedTime leasedCount"
-    " mask messageCount skippedCount topicName",
+    "ackRequired ackTimeout ackWindow consumerCount consumerList createdTime delayedCount groupName"
+    " lastUpdatedTime leasedCount mask messageCount skippedCount topicName",
     {
+        "ackRequired": {"type": "boolean"},
+        "ackTimeout": {**_COUNT, "description": "Milliseconds of a lease."},
+        "ackWindow": {**_COUNT, "description": "Unacknowledged messages at once."},
         "consumerCount": {**_COUNT, "description": "Registered sessions."},
         "consumerList": {"type": "array", "items": TEXT, "description": "As `/ip:port`."},
         "createdTime": TIME,

@@ -6,14 +6,18 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
-from zbus.faces.numbers import parse_number
+from zbus.faces.numbers import parse_number, parse_ranges
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
 
 GROUP_COMMANDS = frozenset(
-    (b"consume", b"unconsume", b"ack", b"declare", b"query", b"remove", b"empty")
+    (
+        *(b"consume", b"unconsume", b"ack", b"nack", b"extend"),
+        *(b"declare", b"query", b"remove", b"empty"),
+    )
 )
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
@@ -36,12 +40,14 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "_head_only",
         "cmd",
         "fields",
         "group",
         "head",
         "headed",
         "id",
+        "named",
         "plain",
         "query_names",
         "segments",
@@ -53,17 +59,21 @@ class Params:
         """A path below which the dialect is mounted gives its `cmd` and how many segments of the
         path to skip."""
         self.head = head
-        self.plain = head.keep_alive and head.method != b"HEAD"  # the usual reply will do
+        self._head_only = head.method == b"HEAD" and not head.contained
+        # The usual reply will do.
+        self.plain = head.keep_alive and not (self._head_only or head.json)
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
-        self.headed = b"cmd" in self.fields  # the zbus protocol proper: replies come by id
+        self.named = b"cmd" in self.fields  # the header says which command
+        # The zbus protocol proper, and whatever stands in a frame: replies come by id.
+        self.headed = self.named or head.contained
         # Present and empty is no command at all.
-        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.headed else cmd
+        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.named else cmd
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
-        if not (self.headed and self.fields.get(b"topic")):
+        if not (self.named and self.fields.get(b"topic")):
             self._merge_target(skip)
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
@@ -82,7 +92,7 @@ class Params:
         for name, value in query:
             name = name.lower()
             if name == b"cmd":
-                if not self.headed:
+                if not self.named:
                     self.cmd = value.lower() or b"\0"
             elif name and name not in self.head.fields and not name.translate(None, TOKEN):
                 self.fields[name] = value
@@ -119,6 +129,22 @@ class Params:
             )
         return number
 
+    def ranges(self, name: bytes, count_max: int) -> list[range]:
+        """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
+        value = self.fields.get(name)
+        if not value:
+            return []
+        ranges = parse_ranges(value, count_max)
+        if ranges is None:
+            shown = value[:40].decode("utf-8", "replace")
+            label = name.decode()
+            raise BadRequest(
+                400,
+                f"400: Bad Format, {label} is numbers and ranges such as 3,5-9,12, at most "
+                f"{count_max} in all, not {shown!r}",
+            )
+        return ranges
+
     def flag(self, name: bytes, default: bool = False) -> bool:
         """`1` and `true` mean yes, anything else no."""
         value = self.fields.get(name)
@@ -133,13 +159,15 @@ class Params:
 
     def reply(self, status: int, id: bytes, lines: bytes = b"", body: bytes = b"") -> bytes:
         """A whole reply to this request."""
+        return self.compose(status, b"%bid: %b\r\n%b" % (self.topic_line, id, lines), body)
+
+    def compose(self, status: int, lines: bytes, body: bytes) -> bytes:
+        """The same, of all its header lines. Every reply that is not plain is made here."""
         head = self.head
+        if head.json:
+            return encode_json(status, lines, body)
         return encode_reply(
-            status,
-            b"%bid: %b\r\n%b" % (self.topic_line, id, lines),
-            body,
-            close=not head.keep_alive,
-            head_only=head.method == b"HEAD",
+            status, lines, body, close=not head.keep_alive, head_only=self._head_only
         )
 
 

@@ -294,7 +294,7 @@ class Produce:
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.lines + peer.lines
         body = body or self.body
-        if not body and not params.headed and topic.options.mask & RPC:
+        if not body and not params.named and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
             own = stored_lines(params.fields, _NOT_STORED | {b"content-type"})
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
+
+
+def _no_certificate() -> str:
+    return ""
 
 
 @attrs.frozen
@@ -10,6 +16,8 @@ class ZbusSettings:
     """See `zbus.config` for meaning and limits of the options of the same names."""
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
+    tls: bool = False  # they reach it there by TLS
+    certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
     version: str = "0"
     durability: str = "disk"  # of topics that do not choose their own
     retention_ms: int = 0  # likewise
@@ -18,5 +26,6 @@ class ZbusSettings:
     call_timeout_ms: int = 30_000
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
+    allow_url_token: bool = False
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
     started_ms: int = 0
