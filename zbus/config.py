@@ -36,6 +36,20 @@ _INTEGER = re.compile(r"-?\d+")
 _ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}|")
 
 
+_LISTS: Final = {
+    "allowed_hosts": (re.compile(r"[^\s:/]+|\*"), "name, without a port"),
+    "cors_origins": (
+        re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?|\*"),
+        "https://host:port",
+    ),
+}
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
 class ConfigError(Exception):
     """An option is unknown or its value is bad; the text names the option and the source."""
 
@@ -207,6 +221,27 @@ class Config:
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
     partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")
 
+    # What browsers may do here
+    allowed_hosts: str = _text(
+        "",
+        "Names that clients know this broker by, separated by commas, beside `localhost`, "
+        "addresses, this machine's name, `host` and `server_name`; `*` is any.",
+    )
+    cors_origins: str = _text(
+        "",
+        "Pages that may use this broker, separated by commas: `https://app.example.org`; "
+        "`*` is any, without cookies.",
+    )
+    browser_get: str = _text(
+        "on",
+        "Whether an address that a person opens in a browser may change something.",
+        "on",
+        "off",
+    )
+    reload_window_ms: int = _number(
+        2_000, 0, HOUR_MS, "A page that is loaded again so soon puts its message once; 0 = never."
+    )
+
     # How it behaves
     rpc_url: str = _text(
         "seed",
@@ -257,6 +292,10 @@ def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
         raise ConfigError(f"{source}: {text!r} cannot be used")
     if option.name == "server_name" and not _ADDRESS.fullmatch(text):
         raise ConfigError(f"{source}: {text!r} is not of the form host:port")
+    if form := _LISTS.get(option.name):
+        for item in listed(text):
+            if not form[0].fullmatch(item):
+                raise ConfigError(f"{source}: {item!r} is not of the form {form[1]}")
 
 
 def _parse(name: str, raw: object, source: str) -> int | str:

@@ -5,6 +5,7 @@ Whether the broker behaves as it says is for `tests/process/test_openapi.py`.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -12,12 +13,14 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import World, declared, document, http, ok, pull, put
+from tests.docs.pages import ROOT
 from tests.docs.test_pages import PARAMETERS
 from zbus.core.errors import Refusal
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.zbus.face import COMMANDS, MOUNTED
 from zbus.faces.zbus.openapi import describe
 from zbus.faces.zbus.openapi_commands import commands
+from zbus.faces.zbus.openapi_parts import ANYWHERE
 from zbus.faces.zbus.replies import STATUS
 from zbus.faces.zbus.settings import ZbusSettings
 
@@ -99,6 +102,16 @@ def test_every_refusal_is_somebodys(refusal: Refusal) -> None:
     for name in whose:
         described = operations(describe(SETTINGS, DEFAULT_LIMITS, name))
         assert all(str(STATUS[refusal]) in each["responses"] for each in described.values())
+
+
+def test_what_any_request_can_get_is_described() -> None:
+    """The statuses of the wire, of its connections and of the guard, as they stand in the code."""
+    sources = [*(ROOT / "zbus/wire").glob("*.py"), *(ROOT / "zbus/server").glob("*.py")]
+    said: set[str] = set()
+    for path in (*sources, ROOT / "zbus/faces/guard.py"):
+        source = path.read_text(encoding="utf-8")
+        said |= set(re.findall(r"(?:WireError|Answer)\(\s*([45]\d\d)", source))
+    assert said == {str(status) for status in ANYWHERE}
 
 
 NUMBERS = [

@@ -17,8 +17,12 @@ class Front:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
+        if not head.contained:  # else the head of the connection was asked
+            answer = self._zbus.guard.check(head, self._zbus.changes)
+            if answer is not None:
+                return self._zbus.answer(head, answer)
         if head.websocket and first_segment(head) not in RESERVED:
-            return plan_upgrade(head, self._zbus.heads, self)
+            return plan_upgrade(head, self._zbus.heads, self, self._zbus.admit)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:

@@ -8,6 +8,7 @@ replies are always known by id.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from zbus.faces.peer import Peer, Plan, Planner, Reply
@@ -51,10 +52,14 @@ class Handshake(bytes):
     __slots__ = ()
 
 
-def plan_upgrade(head: Head, heads: Heads, planner: Planner) -> Plan:
+Admit = Callable[[Peer, Head], str]
+"""Asks whether a connection may open with this head; returns the text of a refusal, or ""."""
+
+
+def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Plan:
     """A handshake is done, or refused and the connection closed."""
     try:
-        return Upgrade(heads, planner, accept_handshake(head))
+        return Upgrade(head, heads, planner, admit, accept_handshake(head))
     except WireError as error:
         return RefuseUpgrade(error)
 
@@ -62,12 +67,20 @@ def plan_upgrade(head: Head, heads: Heads, planner: Planner) -> Plan:
 class Upgrade:
     """Plan of a handshake."""
 
-    def __init__(self, heads: Heads, planner: Planner, answer: bytes) -> None:
+    def __init__(
+        self, head: Head, heads: Heads, planner: Planner, admit: Admit, answer: bytes
+    ) -> None:
+        self._head = head
         self._heads = heads
         self._planner = planner
+        self._admit = admit
         self._answer = answer
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        refused = self._admit(peer, self._head)
+        if refused:
+            RefuseUpgrade(WireError(403, refused.removeprefix("403: "))).run(peer, id, body)
+            return
         http = peer.reader
         assert isinstance(http, HttpReader)
         limits, budget = http.bounds

@@ -7,6 +7,7 @@ import itertools
 import logging
 import resource
 import signal
+import socket
 import sys
 import time
 import uuid
@@ -18,10 +19,11 @@ import attrs
 import trio
 
 from zbus import __version__
-from zbus.config import Config
+from zbus.config import Config, listed
 from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.files import Files, reason
@@ -200,7 +202,8 @@ class Server:
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
-        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access)
+        guard = Guard(self._guard_settings())
+        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         loop_limits = LoopLimits(
@@ -254,6 +257,7 @@ class Server:
             batch_messages_max=config.batch_messages_max,
             allow_url_token=config.allow_url_token,
             rpc_url=config.rpc_url,
+            reload_window_ms=config.reload_window_ms,
             started_ms=clock.now_ms(),
         )
 
@@ -264,6 +268,16 @@ class Server:
 
     def _certificate(self) -> str:
         return "" if self.certificates is None else self.certificates.text
+
+    def _guard_settings(self) -> GuardSettings:
+        config = self.config
+        names = [address.host for address in self.addresses]
+        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
+        return GuardSettings(
+            hosts=(*filter(None, names), *listed(config.allowed_hosts)),
+            cors_origins=listed(config.cors_origins),
+            browser_get=config.browser_get == "on",
+        )
 
     def _reserve_bytes(self) -> int:
         """What is kept for acknowledgements: not more than a part of a small file system."""

@@ -24,6 +24,7 @@ from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.access import Access
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -146,6 +147,7 @@ class World:
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
+        guard: GuardSettings | None = None,
     ) -> None:
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
@@ -158,7 +160,10 @@ class World:
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings(), access)
+        # Requests of tests go to whatever host they name.
+        screen = Guard(guard or GuardSettings(hosts=("*",)))
+        settings = settings or ZbusSettings()
+        self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
         self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))

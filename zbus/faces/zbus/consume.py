@@ -62,8 +62,7 @@ class Consume(GroupPlan):
         self.offset = params.number(b"offset")
         self.partition = params.number(b"partition")
         self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
-        navigation = params.fields.get(b"sec-fetch-mode") == b"navigate"
-        if self.timeout_ms is None and navigation:
+        if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = face.settings.navigation_timeout_ms
         batch = params.number(b"batch", face.settings.batch_messages_max)
         if batch == 0:

@@ -13,10 +13,12 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
+from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import consume, guarded, leases, login, manage, openapi, page, produce, read
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.heads import Head, Heads
@@ -48,6 +50,14 @@ COMMANDS: dict[bytes, Prepare] = {
     b"logout": login.Logout,
 }
 
+READS = frozenset(
+    (
+        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
+        *(b"tracker", b"ssl", b"openapi"),
+    )
+)
+"""Commands that change nothing, whoever has a browser send them."""
+
 MOUNTED: dict[bytes, tuple[bytes, int]] = {
     b"_log": (b"read", 1),
     b"_openapi.json": (b"openapi", 1),
@@ -70,13 +80,20 @@ class ZbusFace:
     """See the module."""
 
     def __init__(
-        self, broker: Broker, heads: Heads, settings: ZbusSettings, access: Access | None = None
+        self,
+        broker: Broker,
+        heads: Heads,
+        settings: ZbusSettings,
+        access: Access | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
         self.access = access
+        self.guard = guard or Guard()
+        self.reloads = Reloads(settings.reload_window_ms)
         self._info_version = settings.started_ms
 
     def next_info_version(self) -> int:
@@ -86,14 +103,10 @@ class ZbusFace:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        cmd, skip = b"", 0
-        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = first_segment(head)
-            cmd, skip = MOUNTED.get(first, (b"", 0))
-            if not cmd and (first.startswith(b"_") or first in RESERVED):
-                text = f"404: there is nothing at /{first.decode('latin-1')} here"
-                return Refuse(self, Params(head), BadRequest(404, text))
-        params = Params(head, cmd, skip)
+        params, stray = self._read(head)
+        if stray:
+            text = f"404: there is nothing at /{stray.decode('latin-1')} here"
+            return Refuse(self, params, BadRequest(404, text))
         plan = self._prepare(params)
         if self.access is None or params.cmd in guarded.FREE:
             return plan
@@ -129,6 +142,30 @@ class ZbusFace:
         read a group any more is no reader of it."""
         if self.access is not None and self.access.lapsed(self.broker.now_ms):
             guarded.expel(self, self.access)
+
+    def changes(self, head: Head) -> bool:
+        """Whether this head asks for more than looking."""
+        params, stray = self._read(head)
+        return not stray and params.cmd not in READS
+
+    def answer(self, head: Head, answer: Answer) -> Plan:
+        """Answer this, whatever the head asks for."""
+        params, _ = self._read(head)
+        return Refuse(self, params, BadRequest(answer.status, answer.text, answer.lines))
+
+    def _read(self, head: Head) -> tuple[Params, bytes]:
+        """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
+        cmd, skip, stray = b"", 0, b""
+        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
+            first = first_segment(head)
+            cmd, skip = MOUNTED.get(first, (b"", 0))
+            if not cmd and (first.startswith(b"_") or first in RESERVED):
+                stray = first
+        params = Params(head, cmd, skip)
+        params.browser = None if head.contained else self.guard.browser(head)
+        if params.browser is not None:
+            params.plain = False
+        return params, stray
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""

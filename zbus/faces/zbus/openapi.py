@@ -260,7 +260,7 @@ class _Operation:
         refusals = tuple(
             dict.fromkeys(each for entry in self._table.values() for each in entry.refusals)
         )
-        for status in sorted({*parts.WIRE_REFUSALS, *(STATUS[each] for each in refusals)}):
+        for status in sorted({*parts.ANYWHERE, *(STATUS[each] for each in refusals)}):
             responses[str(status)] = _refusal(status, parts.refusal_text(status, refusals))
         if "produce" in self._table:
             responses["default"] = {

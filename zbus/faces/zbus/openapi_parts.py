@@ -150,22 +150,26 @@ FORM: dict[str, Schema] = {
     }
 }
 
-WIRE_REFUSALS: dict[int, str] = {
+ANYWHERE: dict[int, str] = {
     400: "The request is not well-formed",
+    403: "A browser sends this for a page that may not",
     408: "Head or body did not come in time",
     413: "The body is over `body_bytes_max`",
     414: "The request line is over `line_bytes_max`",
+    421: "The `Host` is none of this broker",
+    425: "A browser asks ahead of time",
     417: "An expectation other than `100-continue`",
+    426: "A WebSocket of another version than 13",
     431: "The headers are over their limits",
     503: "Unfinished bodies of all connections take `bodies_bytes_max`",
     505: "Neither HTTP/1.0 nor HTTP/1.1",
 }
-"""What any request can get that does not fit the connection's limits; it ends the connection."""
+"""What any request can get, whatever it asks for: from the wire, and from what guards browsers."""
 
 
 def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
     """One line for each reason that this status can have."""
-    lines = [f"{WIRE_REFUSALS[status]}."] if status in WIRE_REFUSALS else []
+    lines = [f"{ANYWHERE[status]}."] if status in ANYWHERE else []
     for refusal in refusals:
         if STATUS[refusal] == status:
             said = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from zbus.faces.guard import PAGE
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.info import visible_groups, visible_topics
 from zbus.faces.zbus.params import Params
@@ -43,6 +44,7 @@ class Home:
     """Plan of `/`."""
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
+        params.policy = PAGE
         self._face = face
         self._params = params
 

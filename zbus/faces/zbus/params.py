@@ -6,6 +6,7 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
+from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
@@ -41,6 +42,7 @@ class Params:
 
     __slots__ = (
         "_head_only",
+        "browser",
         "cmd",
         "fields",
         "group",
@@ -49,6 +51,7 @@ class Params:
         "id",
         "named",
         "plain",
+        "policy",
         "query_names",
         "segments",
         "topic",
@@ -62,6 +65,8 @@ class Params:
         self._head_only = head.method == b"HEAD" and not head.contained
         # The usual reply will do.
         self.plain = head.keep_alive and not (self._head_only or head.json)
+        self.browser: Browser | None = None  # who has to be told more
+        self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
@@ -157,15 +162,28 @@ class Params:
 
     # -- replies --------------------------------------------------------------------------
 
-    def reply(self, status: int, id: bytes, lines: bytes = b"", body: bytes = b"") -> bytes:
-        """A whole reply to this request."""
-        return self.compose(status, b"%bid: %b\r\n%b" % (self.topic_line, id, lines), body)
+    def reply(
+        self,
+        status: int,
+        id: bytes,
+        lines: bytes = b"",
+        body: bytes = b"",
+        shown: frozenset[bytes] | None = None,
+    ) -> bytes:
+        """A whole reply to this request. If others than the broker wrote it, `shown` are the types
+        that a browser may be told."""
+        lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
+        return self.compose(status, lines, body, shown)
 
-    def compose(self, status: int, lines: bytes, body: bytes) -> bytes:
+    def compose(
+        self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
+    ) -> bytes:
         """The same, of all its header lines. Every reply that is not plain is made here."""
         head = self.head
         if head.json:
             return encode_json(status, lines, body)
+        if self.browser is not None:
+            lines = self.browser.cover(lines, body, self.policy, shown)
         return encode_reply(
             status, lines, body, close=not head.keep_alive, head_only=self._head_only
         )

@@ -21,6 +21,7 @@ from zbus.core.outcomes import (
     Stored,
 )
 from zbus.core.topic import Topic
+from zbus.faces.guard import CALLED_TYPES, SHOWN_TYPES
 from zbus.faces.peer import Peer, Reply
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
@@ -241,7 +242,7 @@ class CallReply(ZbusReply):
         if isinstance(outcome, Routed):
             message = outcome.message
             lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, message.headers)
-            self.send(self.params.compose(outcome.status, lines, message.body))
+            self.send(self.params.compose(outcome.status, lines, message.body, CALLED_TYPES))
         else:
             super().answer(outcome)
 
@@ -293,7 +294,7 @@ class PullReply(ZbusReply):
         if params.plain:
             data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
         else:
-            data = params.reply(200, self.id, lines, body)
+            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:

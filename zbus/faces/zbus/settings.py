@@ -27,5 +27,6 @@ class ZbusSettings:
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
     allow_url_token: bool = False
+    reload_window_ms: int = 2_000
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
     started_ms: int = 0
