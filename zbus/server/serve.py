@@ -268,6 +268,7 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             allow_url_token=config.allow_url_token,
+            started_ms=clock.now_ms(),
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
         )
