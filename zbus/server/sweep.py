@@ -106,6 +106,6 @@ class Sweep:
         elif link.reader.waiting_for() != "nothing":
             if unheard_ms > patience.body_timeout_ms:
                 link.refuse(WireError(408, "the rest of a message did not come in time"))
-        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms < link.heard_ms:
+        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
             link.pinged_ms = now_ms
             link.write(framing.ping())
