@@ -12,7 +12,7 @@ SEED ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
-  autobahn clean system-packages load-generators
+  h1spec autobahn stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -40,6 +40,11 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
 
+h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
+	@test -n "$(H1SPEC)" || { echo "say where it is: git clone \
+	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
+	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
+
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
@@ -50,6 +55,10 @@ disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 tim
 
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)
+
+stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
+	tests/process/stock/set_up.sh $(VENV)/stock
+	$(BIN)/python -m pytest tests/process/test_stock_clients.py $(ARGS)
 
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)

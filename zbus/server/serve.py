@@ -211,7 +211,7 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
+        self.zbus = ZbusFace(self.broker, heads, self._settings(), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -252,14 +252,14 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
-    def _settings(self, clock: Clock) -> ZbusSettings:
+    def _settings(self) -> ZbusSettings:
         config = self.config
         return ZbusSettings(
             address=self.address,
             tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
-            trackers=tuple(filter(None, config.tracker_list.split(","))),
+            trackers=listed(config.tracker_list),
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -283,7 +283,7 @@ class Server:
     def _guard_settings(self) -> GuardSettings:
         config = self.config
         names = [address.host for address in self.addresses]
-        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
+        names += [self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
         return GuardSettings(
             hosts=(*filter(None, names), *listed(config.allowed_hosts)),
             cors_origins=listed(config.cors_origins),
@@ -363,11 +363,15 @@ def _banner(server: Server) -> str:
         url = base = f"{'https' if first.tls else 'http'}://{server.address}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
     more = "".join(f"  and             {address}\n" for address in others)
+    tokens = ""
+    if server.tokens is not None:
+        tokens = f"  tokens          {config.token_file}\n"
+        options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n"
+        f"  topics          {len(server.broker.topics)}\n{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 
