@@ -125,6 +125,12 @@ class HttpReader:
             return "body"
         return "nothing" if self._rest is None else "head"
 
+    def end(self) -> None:
+        """What comes from here on is dropped."""
+        self.close()
+        self.error = None
+        self._idle, self.done = False, True
+
     def close(self) -> None:
         """No more comes: what is not complete is given up."""
         pending, self._pending = self._pending, None

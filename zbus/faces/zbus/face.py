@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, manage, page, produce, read
+from zbus.faces.zbus import consume, events, manage, page, produce, read
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -24,7 +24,7 @@ Prepare: TypeAlias = "Callable[[ZbusFace, Params], Plan]"
 
 COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
-    b"consume": consume.Consume,
+    b"consume": events.prepare,
     b"unconsume": consume.Unconsume,
     b"ack": consume.Ack,
     b"route": produce.Route,
