@@ -38,7 +38,7 @@ class Link(Peer):
     ) -> None:
         super().__init__(id, address, lines, reader, planner, ready, out_bytes_max)
         self.sock = sock
-        self.unsent = b""  # what the socket did not take yet
+        self.unsent = bytearray()  # what the socket did not take yet
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
         self.heard_ms = now_ms

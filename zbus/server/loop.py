@@ -303,7 +303,7 @@ class Loop:
             link.sent_ms = now_ms
             link.out_bytes -= sent
             if sent < len(data):
-                link.unsent = data[sent:]
+                link.unsent += data[sent:]
                 self._held[link] = None
             elif link.closing or link.stalled:
                 self._held[link] = None
@@ -316,7 +316,7 @@ class Loop:
         sent = link.sock.send(link.unsent) if link.unsent else 0
         if sent:
             link.sent_ms = self.now_ms
-            link.unsent = link.unsent[sent:]
+            del link.unsent[:sent]
             link.out_bytes -= sent
         self._held[link] = None
 
