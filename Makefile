@@ -9,7 +9,7 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+.PHONY: help run test lint bench bench-large bench-fanout bench-against crash crash-states disk-full simulate \
   clean system-packages load-generators
 
 help: ## Say what can be made
@@ -34,6 +34,9 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 	$(BIN)/python -m tests.bench.large_restart
 	$(BIN)/python -m tests.bench.large_topics
 	$(BIN)/python -m tests.bench.large_replay
+
+bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing
+	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
