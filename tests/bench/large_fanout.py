@@ -144,7 +144,8 @@ def offsets(sock: socket.socket, end: int | None) -> list[int]:
     """The ids of the whole events of a stream, until it ends or one is `end`."""
     sock.settimeout(30)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-    rest, found = b"", []
+    rest = b""
+    found: list[int] = []
     while True:
         try:
             data = sock.recv(1 << 16)
@@ -207,12 +208,8 @@ def measure(broker: BrokerProcess, ears: Connection, chosen: argparse.Namespace)
             reply = pipe.get(f"/{TOPIC}?cmd=produce", body())
         missed, twice = stalled.lost(number(reply.head, b"offset"))
         show(held_bytes_each=held, cut_after_s=cut_s, missed=missed, twice=twice)
-    ratio = statistics.median(beside) / statistics.median(alone)
-    show(
-        p99_ms=statistics.median(alone),
-        p99_beside_stalled_ms=statistics.median(beside),
-        ratio=ratio,
-    )
+    one, other = statistics.median(alone), statistics.median(beside)
+    show(p99_ms=one, p99_beside_stalled_ms=other, ratio=other / one)
 
 
 def main() -> None:
@@ -231,9 +228,8 @@ def main() -> None:
         for _ in range(HISTORY_BYTES // (64 << 10)):
             broker.get(f"/{TOPIC}?cmd=produce", body=b"." * (64 << 10))
         ours, theirs = multiprocessing.Pipe()
-        reader = multiprocessing.Process(
-            target=listen, args=(broker.port, chosen.followers, theirs)
-        )
+        arguments = (broker.port, chosen.followers, theirs)
+        reader = multiprocessing.Process(target=listen, args=arguments)
         reader.start()
         try:
             ours.recv()
