@@ -80,15 +80,19 @@ def body() -> bytes:
 
 
 def put(port: int, rate: float, seconds: float) -> None:
-    """Put messages at a rate."""
+    """Put messages at a rate, and wait a moment for the last to come."""
     with Pipe(port) as pipe:
-        began, sent = time.perf_counter(), 0
-        while (now := time.perf_counter()) < began + seconds:
-            if sent < (now - began) * rate:
-                assert pipe.get(f"/{TOPIC}?cmd=produce", body()).status == 200
-                sent += 1
-            else:
-                time.sleep(0.0005)  # the bench's own pace
+        began = time.perf_counter()
+        for turn in range(int(rate * seconds)):
+            until(pipe, began + turn / rate)
+            assert pipe.get(f"/{TOPIC}?cmd=produce", body()).status == 200
+        until(pipe, time.perf_counter() + 0.2)
+
+
+def until(pipe: Pipe, when: float) -> None:
+    """Wait on a connection on which nothing comes."""
+    while (seconds := when - time.perf_counter()) > 0:
+        assert not select.select([pipe.sock], [], [], seconds)[0]
 
 
 def saturate(port: int, seconds: float) -> float:
@@ -107,7 +111,6 @@ def phase(port: int, ears: Connection, rate: float, seconds: float) -> float:
     """The 99th percentile of the latencies at a moderate rate, in milliseconds."""
     ears.send("from")
     put(port, rate, seconds)
-    time.sleep(0.2)  # for what is on its way
     ears.send("to")
     came, latencies = ears.recv()
     p50, p99 = (latencies[len(latencies) * part // 100] for part in (50, 99))
@@ -168,8 +171,9 @@ def descriptors(broker: BrokerProcess) -> int:
 def seconds_until_cut(broker: BrokerProcess, before: int, count: int) -> float:
     """From now until the broker has closed so many connections, at most 30."""
     began = time.monotonic()
-    while descriptors(broker) > before - count and time.monotonic() < began + 30:
-        time.sleep(0.1)  # nothing tells of it
+    with Pipe(broker.port) as pipe:
+        while descriptors(broker) > before + 1 - count and time.monotonic() < began + 30:
+            until(pipe, time.perf_counter() + 0.1)
     return time.monotonic() - began
 
 
@@ -179,7 +183,8 @@ def idle(broker: BrokerProcess, count: int) -> None:
     wanted = ask("/Idle?cmd=consume", b"", ACCEPT)
     before = resident_bytes(broker.process.pid)
     socks = [subscribe(broker.port, wanted) for _ in range(count)]
-    time.sleep(1)
+    for sock in socks:
+        assert b"\r\n\r\nretry: " in sock.recv(4096)
     each = (resident_bytes(broker.process.pid) - before) / count
     show(idle_followers=count, bytes_each=each)
     for sock in socks:
