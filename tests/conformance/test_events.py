@@ -484,3 +484,39 @@ class TestTheEnd:
         assert reader.received == b""
         assert reader.peer.open_tickets == reader.peer.open_waits == 0
         world.broker.check()
+
+
+class TestSlowReaders:
+    def test_a_follower_goes_on_from_where_it_was(self) -> None:
+        world, client = declared("T?durability=os")
+        slow, brisk = (stream(world, "/T?cmd=consume") for _ in range(2))
+        slow.takes = False
+        body = b"x" * 50_000
+        for number in range(20):
+            put(client, "T", b"%d" % number + body)
+        assert len(data(brisk)) == 20
+        assert 256 << 10 < slow.peer.out_bytes < (256 << 10) + 2 * len(body)
+        slow.takes = True
+        world.settle()
+        assert [event["id"] for event in events(slow)] == [str(number) for number in range(20)]
+
+    def test_a_reader_of_a_group_leaves_the_rest_to_others(self) -> None:
+        world, client = declared("T?durability=os")
+        slow, brisk = (stream(world, "/T/T?cmd=consume") for _ in range(2))
+        slow.takes = False
+        put(client, "T", *[b"x" * 50_000] * 40)
+        taken = len(data(brisk))
+        assert taken > 30
+        slow.takes = True
+        world.settle()
+        assert taken + len(data(slow)) == 40
+
+    def test_it_may_leave_meanwhile(self) -> None:
+        world, client = declared("T?durability=os")
+        slow = stream(world, "/T?cmd=consume")
+        slow.takes = False
+        put(client, "T", *[b"x" * 50_000] * 10)
+        slow.vanish()
+        put(client, "T", b"y")
+        assert slow.peer.open_tickets == 0
+        world.broker.check()
