@@ -1,7 +1,9 @@
 # The commands of this repository. `make help` lists them; CI runs `make test` and nothing else.
 
 PYTHON ?= python3
+PYTHON2 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/2.7*/bin/python2.7) python2.7)
 VENV := .venv
+AUTOBAHN := $(VENV)/autobahn
 BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?= 10000
@@ -9,8 +11,8 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-fanout bench-against crash crash-states disk-full simulate \
-  clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-fanout bench-against crash crash-states disk-full \
+  simulate autobahn clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -56,6 +58,9 @@ crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs,
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
 
+autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
+	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)
+
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -74,6 +79,14 @@ $(BIN)/python:
 	  || { echo "zbus needs Python 3.11 or newer; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(call debian-package,python3-venv)
 	$(PYTHON) -m venv $(VENV)
+
+# The suite that works is of 2018 and runs on Python 2.7 alone.
+$(AUTOBAHN)/bin/wstest:
+	@$(PYTHON2) -c '' 2>/dev/null || { echo "Autobahn's test suite needs Python 2.7, and there is" \
+	  "none here; say where it is: make autobahn PYTHON2=/path/of/python2.7" >&2; exit 1; }
+	$(PYTHON2) -m pip install --quiet --target $(AUTOBAHN)-tool virtualenv
+	PYTHONPATH=$(AUTOBAHN)-tool $(PYTHON2) -m virtualenv --quiet $(AUTOBAHN)
+	$(AUTOBAHN)/bin/pip install --quiet autobahntestsuite==0.8.2
 
 # The browser tests drive the system's Chromium, the documentation's sessions the system's curl.
 system-packages:

@@ -49,8 +49,18 @@ def test_sizes_may_have_a_unit(text: str, value: int) -> None:
     assert load(environ={"ZBUS_SEGMENT_BYTES": text}).segment_bytes == value
 
 
+def test_flags(tmp_path: Path) -> None:
+    file = tmp_path / "zbus.toml"
+    file.write_text("insecure = true\n", encoding="utf-8")
+    assert (load(file).insecure, load().insecure) == (True, False)
+    assert load(file, {"ZBUS_INSECURE": "False"}).insecure is False
+    assert load(settings={"insecure": " TRUE "}).insecure is True
+    assert load(options={"insecure": "true"}).insecure is True
+
+
 def test_variables_of_the_command_line_are_left_alone() -> None:
-    assert load(environ={"ZBUS_URL": "x", "ZBUS_CONFIG": "y"}) == Config()
+    environ = {"ZBUS_URL": "x", "ZBUS_CONFIG": "y", "ZBUS_TOKEN": "z"}
+    assert load(environ=environ) == Config()
 
 
 BAD_TEXTS = [
@@ -66,8 +76,14 @@ BAD_TEXTS = [
     ("durability", "DISK", "'DISK' is not one of memory, os, disk"),
     ("rpc_url", "x", "'x' is not one of seed, module-path"),
     ("log_format", "xml", "'xml' is not one of text, json"),
-    ("server_name", "broker", "'broker' is not of the form host:port"),
-    ("server_name", "http://broker:1", "'http://broker:1' is not of the form host:port"),
+    ("insecure", "yes", "expected true or false, not 'yes'"),
+    ("allow_url_token", "1", "expected true or false, not '1'"),
+    ("server_name", "a b", "'a b' is not of the form host or host:port"),
+    ("server_name", "http://broker:1", "'http://broker:1' is not of the form host or host:port"),
+    ("tracker_list", "broker", "'broker' is not of the form host:port,host:port"),
+    ("tracker_list", "a:1,", "'a:1,' is not of the form host:port,host:port"),
+    ("tracker_list", "a:1,b:70000", "'a:1,b:70000' is not of the form host:port,host:port"),
+    ("tracker_token", "a\r\nb", "it holds what no header can"),
     ("body_bytes_max", "3 MB", "expected bytes such as 65536 or 64 KiB, not '3 MB'"),
     ("message_bytes_max", "65 MiB", "68157440 is not between 1 and 67108864"),
     ("idle_timeout_ms", "1 KiB", "expected a whole number, not '1 KiB'"),
@@ -94,6 +110,7 @@ BAD_FILES = [
     ("port = 65536", "{file}, key port: 65536 is not between 0 and 65535"),
     ("port = true", "{file}, key port: expected a whole number, not True"),
     ("port = 1.0", "{file}, key port: expected a whole number, not 1.0"),
+    ("insecure = 1", "{file}, key insecure: expected true or false, not 1"),
     ("host = 1", "{file}, key host: expected text, not 1"),
     ("data_dir = []", "{file}, key data_dir: expected text, not []"),
     ("[server]\nport = 1", "{file}: there is no option 'server'"),

@@ -27,13 +27,29 @@ GIB: Final = 1024 * MIB
 HOUR_MS: Final = 3_600_000
 
 ENVIRONMENT_PREFIX: Final = "ZBUS_"
-OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_URL"})
+OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
 """Variables of the command line that are not options of a broker."""
 
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
 _SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _INTEGER = re.compile(r"-?\d+")
-_ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}|")
+_HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
+_SERVER_NAME = re.compile(rf"(?:{_HOST}(?::\d{{1,5}})?)?")
+_ADDRESSES = re.compile(rf"(?:{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)?")
+
+
+_LISTS: Final = {
+    "allowed_hosts": (re.compile(r"[^\s:/]+|\*"), "name, without a port"),
+    "cors_origins": (
+        re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?|\*"),
+        "https://host:port",
+    ),
+}
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 class ConfigError(Exception):
@@ -52,6 +68,10 @@ def _number(default: int, low: int, high: int, meaning: str) -> Any:  # noqa: AN
     )
 
 
+def _flag(meaning: str) -> Any:  # noqa: ANN401 - as attrs.field
+    return attrs.field(default=False, validator=_check, metadata={"meaning": meaning, "flag": True})
+
+
 def _check(_config: Config, option: attrs.Attribute[Any], value: object) -> None:
     _validate(option, value, source=option.name)
 
@@ -63,7 +83,31 @@ class Config:
     # Where it listens and keeps its bytes
     host: str = _text("127.0.0.1", "Address to listen on; `0.0.0.0` is every address.")
     port: int = _number(15555, 0, 65535, "Port to listen on; 0 lets the system pick one.")
-    server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
+    listen: str = _text(
+        "",
+        "Every address to listen on, instead of `host` and `port`, separated by commas: "
+        "`http://127.0.0.1:15555, https://0.0.0.0:15556, unix:/run/zbus.sock`.",
+    )
+    unix_socket_mode: str = _text(
+        "0600", "Who may use a Unix socket: its file permissions.", "0600", "0660", "0666"
+    )
+    tls_cert_file: str = _text("", "Certificate for https, then those that signed it: a PEM file.")
+    tls_key_file: str = _text("", "Its key: a PEM file; not set, it is in `tls_cert_file`.")
+    tls_client_ca_file: str = _text("", "Who signs the certificates of clients: a PEM file.")
+    tls_client_auth: str = _text(
+        "none",
+        "Whether clients over https may, or must, show a certificate.",
+        "none",
+        "optional",
+        "required",
+    )
+    server_name: str = _text(
+        "",
+        "Where clients are told to find it, `host` or `host:port`. If it listens on every address: "
+        "that of the default route's interface.",
+    )
+    tracker_list: str = _text("", "Trackers to report to, `host:port`, with commas between.")
+    tracker_token: str = _text("", "The token for `track_pub` there.")
     data_dir: Path = attrs.field(
         default=Path("data"),
         converter=Path,
@@ -77,6 +121,15 @@ class Config:
         "os",
         "disk",
     )
+
+    # Who may do what
+    token_file: str = _text(
+        "", "Table of tokens and what each may do: a TOML file. Not set, everybody may everything."
+    )
+    allow_url_token: bool = _flag(
+        "Take a token from the URL, too, where it stays in histories and in others' logs."
+    )
+    insecure: bool = _flag("Let others than this machine reach a broker without `token_file`.")
 
     # What one request may be
     line_bytes_max: int = _number(8 * KIB, 256, MIB, "Longest request line or header line.")
@@ -179,6 +232,27 @@ class Config:
     groups_per_topic_max: int = _number(1000, 1, 1_000_000, "Consume groups of one topic.")
     partitions_max: int = _number(64, 1, 4096, "Partitions of one topic.")
 
+    # What browsers may do here
+    allowed_hosts: str = _text(
+        "",
+        "Names that clients know this broker by, separated by commas, beside `localhost`, "
+        "addresses, this machine's name, `host` and `server_name`; `*` is any.",
+    )
+    cors_origins: str = _text(
+        "",
+        "Pages that may use this broker, separated by commas: `https://app.example.org`; "
+        "`*` is any, without cookies.",
+    )
+    browser_get: str = _text(
+        "on",
+        "Whether an address that a person opens in a browser may change something.",
+        "on",
+        "off",
+    )
+    reload_window_ms: int = _number(
+        2_000, 0, HOUR_MS, "A page that is loaded again so soon puts its message once; 0 = never."
+    )
+
     # How it behaves
     rpc_url: str = _text(
         "seed",
@@ -216,6 +290,10 @@ def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
         if not limits[0] <= value <= limits[1]:
             raise ConfigError(f"{source}: {value} is not between {limits[0]} and {limits[1]}")
         return
+    if meta.get("flag"):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{source}: expected true or false, not {value!r}")
+        return
     if not isinstance(value, str | Path):
         raise ConfigError(f"{source}: expected text, not {value!r}")
     text = str(value)
@@ -223,8 +301,22 @@ def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
         raise ConfigError(f"{source}: {text!r} is not one of {', '.join(choices)}")
     if "\0" in text or (option.name == "host" and not text):
         raise ConfigError(f"{source}: {text!r} cannot be used")
-    if option.name == "server_name" and not _ADDRESS.fullmatch(text):
-        raise ConfigError(f"{source}: {text!r} is not of the form host:port")
+    if option.name == "server_name" and not _SERVER_NAME.fullmatch(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host or host:port")
+    if option.name == "tracker_list" and not _are_addresses(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host:port,host:port")
+    if option.name == "tracker_token" and not text.isprintable():
+        raise ConfigError(f"{source}: it holds what no header can")
+    if form := _LISTS.get(option.name):
+        for item in listed(text):
+            if not form[0].fullmatch(item):
+                raise ConfigError(f"{source}: {item!r} is not of the form {form[1]}")
+
+
+def _are_addresses(text: str) -> bool:
+    if not _ADDRESSES.fullmatch(text):
+        return False
+    return all(int(port) <= 65535 for port in re.findall(r":(\d{1,5})(?:,|\Z)", text))
 
 
 def _parse(name: str, raw: object, source: str) -> int | str:
@@ -233,6 +325,8 @@ def _parse(name: str, raw: object, source: str) -> int | str:
     value = raw
     if "limits" in option.metadata and isinstance(raw, str):
         value = _parse_number(name, raw.strip(), source)
+    elif option.metadata.get("flag") and isinstance(raw, str):
+        value = {"true": True, "false": False}.get(raw.strip().lower(), raw)
     elif name == "data_dir" and raw == "":
         raise ConfigError(f"{source}: must name a folder")
     _validate(option, value, source)
@@ -317,6 +411,8 @@ def _row(option: attrs.Attribute[Any]) -> str:
     if limits := meta.get("limits"):
         shown = _amount(name, default)
         allowed = f"{_amount(name, limits[0])} to {_amount(name, limits[1])}"
+    elif meta.get("flag"):
+        shown, allowed = str(default).lower(), "true, false"
     else:
         shown = f"`./{default}`" if isinstance(default, Path) else f"`{default}`" * bool(default)
         choices = meta.get("choices", ())
@@ -337,8 +433,8 @@ An option is set, each source overriding the one before, in
 3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
 
 An unknown name or a bad value stops the start with a sentence that says where it stands. This
-holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG` and `ZBUS_URL`; in
-Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
+holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG`, `ZBUS_TOKEN` and
+`ZBUS_URL`; in Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
 
 Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
 as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page
 
-from tests.browser.test_seed_urls import OPTIONS
 from tests.process.broker import BrokerProcess
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples/live.html"
@@ -25,24 +21,6 @@ url => {
     source.addEventListener(type, event => window.told.push([type, event.data]))
 }
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    chromium = next(filter(None, found), None)
-    assert chromium, "Chromium is missing: `make test` installs it"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context()
-    yield context.new_page()
-    context.close()
 
 
 def put(broker: BrokerProcess, body: bytes, topic: str = "T") -> None:

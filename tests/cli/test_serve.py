@@ -32,8 +32,9 @@ def test_serve_starts_a_broker_with_the_options_given(
         [
             *("serve", "--config", str(file), "--port", "0", "--data-dir", str(tmp_path)),
             *("--set", "idle-timeout-ms=1000", "--set", "segment_bytes = 1 MiB"),
+            *("--token-file", "tokens.toml", "--insecure"),
         ],
-        env={"ZBUS_TOPICS_MAX": "6", "ZBUS_URL": "http://elsewhere:1"},
+        env={"ZBUS_TOPICS_MAX": "6", "ZBUS_URL": "http://elsewhere:1", "ZBUS_TOKEN": "t"},
     )
     assert result.exit_code == 7, result.output
     assert started == [
@@ -44,6 +45,8 @@ def test_serve_starts_a_broker_with_the_options_given(
             data_dir=tmp_path,
             idle_timeout_ms=1000,
             segment_bytes=1 << 20,
+            token_file="tokens.toml",
+            insecure=True,
         )
     ]
 

@@ -20,6 +20,13 @@ Setup = Callable[[World], None]
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 
+TYPED = (
+    *("accept: text/html,*/*;q=0.8", "sec-fetch-site: none", "sec-fetch-mode: navigate"),
+    *("sec-fetch-user: ?1", "sec-fetch-dest: document"),
+)
+"""What a browser says of an address that was typed."""
+
+
 def http(target: str, *lines: str, body: bytes = b"", method: str = "GET") -> bytes:
     return _request(f"{method} {target} HTTP/1.1", ("host: localhost", *lines), body)
 

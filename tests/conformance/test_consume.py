@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.dialogue import World, cmd, declared, http, ok, pull, put, refused
+from tests.conformance.dialogue import TYPED, World, cmd, declared, http, ok, pull, put, refused
 
 
 def ids(client_replies: list) -> list[tuple[str, bytes]]:
@@ -252,8 +252,8 @@ class TestEmpty:
     @pytest.mark.parametrize(
         ("lines", "ends"),
         [
-            (("sec-fetch-mode: navigate",), True),
-            (("sec-fetch-mode: cors",), False),
+            (TYPED, True),
+            (("sec-fetch-site: same-origin", "sec-fetch-mode: cors"), False),
             ((), False),
         ],
     )
@@ -269,7 +269,7 @@ class TestEmpty:
     def test_a_browsers_page_may_choose(self) -> None:
         world, _ = declared("T")
         reader = world.connect()
-        reader.exchange(http("/T?cmd=consume&timeout=60000", "sec-fetch-mode: navigate"))
+        reader.exchange(http("/T?cmd=consume&timeout=60000", *TYPED))
         world.advance(59_999)
         assert reader.replies() == []
 

@@ -20,6 +20,9 @@ from tests.conformance.dialogue import (
 )
 
 GROUP_KEYS = [
+    "ackRequired",
+    "ackTimeout",
+    "ackWindow",
     "consumerCount",
     "consumerList",
     "createdTime",

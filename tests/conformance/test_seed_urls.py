@@ -1,11 +1,10 @@
 """The examples of the seed document, word for word, as typed into a browser."""
 
-from tests.conformance.dialogue import Client, Reply, World, document, http, ok
+from tests.conformance.dialogue import TYPED, Client, Reply, World, document, http, ok
 
 
 def type_url(client: Client, path: str) -> Reply:
-    lines = ("accept: text/html,*/*;q=0.8", "sec-fetch-mode: navigate", "sec-fetch-site: none")
-    return client.request(http(path, *lines))
+    return client.request(http(path, *TYPED))
 
 
 def test_the_seeds_mq_examples() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Stored
-from zbus.faces.numbers import parse_number
+from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.zbus.containers import split_lines
 from zbus.faces.zbus.face import COMMANDS, ZbusFace
 from zbus.faces.zbus.params import Params
@@ -112,3 +112,21 @@ def test_the_quick_reply_to_a_put_says_what_the_careful_one_does(partitions: int
 def test_parse_number_is_not_int() -> None:
     for value in (b"+1", b"-1", b"1_0", b" 1", b"1 ", b"", "\uff11".encode(), b"1\n"):
         assert parse_number(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "count_max", "ranges"),
+    [
+        (b"7", 1, [range(7, 8)]),
+        (b"3,5-9,12", 7, [range(3, 4), range(5, 10), range(12, 13)]),
+        (b"3,5-9,12", 6, None),
+        (b"0-0", 1, [range(1)]),
+        (b"1,1", 2, [range(1, 2), range(1, 2)]),
+        (b"1,1", 1, None),
+        (b"", 1, None),
+        (b"1-9223372036854775807", 10_000, None),
+        (b"," * 100_000, 10_000, None),
+    ],
+)
+def test_ranges(value: bytes, count_max: int, ranges: list[range] | None) -> None:
+    assert parse_ranges(value, count_max) == ranges

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 START_TIMEOUT_S = 30.0
 
@@ -65,7 +66,7 @@ class BrokerProcess:
                     raise AssertionError(f"the broker ended: {said!r} {self.log()}")
                 said += piece
             assert time.monotonic() < deadline, "the broker does not start"
-        found = re.search(rb"http://[^:]+:(\d+)", said)
+        found = re.search(rb"https?://[^:]+:(\d+)", said)
         assert found is not None, said
         return int(found[1])
 
@@ -95,7 +96,7 @@ class BrokerProcess:
     def kill(self) -> None:
         self.stop(signal.SIGKILL)
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -90,7 +90,7 @@ def test_connection_close_is_honoured(broker: BrokerProcess) -> None:
 
 def test_a_refusal_reaches_a_client_that_is_still_sending(broker: BrokerProcess) -> None:
     wire = broker.connect()
-    wire.send(b"POST /T HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")
+    wire.send(b"POST /T HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n")
     try:
         for _ in range(20):
             wire.send(bytes(65_536))

@@ -20,7 +20,7 @@ def test_idle_connections(tmp_path: Path, count: int) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         before = resident_bytes(broker.process.pid)
         socks = []
-        ping = b"GET /?cmd=ping HTTP/1.1\r\nhost: x\r\n\r\n"
+        ping = b"GET /?cmd=ping HTTP/1.1\r\nhost: localhost\r\n\r\n"
         for _ in range(count):
             sock = socket.create_connection(("127.0.0.1", broker.port))
             sock.sendall(ping)

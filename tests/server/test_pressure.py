@@ -292,7 +292,7 @@ async def test_unfinished_bodies_have_a_limit(tmp_path: Path) -> None:
         bodies_bytes_max=2000,
     )
     server = Server(config)
-    head = b"POST /T HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n"
+    head = b"POST /T HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(4)]

@@ -16,6 +16,7 @@ GET = b"GET /get" + HOST + b"\r\n"
 NEXT = b"GET /next" + HOST + b"id: next\r\n\r\n"
 CHUNKED = b"POST /chunked" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
 ADF = b"GET /queue/json?a=b HTTP/1.1\nHost: 127.0.0.1\nConnection: Upgrade\nUpgrade: websocket\n"
+WEBSOCKET = b"GET /ws" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 AB = b"GET /ab HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: a\r\nAccept: */*\r\n\r\n"
 
 Said = tuple[bytes, bytes, bytes]
@@ -49,13 +50,20 @@ GOOD: list[tuple[str, bytes, list[Said]]] = [
     ("chunks", CHUNKED + b"5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\n", [(b"/chunked", b"", b"hello!")]),
     ("no chunks", CHUNKED + b"0\r\n\r\n", [(b"/chunked", b"", b"")]),
     ("trailers", CHUNKED + b"1\r\nx\r\n0\r\na: b\r\nc:\r\n\r\n", [(b"/chunked", b"", b"x")]),
-    ("adf handshake with bare LF", ADF + b"\n", [(b"/queue/json?a=b", b"", b"")]),
-    ("adf handshake second", GET + ADF + b"\n",
-     [(b"/get", b"", b""), (b"/queue/json?a=b", b"", b"")]),
+    ("an upgrade to something else", GET.replace(b"\r\n\r\n", b"\r\nUpgrade: h2c\r\n\r\n"),
+     [(b"/get", b"", b"")]),
 ]  # fmt: skip
 
 LAST: list[tuple[str, bytes, list[Said]]] = [
     ("close", b"GET /x" + HOST + b"Connection: close\r\n\r\n", [(b"/x", b"", b"")]),
+    ("websocket", WEBSOCKET, [(b"/ws", b"", b"")]),
+    ("websocket second", GET + WEBSOCKET, [(b"/get", b"", b""), (b"/ws", b"", b"")]),
+    ("adf handshake with bare LF", ADF + b"\n", [(b"/queue/json?a=b", b"", b"")]),
+    (
+        "adf handshake second",
+        GET + ADF + b"\n",
+        [(b"/get", b"", b""), (b"/queue/json?a=b", b"", b"")],
+    ),
     ("http/1.0", b"GET /x HTTP/1.0\r\n\r\n", [(b"/x", b"", b"")]),
     (
         "http/1.0 with a body",
@@ -143,6 +151,16 @@ def test_trailing_bytes_are_the_next_request(data: bytes, requests: list[Said]) 
         outcome = Outcome(pieces)
         assert outcome.requests == requests
         assert outcome.reader.waiting_for() == "head"
+
+
+def test_what_comes_behind_a_handshake_is_kept_for_another_reader() -> None:
+    behind = b"GET this is no HTTP\n"
+    for pieces in splits(GET + WEBSOCKET + behind):
+        outcome = Outcome(pieces)
+        assert len(outcome.requests) == 2
+        assert (outcome.reader.done, outcome.reader.behind) == (True, behind)
+    closing = Outcome([b"GET /x" + HOST + b"Connection: close\r\n\r\n" + behind])
+    assert closing.reader.behind is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
 from zbus.cli.messages import ack, call, consume, produce
 from zbus.cli.serve import serve
+from zbus.cli.token import token
 from zbus.cli.topics import declare, empty, query, remove
 from zbus.cli.verify import verify
 from zbus.cli.words import show_usage
@@ -74,5 +75,6 @@ for _command in (
     verify,
     backup,
     restore,
+    token,
 ):
     main.add_command(_command)

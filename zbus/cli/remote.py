@@ -69,8 +69,20 @@ class Reply(NamedTuple):
     body: bytes
 
 
+_TOKEN = f"{__name__}.token"
+
+
 def url_option(command: Command) -> Command:
-    """Give a command the option `--url`."""
+    """Give a command the options `--url` and `--token`. A command is not handed its token: whatever
+    it sends through a `Remote` carries it."""
+    command = click.option(
+        "--token",
+        envvar="ZBUS_TOKEN",
+        metavar="TEXT",
+        expose_value=False,
+        callback=_keep_token,
+        help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
+    )(command)
     return click.option(
         "--url",
         envvar="ZBUS_URL",
@@ -79,6 +91,18 @@ def url_option(command: Command) -> Command:
         show_envvar=True,
         help="Where the broker is.",
     )(command)
+
+
+def _keep_token(context: click.Context, _parameter: click.Parameter, token: str | None) -> None:
+    if token is not None and not token.isprintable():
+        raise click.BadParameter("a token has no control characters")
+    context.meta[_TOKEN] = token or None
+
+
+def given_token() -> str | None:
+    """The token of the command that runs, if it was given one."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_TOKEN)
 
 
 def address(url: str) -> tuple[str, int]:
@@ -96,8 +120,10 @@ def address(url: str) -> tuple[str, int]:
 class Remote:
     """One connection to a broker, kept open over several requests."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`token`: by default that of the command that runs."""
         self.host, self.port = address(url)
+        self._token = token or given_token()
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
@@ -118,6 +144,7 @@ class Remote:
         timeout_s: float | None = CONNECT_TIMEOUT_S + GRACE_S,
     ) -> Reply:
         """Send one command and wait for its reply; headers that are None are left out."""
+        headers = {**headers, "token": self._token}
         fields = {name: _value(name, value) for name, value in headers.items() if value is not None}
         try:
             reply = self._exchange(self._connected(), fields, body, timeout_s)

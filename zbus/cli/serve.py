@@ -10,7 +10,10 @@ import click
 
 from zbus import config
 
-SINGLE_OPTIONS = ("host", "port", "data_dir", "durability")
+SINGLE_OPTIONS = (
+    *("host", "port", "tls_cert_file", "tls_key_file"),
+    *("data_dir", "durability", "token_file", "insecure"),
+)
 """Options of a broker that have an option of their own; all the others go through `--set`."""
 
 
@@ -28,15 +31,31 @@ def _settings(
 
 def _single_option(name: str) -> click.Option:
     option = config.OPTIONS[name]
-    choices = option.metadata.get("choices", ())
+    if option.metadata.get("flag"):
+        return click.Option(
+            [f"--{name.replace('_', '-')}"],
+            is_flag=True,
+            flag_value="true",
+            default=None,
+            type=str,
+            help=option.metadata["meaning"].replace("`", ""),
+        )
+    choices, default = option.metadata.get("choices", ()), option.default or "none"
     return click.Option(
         [f"--{name.replace('_', '-')}"],
         metavar="|".join(choices) or ("NUMBER" if "limits" in option.metadata else "TEXT"),
-        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {option.default}]",
+        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {default}]",
     )
 
 
 @click.command(params=[_single_option(name) for name in SINGLE_OPTIONS])
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Instead of --host and --port: http://HOST:PORT, https://HOST:PORT or unix:PATH; "
+    "may be repeated.",
+)
 @click.option(
     "--config",
     "file",
@@ -53,9 +72,13 @@ def _single_option(name: str) -> click.Option:
     callback=_settings,
     help="Any option of the configuration; may be repeated.",
 )
-def serve(file: Path | None, settings: dict[str, str], **options: str | None) -> None:
+def serve(
+    file: Path | None, settings: dict[str, str], listen: tuple[str, ...], **options: str | None
+) -> None:
     """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
     given = {name: text for name, text in options.items() if text is not None}
+    if listen:
+        given["listen"] = ", ".join(listen)
     try:
         loaded = config.load(file, os.environ, given, settings)
     except config.ConfigError as error:

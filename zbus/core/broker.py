@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from zbus.core import declare as declaring
-from zbus.core import looking, purging
+from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
+from zbus.core.changes import Changes
 from zbus.core.deadlines import Deadlines
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import (
@@ -56,6 +57,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}  # by lower-case name
         self.sessions: dict[bytes, Session] = {}
         self.calls = Calls(limits.calls_max)
+        self.changes = Changes()  # of topics, groups and readers
         self.cache = Cache(limits.cache_bytes_max)
         self.history = History(limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache, self.history)
@@ -102,6 +104,8 @@ class Broker:
                 self.remove_topic(Silent(), topic)
         self.dispatch.run()
         self.following.run()
+        if self.changes.due_ms is not None:
+            self.changes.tell(self.now_ms)
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
@@ -115,6 +119,7 @@ class Broker:
             self._orphans.next_due(),
             self.tick.looks.next_due(),
             self.tick.forgets.next_due(),
+            self.changes.due_ms,
         )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
@@ -169,17 +174,23 @@ class Broker:
             self.following.leave(session)
         for group in list(session.groups or ()):
             self.leave_group(session, group)
+        if session.left is not None:
+            session.left(session)
 
-    def leave_group(self, session: Session, group: Group) -> None:
-        """The session reads this group no more; its pulls there end."""
+    def leave_group(
+        self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
+    ) -> None:
+        """The session reads this group no more; its pulls there end, and are told the reason."""
         if session.groups is not None:
             session.groups.pop(group, None)
-        group.readers.pop(session, None)
+        if session in group.readers:
+            del group.readers[session]
+            self.changes.note(self.now_ms)
         pulls = [pull for pull in session.pulls or () if pull.group is group]
         if session in group.waiting:
             pulls.insert(0, group.waiting[session])
         for pull in pulls:
-            self.dispatch.end(pull, EmptyReason.LEFT)
+            self.dispatch.end(pull, reason)
         if group.delete_on_exit and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 
@@ -201,6 +212,7 @@ class Broker:
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
+        self.changes.note(self.now_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self._dissolve(group, gone)
@@ -215,6 +227,7 @@ class Broker:
         """Delete a group; the messages stay."""
         topic = group.topic
         del topic.groups[group.name.lower()]
+        self.changes.note(self.now_ms)
         self._dissolve(group, group_unknown(group.name))
         for partition in topic.partitions:
             if group in partition.changed:
@@ -339,6 +352,8 @@ class Broker:
         """The session reads this group from now on; an error if another has it for itself."""
         if group.exclusive and group.readers and session not in group.readers:
             return group_taken(group.name)
+        if session not in group.readers:
+            self.changes.note(self.now_ms)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:
@@ -419,6 +434,37 @@ class Broker:
         self.dispatch.schedule(group, partition.index)
         self.tick.change(partition, group)
         self.tick.confirm(partition, ticket)
+
+    # -- many deliveries as one change (`zbus.core.leases`) ---------------------------------
+
+    def ack_all(
+        self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
+    ) -> None:
+        """Settle each that was handed out, as `ack` does."""
+        leases.ack_all(self, ticket, group, partition, ranges)
+
+    def nack_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        front: bool = True,
+        due_ms: int = 0,
+    ) -> int:
+        """Give back those that are leased, as `nack` does; how many. None: OFFSET_UNKNOWN."""
+        return leases.nack_all(self, ticket, group, partition, ranges, front, due_ms)
+
+    def extend_all(
+        self,
+        ticket: Ticket,
+        group: Group,
+        partition: Partition,
+        ranges: leases.Ranges,
+        deadline_ms: int,
+    ) -> int:
+        """Move the deadline of those that are leased; how many. None: OFFSET_UNKNOWN."""
+        return leases.extend_all(self, ticket, group, partition, ranges, deadline_ms)
 
     # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
 

@@ -16,6 +16,7 @@ class Refusal(enum.Enum):
     GROUP_UNKNOWN = "group unknown"
     OFFSET_UNKNOWN = "offset unknown"
     SESSION_UNKNOWN = "session unknown"
+    FORBIDDEN = "forbidden"  # whoever asks may not
     EXCLUSIVE = "exclusive"  # another session holds the group
     CONFLICT = "conflict"  # the log does not end where the producer expects
     REUSED = "reused"  # a key that came with another message before

@@ -106,7 +106,7 @@ class Following:
             if follower.session.follower is not follower:
                 return  # gone meanwhile
             if isinstance(place, BrokerError):
-                self._settle(follower, place)
+                self.expel(follower, place)
                 return
             places = [*found, place]
             if len(places) < len(partitions):
@@ -126,7 +126,7 @@ class Following:
     ) -> None:
         topic = partitions[0].topic
         if partitions[0].removed:
-            self._settle(follower, topic_unknown(topic.name))
+            self.expel(follower, topic_unknown(topic.name))
             return
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
         watch = topic.followed
@@ -194,9 +194,10 @@ class Following:
 
     def _end(self, flock: Flock, why: BrokerError) -> None:
         for follower in list(flock.members):
-            self._settle(follower, why)
+            self.expel(follower, why)
 
-    def _settle(self, follower: Follower, why: BrokerError) -> None:
+    def expel(self, follower: Follower, why: BrokerError) -> None:
+        """Tell it no more."""
         self._take_out(follower)
         follower.settle(why)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from zbus.core.outcomes import Routed
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus.face import ZbusFace
+from zbus.faces.websocket import plan_upgrade
+from zbus.faces.zbus.face import RESERVED, ZbusFace, first_segment
 from zbus.wire.heads import Head
 
 
@@ -16,6 +17,12 @@ class Front:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
+        if not head.contained:  # else the head of the connection was asked
+            answer = self._zbus.guard.check(head, self._zbus.changes)
+            if answer is not None:
+                return self._zbus.answer(head, answer)
+        if head.websocket and first_segment(head) not in RESERVED:
+            return plan_upgrade(head, self._zbus.heads, self, self._zbus.admit)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from zbus.core.outcomes import Outcome, Routed
 from zbus.core.session import Session
 from zbus.core.ticket import Ticket
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
-from zbus.wire.http import HttpReader, Request
+from zbus.wire.http import Request
 from zbus.wire.replies import encode_reply
+
+if TYPE_CHECKING:
+    from zbus.core.group import Group
+    from zbus.faces.access import Bearer, Grant
 
 
 class Plan(Protocol):
@@ -35,16 +39,66 @@ class Planner(Protocol):
         """Tell a message that nobody on this connection has asked for."""
 
 
+class Deaf:
+    """The reader of a connection from which nothing more is read."""
+
+    interim = b""
+    done = False
+    error: WireError | None = None
+
+    def receive(self, data: bytes) -> list[Request]:
+        return []
+
+    def waiting_for(self) -> Literal["nothing", "head", "body"]:
+        return "nothing"
+
+    def close(self) -> None:
+        pass
+
+
+_DEAF = Deaf()
+
+
+class Reader(Protocol):
+    """Cuts what a connection received into requests: `HttpReader`, or after a handshake another."""
+
+    interim: bytes
+    done: bool
+    error: WireError | None
+
+    def receive(self, data: bytes) -> list[Request]: ...
+    def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
+    def close(self) -> None: ...
+
+
+class Framing(Protocol):
+    """How whole replies go out on a connection that does not speak plain HTTP any more."""
+
+    json: bool  # what nobody asked for is told in JSON
+
+    def wrap(self, peer: Peer, message: bytes) -> bytes: ...
+
+    def ping(self) -> bytes:
+        """What makes a silent peer say something."""
+
+    def farewell(self, error: WireError) -> bytes:
+        """The last words to a peer."""
+
+
 class Peer(Session):
     """See the module."""
 
     __slots__ = (
-        "_out_bytes_max",
         "_planner",
         "_ready",
         "_undone",
+        "admitted",
+        "asker",
+        "bearer",
         "broken",
         "closing",
+        "farewell",
+        "framing",
         "headed",
         "held_bytes",
         "lines",
@@ -52,8 +106,11 @@ class Peer(Session):
         "open_waits",
         "out",
         "out_bytes",
+        "out_bytes_max",
+        "principal",
         "pulse",
         "reader",
+        "secure",
         "turns",
     )
 
@@ -62,19 +119,27 @@ class Peer(Session):
         id: bytes,
         address: str,
         lines: bytes,
-        reader: HttpReader,
+        reader: Reader,
         planner: Planner,
         ready: Callable[[Any], None],
         out_bytes_max: int = 256 << 10,
     ) -> None:
         super().__init__(id, address)
         self.lines = lines  # header lines that say who sent a message
+        self.principal = ""  # whom the client certificate names; "" = there is none
+        self.secure = False  # what is said stays between the two: TLS
+        # Who may what (`zbus.faces.access`); all None as long as everybody may everything.
+        self.bearer: Bearer | None = None  # of the token that the connection itself came with
+        self.asker: Bearer | None = None  # of the request that is being run
+        self.admitted: dict[Group, Bearer] | None = None  # who made it a reader of a group
         self.reader = reader
+        self.framing: Framing | None = None  # None = plain HTTP
+        self.farewell = b""  # to be said when everything else is
         self._planner = planner
         self._ready = ready  # called when the first bytes to send are there
         self.out: list[bytes] = []
         self.out_bytes = 0  # in `out`, and whatever the loop could not send yet
-        self._out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
+        self.out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
         self._undone: list[Request] | None = None  # came while the peer took no replies
         self.turns: deque[Reply] | None = None  # requests that are answered in order
         self.open_tickets = 0  # requests without a final answer
@@ -86,6 +151,11 @@ class Peer(Session):
         self.headed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the request that is being run may see; None = everything."""
+        return None if self.asker is None else self.asker.grant
 
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
@@ -102,7 +172,7 @@ class Peer(Session):
     def _work(self, requests: list[Request]) -> None:
         self._undone = None
         for position, (head, id, body) in enumerate(requests):
-            if self.stalled or self.held_bytes > self._out_bytes_max:
+            if self.stalled or self.held_bytes > self.out_bytes_max:
                 self._undone = requests[position:]
                 return
             plan = head.plan
@@ -115,7 +185,7 @@ class Peer(Session):
         if reader.interim:
             self.write(reader.interim)
             reader.interim = b""
-        if reader.done and self.pulse is None:
+        if reader.done:
             self.closing = True
         if reader.error is not None and not self.closing:
             self.refuse(reader.error)
@@ -126,6 +196,9 @@ class Peer(Session):
         Pulls and calls may wait for ever, so they are not waited for: the connection would stay
         open with nobody reading from it.
         """
+        if self.framing is not None:
+            self.take_leave(self.framing.farewell(error))
+            return
         self.closing = self.broken = True
         text = f"{error.status}: {error.text}".encode()
         lines = b"content-type: text/plain\r\n"
@@ -134,6 +207,18 @@ class Peer(Session):
         reply = Reply(self, b"", ordered=True)
         reply.send(encode_reply(error.status, lines, text, close=True))
         self.write(b"")  # even if it is not its turn: the loop has to look at this peer
+
+    def take_leave(self, farewell: bytes) -> None:
+        """Answer what can be answered soon, say farewell, and close."""
+        if not self.farewell:
+            self.farewell = farewell
+        self.closing = self.broken = True
+        self.write(b"")  # the loop has to look at this peer
+
+    def part(self) -> None:
+        """Say farewell: all else is said, and waiting pulls and calls have ended."""
+        farewell, self.farewell = self.farewell, b""
+        self.write(farewell)
 
     def push(self, routed: Routed) -> bool:
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
@@ -147,7 +232,8 @@ class Peer(Session):
         """The reply that is begun now ends with the connection: what else was or will be asked
         here is dropped."""
         self.pulse = pulse
-        self.reader.end()
+        self.reader.close()
+        self.reader = _DEAF
         self.open_tickets += 1
         self.open_waits += 1
 
@@ -165,12 +251,14 @@ class Peer(Session):
         self.turns.append(reply)
 
     def write(self, data: bytes) -> None:
-        """Send these bytes at the end of the turn."""
+        """Send these bytes, one whole reply, at the end of the turn."""
+        if self.framing is not None:
+            data = self.framing.wrap(self, data)
         if not self.out:
             self._ready(self)
         self.out.append(data)
         self.out_bytes += len(data)
-        if self.out_bytes > self._out_bytes_max:
+        if self.out_bytes > self.out_bytes_max:
             self.stalled = True
 
     def forget_requests(self) -> None:
@@ -180,19 +268,19 @@ class Peer(Session):
     @property
     def has_requests(self) -> bool:
         """Requests have come that are not begun, and nothing stands in their way any more."""
-        blocked = self.stalled or self.held_bytes > self._out_bytes_max
+        blocked = self.stalled or self.held_bytes > self.out_bytes_max
         return self._undone is not None and not blocked
 
     def crowded(self, tickets_max: int) -> bool:
         """More of this peer's requests are under way than one peer may have: read no more."""
         soon = self.open_tickets - self.open_waits
         waiting = len(self.turns) if self.turns else 0
-        held = self.stalled or self.held_bytes > self._out_bytes_max
+        held = self.stalled or self.held_bytes > self.out_bytes_max
         return held or soon > tickets_max or waiting > tickets_max
 
     @property
     def finished(self) -> bool:
-        """Nothing more will be sent."""
+        """Nothing more will be sent, but the farewell if there is one."""
         if not self.closing or self.out or self._undone:
             return False
         if self.broken:  # pulls and calls are not waited for

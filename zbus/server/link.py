@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from zbus.faces.peer import Peer, Planner
 from zbus.wire.http import HttpReader
+from zbus.wire.tls import TlsStream
 
 
 class Link(Peer):
@@ -19,8 +20,10 @@ class Link(Peer):
         "hung_up",
         "interest",
         "linger_until_ms",
+        "pinged_ms",
         "sent_ms",
         "sock",
+        "tls",
         "unsent",
     )
 
@@ -35,15 +38,20 @@ class Link(Peer):
         ready: Callable[[Link], None],
         out_bytes_max: int,
         now_ms: int,
+        tls: TlsStream | None = None,
     ) -> None:
         super().__init__(id, address, lines, reader, planner, ready, out_bytes_max)
         self.sock = sock
+        self.tls = tls  # None: plain
+        self.secure = tls is not None
         self.unsent = bytearray()  # what the socket did not take yet
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
         self.heard_ms = now_ms
         self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
-        self.half_head_since_ms = 0  # as noticed by a sweep; 0 = no half head
+        # As noticed by a sweep; 0 = no half head. A handshake counts from the start.
+        self.half_head_since_ms = 0 if tls is None else now_ms
+        self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
         self.closed = False
         self.hung_up = False  # sends no more

@@ -9,33 +9,20 @@ import uuid
 from collections.abc import Callable
 
 from zbus.faces.peer import Planner
+from zbus.server.certificates import Certificates
 from zbus.server.link import Link
 from zbus.server.loop import Loop
+from zbus.server.sockets import Listening, peer_address
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
+from zbus.wire.tls import TlsStream
 
 _ACCEPTS_PER_TURN = 64
-_BACKLOG = 1_024
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("zbus")
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; OSError if the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    sock.setblocking(False)
-    return sock
 
 
 class Listener:
@@ -43,7 +30,7 @@ class Listener:
 
     def __init__(
         self,
-        sock: socket.socket,
+        listening: Listening,
         loop: Loop,
         planner: Planner,
         heads: Heads,
@@ -51,14 +38,18 @@ class Listener:
         budget: Budget,
         connections_max: int,
         address: str,
+        certificates: Certificates | None = None,
     ) -> None:
-        self._sock = sock
+        """`address` is the broker's, as clients know it. With `certificates`, TLS is spoken."""
+        self._listening = listening
+        self._sock = listening.sock
         self._loop = loop
         self._planner = planner
         self._heads = heads
         self._limits = limits
         self._budget = budget
         self._connections_max = connections_max
+        self._certificates = certificates
         self._host_line = f"host: {address}\r\n"
         self._watching = True
         self._open = True
@@ -82,24 +73,28 @@ class Listener:
                 return
             self._welcome(sock, address)
 
-    def _welcome(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _welcome(self, sock: socket.socket, address: object) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        certificates = self._certificates
+        tls = None if certificates is None else TlsStream(certificates.context)
         id = str(uuid.uuid4())
-        peer_address = f"{address[0]}:{address[1]}"
-        lines = f"sender: {id}\r\n{self._host_line}remote-addr: /{peer_address}\r\n"
+        came_from = peer_address(sock, address)
+        lines = f"sender: {id}\r\n{self._host_line}remote-addr: /{came_from}\r\n"
         reader = HttpReader(self._heads, self._limits, self._budget)
         self._loop.add(
             Link(
                 sock,
                 id.encode(),
-                peer_address,
+                came_from,
                 lines.encode(),
                 reader,
                 self._planner,
                 self._ready,
                 self._loop.limits.output_bytes_max,
                 self._loop.now_ms,
+                tls,
             )
         )
 
@@ -118,4 +113,4 @@ class Listener:
         if self._open and self._watching:
             self._loop.watch_door(self, self._sock, False)
         self._open = False
-        self._sock.close()
+        self._listening.close()

@@ -17,6 +17,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import attrs
@@ -28,10 +29,14 @@ from zbus.server.clock import Clock
 from zbus.server.link import Link
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
+from zbus.wire.errors import WireError
+from zbus.wire.tls import TlsStream
+from zbus.wire.websocket import GOING_AWAY
 
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
+_HANDSHAKES_PER_TURN = 16
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
@@ -121,6 +126,7 @@ class Loop:
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
+        self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
     # -- doors and links ------------------------------------------------------------------
@@ -146,6 +152,9 @@ class Loop:
         self._watch(link, 0)
         self.links.pop(link, None)
         self._held.pop(link, None)
+        if link.tls is not None and not link.unsent:
+            with suppress(OSError):
+                link.sock.send(link.tls.close())  # the peer may still be there
         link.sock.close()
         link.reader.close()
         self._broker.leave(link)
@@ -199,6 +208,7 @@ class Loop:
     def turn(self, events: Events) -> None:
         """One turn over what is ready. If the journal fails in it, nothing of it is told."""
         broker = self._broker
+        self._handshakes = _HANDSHAKES_PER_TURN
         try:
             broker.begin(self._clock.now_ms(), self._clock.ahead_ms())
             if self._mailbox.signalled:
@@ -240,14 +250,21 @@ class Loop:
         tickets_max = self.limits.tickets_per_connection_max
         try:
             if mask != WRITE:
+                tls = link.tls
+                if tls is not None and not (tls.established or self._may_shake()):
+                    return
                 data = link.sock.recv(_RECEIVE_BYTES)
-                if not data:
-                    self._hung_up(link)
-                elif not link.closing:  # what comes after the last request is dropped
+                over = not data
+                if tls is not None and data and not link.hung_up:
+                    data = self._decrypt(link, tls, data)
+                    over = tls.over
+                if data and not link.closing:  # what comes after the last request is dropped
                     link.heard_ms = self.now_ms
                     link.receive(data)
                     if link.open_tickets > tickets_max or link.held_bytes or link.closing:
                         self._held[link] = None
+                if over and not link.closed:
+                    self._hung_up(link)
             if mask & WRITE and not link.closed:
                 self._flush(link)
         except (BlockingIOError, InterruptedError):
@@ -256,6 +273,38 @@ class Loop:
             self.drop(link)
         except Exception:
             self._failed(link)
+
+    def _may_shake(self) -> bool:
+        """Handshakes are dear: a crowd of them is spread over turns, in which others are served."""
+        self._handshakes -= 1
+        return self._handshakes >= 0
+
+    def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
+        """The plaintext of what came. What TLS has to say to it leaves at the end of the turn."""
+        link.heard_ms = self.now_ms
+        shaking = not tls.established
+        data = tls.receive(data)
+        if shaking and tls.established:
+            link.principal = tls.principal
+            link.half_head_since_ms = 0
+        if tls.error:
+            log.info("TLS failed", extra={"peer": link.address, "why": tls.error})
+        if tls.speaks:
+            link.write(b"")
+        return data
+
+    def _encrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
+        """What to send for this plaintext; from here on the link's output is counted as it is
+        sent."""
+        try:
+            sealed = tls.encrypt(data)
+        except Exception:
+            self._failed(link)
+            return b""
+        link.out_bytes += len(sealed) - len(data)
+        if link.out_bytes > self.limits.output_bytes_max:
+            link.stalled = True
+        return sealed
 
     def _guarded(self, link: Link, work: Callable[[], None]) -> None:
         try:
@@ -290,6 +339,8 @@ class Loop:
             out.clear()
             if link.closed:
                 continue
+            if link.tls is not None:
+                data = self._encrypt(link, link.tls, data)
             if link.unsent:  # so it is held
                 link.unsent += data
                 continue
@@ -323,7 +374,11 @@ class Loop:
     def _settle(self, link: Link) -> None:
         """Decide what a held link is watched for, and whether it is over."""
         if link.finished and not link.unsent:
-            self._linger(link)
+            if link.farewell:
+                self._broker.leave(link)
+                link.part()
+            else:
+                self._linger(link)
             return
         limits = self.limits
         if link.stalled and 2 * link.out_bytes <= limits.output_bytes_max:
@@ -345,6 +400,8 @@ class Loop:
     def _linger(self, link: Link) -> None:
         """Everything is said. A peer that is still sending must not lose our last words to a
         reset, so its bytes are read and dropped for a moment."""
+        if link.tls is not None and not self._say_goodbye(link, link.tls):
+            return
         del self._held[link]
         try:
             link.sock.shutdown(socket.SHUT_WR)
@@ -355,6 +412,23 @@ class Loop:
         link.linger_until_ms = self.now_ms + 1_000
         self._watch(link, READ)
 
+    def _say_goodbye(self, link: Link, tls: TlsStream) -> bool:
+        """End TLS, so that the peer knows that nothing was cut off. False: not all of it is sent,
+        or the link is over already."""
+        data = tls.close()
+        try:
+            sent = link.sock.send(data) if data else 0
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self.drop(link)
+            return False
+        link.unsent = bytearray(data[sent:])
+        link.out_bytes += len(link.unsent)
+        if link.unsent:
+            self._watch(link, WRITE)
+        return not link.unsent
+
     # -- the end --------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -364,6 +438,9 @@ class Loop:
         self.stopping = True
         self._close_doors()
         self._broker.stop()
+        for link in self.links:
+            if link.framing is not None and not link.broken:
+                link.refuse(WireError(GOING_AWAY, "the broker is stopping"))
 
     def fail(self, text: str) -> None:
         """The journal cannot be trusted any more: nothing is answered from here on."""
@@ -376,7 +453,10 @@ class Loop:
             broker.tick.touched
             or broker.tick.open_commits
             or self.ready
-            or any(link.unsent or link.open_tickets > link.open_waits for link in self.links)
+            or any(
+                link.unsent or link.farewell or link.open_tickets > link.open_waits
+                for link in self.links
+            )
         )
 
     def _close_doors(self) -> None:

@@ -7,19 +7,23 @@ import itertools
 import logging
 import resource
 import signal
+import socket
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from shlex import quote
 
 import attrs
 import trio
 
 from zbus import __version__
-from zbus.config import Config
+from zbus.config import Config, listed
 from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.files import Files, reason
@@ -29,12 +33,18 @@ from zbus.journal.ports import JournalError
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
+from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.advertised import advertised_address
+from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
-from zbus.server.listener import Listener, listen
+from zbus.server.listener import Listener
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
+from zbus.server.reporter import Reporter
+from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
+from zbus.server.tokens import BadTokens, TokenFile
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -107,14 +117,12 @@ class Server:
         self.config = config
         self._gauges: Gauges = gauges or OsGauges()
         self.mailbox = Mailbox()
-        try:
-            self._sock = listen(config.host, config.port)
-        except OSError as error:
-            raise CannotStart(
-                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}; "
-                "is another broker running? Choose another port with --port"
-            ) from None
-        self.port: int = self._sock.getsockname()[1]
+        self.reloads: list[Callable[[], None]] = []
+        """What SIGHUP loads again; what one of them raises is logged."""
+        self.tokens = self._read_tokens()
+        self.certificates: Certificates | None = None
+        self._listening: list[Listening] = []
+        self._listen()
         try:
             self.journal = LocalJournal(
                 config.data_dir,
@@ -128,10 +136,10 @@ class Server:
             )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
-            self._sock.close()
+            self._listen_no_more()
             raise CannotStart(str(error)) from None
         except OSError as error:
-            self._sock.close()
+            self._listen_no_more()
             text = reason(error, config.data_dir)
             raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
         clock = Clock(time_ms)
@@ -139,6 +147,58 @@ class Server:
         self.broker.begin(clock.now_ms())
         for topic in topics:
             self.broker.restore(topic)
+
+    def _read_tokens(self) -> TokenFile | None:
+        """Who may do what; None = everybody everything, which is for this machine alone."""
+        config = self.config
+        if config.token_file:
+            try:
+                return TokenFile(Path(config.token_file))
+            except BadTokens as error:
+                raise CannotStart(str(error)) from None
+        try:
+            outside = exposed(addresses_of(config))
+        except BadAddress as error:
+            raise CannotStart(str(error)) from None
+        if outside and not config.insecure:
+            raise CannotStart(
+                f"{outside[0].authority} may be reached from other machines, and without tokens "
+                "everybody may do everything: name a file of tokens with --token-file, listen on "
+                "127.0.0.1, or allow it with --insecure"
+            )
+        return None
+
+    def _listen(self) -> None:
+        """Open every address, or none and raise CannotStart."""
+        config = self.config
+        try:
+            addresses = addresses_of(config)
+            tls = any(address.tls for address in addresses)
+            check_options(config, tls)
+            if tls:
+                self.certificates = Certificates(config)
+                self.reloads.append(self.certificates.reload)
+        except (BadAddress, BadCertificate) as error:
+            raise CannotStart(str(error)) from None
+        for address in addresses:
+            try:
+                self._listening.append(Listening(address, int(config.unix_socket_mode, 8)))
+            except OSError as error:
+                self._listen_no_more()
+                text = f"cannot listen on {address.authority}: {error.strerror or error}"
+                if address.kind == "tcp":
+                    text += "; is another broker running? Choose another port with --port"
+                raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        if first.kind == "unix" and not config.server_name:
+            self.address = first.path
+        else:
+            self.address = advertised_address(config.server_name, first.host, first.port)
+        self.port = first.port  # 0 for a Unix socket
+
+    def _listen_no_more(self) -> None:
+        for listening in self._listening:
+            listening.close()
 
     def _build(self, clock: Clock) -> None:
         config = self.config
@@ -149,21 +209,17 @@ class Server:
         self.broker = Broker(recorder, _ids(), limits)
         wire_limits = WireLimits(**_limits_of(config, WireLimits))
         heads = Heads(wire_limits)
-        self.address = config.server_name or f"{config.host}:{self.port}"
-        settings = ZbusSettings(
-            address=self.address,
-            version=__version__,
-            durability=config.durability,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            navigation_timeout_ms=config.navigation_timeout_ms,
-            call_timeout_ms=config.call_timeout_ms,
-            waits_per_connection_max=config.tickets_per_connection_max,
-            batch_messages_max=config.batch_messages_max,
-            rpc_url=config.rpc_url,
-            started_ms=clock.now_ms(),
-        )
-        front = Front(ZbusFace(self.broker, heads, settings))
+        access = None if self.tokens is None else self.tokens.access
+        guard = Guard(self._guard_settings())
+        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
+        front = Front(self.zbus)
+        self.reloads.append(self._reload_tokens)
+        self._reporters = [
+            Reporter(
+                tracker, self.zbus.tracking.server_event, self.broker.changes, config.tracker_token
+            )
+            for tracker in self.zbus.settings.trackers
+        ]
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -171,22 +227,67 @@ class Server:
             drain_timeout_ms=config.drain_timeout_ms,
         )
         self.loop = Loop(self.broker, self.mailbox, loop_limits, clock)
-        self.listener = Listener(
-            self._sock,
-            self.loop,
-            front,
-            heads,
-            wire_limits,
-            Budget(config.bodies_bytes_max),
-            min(config.connections_max, _shares(_descriptors())[0]),
-            self.address,
-        )
-        self.loop.open_door(self.listener, self._sock)
+        budget = Budget(config.bodies_bytes_max)
+        connections_max = min(config.connections_max, _shares(_descriptors())[0])
+        self.listeners = [
+            Listener(
+                listening,
+                self.loop,
+                front,
+                heads,
+                wire_limits,
+                budget,
+                connections_max,
+                self.address,
+                self.certificates if listening.address.tls else None,
+            )
+            for listening in self._listening
+        ]
+        for listener, listening in zip(self.listeners, self._listening, strict=True):
+            self.loop.open_door(listener, listening.sock)
         marks = Marks(**_limits_of(config, Marks))
         self.pressure = Pressure(self.broker, self._gauges, config.data_dir, marks)
         patience = Patience(**_limits_of(config, Patience))
         self.loop.sweep = Sweep(
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
+        )
+
+    def _settings(self, clock: Clock) -> ZbusSettings:
+        config = self.config
+        return ZbusSettings(
+            address=self.address,
+            tls=self.addresses[0].tls,
+            certificate=self._certificate,
+            version=__version__,
+            trackers=tuple(filter(None, config.tracker_list.split(","))),
+            durability=config.durability,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            navigation_timeout_ms=config.navigation_timeout_ms,
+            call_timeout_ms=config.call_timeout_ms,
+            waits_per_connection_max=config.tickets_per_connection_max,
+            batch_messages_max=config.batch_messages_max,
+            allow_url_token=config.allow_url_token,
+            rpc_url=config.rpc_url,
+            reload_window_ms=config.reload_window_ms,
+        )
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens, with the ports that the system picked."""
+        return [listening.address for listening in self._listening]
+
+    def _certificate(self) -> str:
+        return "" if self.certificates is None else self.certificates.text
+
+    def _guard_settings(self) -> GuardSettings:
+        config = self.config
+        names = [address.host for address in self.addresses]
+        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
+        return GuardSettings(
+            hosts=(*filter(None, names), *listed(config.allowed_hosts)),
+            cors_origins=listed(config.cors_origins),
+            browser_get=config.browser_get == "on",
         )
 
     def _reserve_bytes(self) -> int:
@@ -199,27 +300,50 @@ class Server:
         return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
 
     def _now_and_then(self) -> None:
-        self.listener.resume()
+        for listener in self.listeners:
+            listener.resume()
         self.pressure.look()
         self.journal.upkeep(self.loop.now_ms)
+        if self.tokens is not None:
+            self.tokens.look()
+            self.zbus.upkeep()
+
+    def _reload_tokens(self) -> None:
+        if self.tokens is not None:
+            self.tokens.reload()
+            self.zbus.upkeep()
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until a signal or a failure of the journal. `ready` is called when signals are
-        heard: whoever waits for it may send one."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        heard: whoever waits for it may send one. SIGHUP loads files again."""
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             ready()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._stop_on_signal, signals)
+                nursery.start_soon(self._obey_signals, signals)
+                for reporter in self._reporters:
+                    nursery.start_soon(reporter.run)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 
-    async def _stop_on_signal(self, signals: AsyncIterator[int]) -> None:
+    async def _obey_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
-            log.info("stopping", extra={"signal": signal.Signals(number).name})
-            self.mailbox.post(self.loop.stop)
+            if number == signal.SIGHUP:
+                self.mailbox.post(self.reload)
+            else:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.mailbox.post(self.loop.stop)
+
+    def reload(self) -> None:
+        """Load again what may change under a running broker; what is bad stays as it was."""
+        for reload in self.reloads:
+            try:
+                reload()
+            except Exception as error:
+                log.error("reloading failed, the old stays", extra={"why": error})
+        log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
@@ -229,13 +353,19 @@ class Server:
 
 def _banner(server: Server) -> str:
     config = server.config
-    url = f"http://{server.address}"
+    first, *others = server.addresses
+    if first.kind == "unix":
+        url, base, options = str(first), "http://localhost", f"--unix-socket {quote(first.path)} "
+    else:
+        url = base = f"{'https' if first.tls else 'http'}://{server.address}"
+        options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
+    more = "".join(f"  and             {address}\n" for address in others)
     return (
-        f"zbus {__version__} serves {url}\n"
+        f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
         f"  topics          {len(server.broker.topics)}\n"
-        f"try: curl '{url}/MyTopic?cmd=declare'"
+        f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 
 
@@ -260,7 +390,8 @@ def run(config: Config) -> int:
     def ready() -> None:
         print(_banner(server), flush=True)
         server.pressure.look()
-        log.info("listening", extra={"address": f"{config.host}:{server.port}"})
+        for address in server.addresses:
+            log.info("listening", extra={"address": address})
 
     try:
         trio.run(server.run, ready)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,15 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.wire.errors import WireError
+from zbus.wire.websocket import GOING_AWAY
 
 if TYPE_CHECKING:
+    from zbus.faces.peer import Framing
     from zbus.server.link import Link
 
 EVERY_MS = 1_000
+
+log = logging.getLogger("zbus")
 
 
 @attrs.frozen
@@ -59,6 +64,11 @@ class Sweep:
             if now_ms >= link.linger_until_ms:
                 self._drop(link)
             return
+        if link.tls is not None and not (link.tls.established or link.tls.over):
+            if now_ms - link.half_head_since_ms > patience.head_timeout_ms:
+                log.info("TLS failed", extra={"peer": link.address, "why": "it took too long"})
+                self._drop(link)
+            return
         if link.unsent:
             if now_ms - link.sent_ms > patience.stall_timeout_ms:
                 self._drop(link)
@@ -70,6 +80,9 @@ class Sweep:
         if link.closing:
             if silent:
                 self._drop(link)
+            return
+        if link.framing is not None:
+            self._look_at_framed(link, link.framing, now_ms)
             return
         waiting_for = link.reader.waiting_for()
         if waiting_for != "head":
@@ -86,3 +99,17 @@ class Sweep:
             self._broker.leave(link)
             link.closing = True
             link.write(b"")
+
+    def _look_at_framed(self, link: Link, framing: Framing, now_ms: int) -> None:
+        """A page cannot send heartbeats, but its browser answers pings: who says nothing is asked
+        after half the time, and who does not answer is gone, whatever was sent to him."""
+        patience = self._patience
+        unheard_ms = now_ms - link.heard_ms
+        if unheard_ms > patience.idle_timeout_ms:
+            link.refuse(WireError(GOING_AWAY, "nothing was heard, not even an answer to a ping"))
+        elif link.reader.waiting_for() != "nothing":
+            if unheard_ms > patience.body_timeout_ms:
+                link.refuse(WireError(408, "the rest of a message did not come in time"))
+        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms < link.heard_ms:
+            link.pinged_ms = now_ms
+            link.write(framing.ping())

@@ -22,7 +22,9 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.access import Access
 from zbus.faces.front import Front
+from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -130,7 +132,7 @@ class Client:
     @property
     def closed(self) -> bool:
         """The broker has said all and closes."""
-        return self.peer.finished
+        return self.peer.finished and not self.peer.farewell
 
 
 class World:
@@ -141,10 +143,12 @@ class World:
         journal: Journal | None = None,
         *,
         settings: ZbusSettings | None = None,
+        access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
+        guard: GuardSettings | None = None,
     ) -> None:
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
@@ -157,7 +161,10 @@ class World:
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
-        self.face = ZbusFace(self.broker, self._heads, settings or ZbusSettings())
+        # Requests of tests go to whatever host they name.
+        screen = Guard(guard or GuardSettings(hosts=("*",)))
+        settings = settings or ZbusSettings()
+        self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
         self.front = Front(self.face)
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))
@@ -200,6 +207,9 @@ class World:
                 self.broker.resume(peer)
             if peer.has_requests:
                 peer.resume()
+            if peer.finished and peer.farewell:
+                self.broker.leave(peer)
+                peer.part()
 
     def settle(self) -> None:
         """Turn until nothing is left to do at this time."""

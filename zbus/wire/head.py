@@ -23,15 +23,18 @@ class Head:
 
     __slots__ = (
         "chunked",
+        "contained",
         "content_length",
         "direct",
         "expects_continue",
         "fields",
+        "json",
         "keep_alive",
         "method",
         "plan",
         "target",
         "version_11",
+        "websocket",
     )
 
     def __init__(
@@ -42,6 +45,8 @@ class Head:
         chunked: bool,
         keep_alive: bool,
         expects_continue: bool,
+        contained: bool = False,
+        websocket: bool = False,
     ) -> None:
         self.method, self.target, self.version_11 = start
         self.fields = fields  # the last repetition of a name; never b"id"
@@ -50,6 +55,9 @@ class Head:
         self.keep_alive = keep_alive
         self.expects_continue = expects_continue  # wants "100 Continue" before it sends the body
         self.direct = keep_alive and not chunked  # content_length is all a reader has to know
+        self.contained = contained  # stood in a body or in a WebSocket's frame
+        self.json = False  # written as JSON, so its reply is too
+        self.websocket = websocket  # wants the connection to go on as a WebSocket
         self.plan: object = None  # a dialect keeps here what it worked out from this head
 
     def __repr__(self) -> str:
@@ -71,16 +79,26 @@ def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Hea
     if version_11 and needs_host and b"host" not in fields and b"cmd" not in fields:
         raise WireError(400, "an HTTP/1.1 request needs a Host header, or a cmd header")
     connection = fields.get(b"connection")
+    keep_alive = version_11 if connection is None else _keeps_alive(connection, version_11)
+    websocket = b"upgrade" in fields and needs_host and b"websocket" in _options(fields[b"upgrade"])
     return Head(
         start,
         fields,
         0 if length is None else int(length),  # 1 to 19 digits, checked with the line
         chunked,
-        version_11 if connection is None else _keeps_alive(connection, version_11),
+        # Of a contained message the connection is none of its business. After a handshake no
+        # other request is read, whether it is taken or refused.
+        not needs_host or (keep_alive and not websocket),
         version_11 and b"expect" in fields,
+        not needs_host,
+        websocket,
     )
 
 
+def _options(value: bytes) -> list[bytes]:
+    return [option.strip(b" \t") for option in value.lower().split(b",")]
+
+
 def _keeps_alive(connection: bytes, version_11: bool) -> bool:
-    options = [option.strip(b" \t") for option in connection.lower().split(b",")]
+    options = _options(connection)
     return b"close" not in options and (version_11 or b"keep-alive" in options)

@@ -47,6 +47,7 @@ class Heads:
         "_contained",
         "_contains",
         "_id_bytes_max",
+        "_json",
         "_limits",
         "_lines",
         "_methods",
@@ -60,6 +61,7 @@ class Heads:
         self._limits = limits
         self._contained = contained
         self._contains: Heads | None = None
+        self._json: Heads | None = None
         self._templates: dict[bytes, Head] = {}
         self._lines: dict[bytes, Field] = {}
         self._starts: dict[bytes, Start] = {}
@@ -77,6 +79,13 @@ class Heads:
         if self._contains is None:
             self._contains = Heads(self._limits, contained=True)
         return self._contains
+
+    @property
+    def json(self) -> Heads:
+        """The same for what was written as JSON: replies differ, and so do plans."""
+        if self._json is None:
+            self._json = Heads(self._limits, contained=True)
+        return self._json
 
     def read(self, raw: bytes) -> tuple[Head, bytes]:
         """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none)."""

@@ -71,6 +71,7 @@ class HttpReader:
         "_limits",
         "_pending",
         "_rest",
+        "behind",
         "done",
         "error",
         "interim",
@@ -85,7 +86,8 @@ class HttpReader:
         self._blank = False  # an empty line came before the next request line
         self._rest: bytearray | None = None  # the beginning of a head
         self._pending: _Pending | None = None
-        self.done = False  # a request that ends the connection was returned
+        self.done = False  # a request after which no other is read was returned
+        self.behind: bytes | None = None  # what came after it, if it may change the protocol
         self.error: WireError | None = None  # the stream broke after the requests returned
         self.interim = b""  # to be sent now, before any body can come; the caller clears it
 
@@ -108,6 +110,8 @@ class HttpReader:
                             return [(head, id_, data[end:])]
         requests: list[Request] = []
         if self.done or self.error is not None:
+            if self.behind is not None:
+                self.behind += data
             return requests
         try:
             self._walk(data, requests)
@@ -125,11 +129,10 @@ class HttpReader:
             return "body"
         return "nothing" if self._rest is None else "head"
 
-    def end(self) -> None:
-        """What comes from here on is dropped."""
-        self.close()
-        self.error = None
-        self._idle, self.done = False, True
+    @property
+    def bounds(self) -> tuple[WireLimits, Budget | None]:
+        """What a reader that takes over from this one is bound by."""
+        return self._limits, self._budget
 
     def close(self) -> None:
         """No more comes: what is not complete is given up."""
@@ -155,6 +158,8 @@ class HttpReader:
                     if self._budget is not None:
                         self._budget.give_back(pending.held_bytes)
                     self._finish(pending.head, pending.id, bytes(pending.body.data), requests)
+        if self.done and requests[-1][0].websocket:
+            self.behind = data[at:]
 
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read the head that begins here, and its body if that is here too; return the end."""

@@ -39,6 +39,7 @@ REASONS: dict[int, bytes] = {
     421: b"Misdirected Request",
     422: b"Unprocessable Content",
     423: b"Locked",
+    425: b"Too Early",
     426: b"Upgrade Required",
     428: b"Precondition Required",
     429: b"Too Many Requests",

@@ -12,7 +12,7 @@ import click
 
 from zbus.cli.bench.options import MODES, Options
 from zbus.cli.bench.run import Progress, run_load
-from zbus.cli.remote import url_option
+from zbus.cli.remote import given_token, url_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +50,13 @@ def bench(json_file: Path | None, **given: Any) -> None:  # noqa: ANN401 - the f
     A window of --pipeline requests goes out at once on each connection; the next one follows when
     all have been answered. Latency is per request, from the sending of its window.
     """
+    given["token"] = given_token()
     options = Options(**{name: value for name, value in given.items() if value is not None})
     with _progress_bar(options) as progress:
         report = run_load(options, progress)
     if json_file is not None:
-        document = report.as_json(attrs.asdict(options))
+        shown = attrs.asdict(options, filter=lambda option, _: option.name != "token")
+        document = report.as_json(shown)
         with click.open_file(str(json_file), "wb") as out:
             out.write(document)
     if json_file is None or str(json_file) != "-":

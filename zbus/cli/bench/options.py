@@ -28,6 +28,7 @@ class Options:
 
     mode: str = attrs.field(default="produce", validator=attrs.validators.in_(MODES))
     url: str = DEFAULT_URL
+    token: str = attrs.field(default="", repr=False)
     topic: str = "bench"
     group: str = ""  # empty: the group named like the topic
     connections: int = attrs.field(default=32, validator=attrs.validators.ge(1))
@@ -107,4 +108,6 @@ def _consume(options: Options) -> tuple[bytes, bytes]:
 def _head(options: Options, target: str, lines: list[str]) -> bytes:
     host, port = address(options.url)
     name = f"[{host}]" if ":" in host else host
+    if options.token:
+        lines = [f"token: {quote(options.token, safe='')}", *lines]
     return "\r\n".join([f"GET {target} HTTP/1.1", f"host: {name}:{port}", *lines, ""]).encode()

@@ -1,4 +1,4 @@
-"""`consume`, `unconsume` and `ack`: messages out (specification, sections 5.2-5.4)."""
+"""`consume` and `unconsume`: messages out (specification, sections 5.2 and 5.3)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ class Consume(GroupPlan):
         self.offset = params.number(b"offset")
         self.partition = params.number(b"partition")
         self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
-        navigation = params.fields.get(b"sec-fetch-mode") == b"navigate"
-        if self.timeout_ms is None and navigation:
+        if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = face.settings.navigation_timeout_ms
         batch = params.number(b"batch", face.settings.batch_messages_max)
         if batch == 0:
@@ -129,29 +128,3 @@ class Unconsume(GroupPlan):
         if not self.params.headed:
             # Plain HTTP waits for an answer to everything.
             ZbusReply(self.face, self.params, peer, id).tell(204)
-
-
-class Ack(GroupPlan):
-    """Settles a delivery, by whichever connection; an unknown one is settled already."""
-
-    __slots__ = ("offset", "partition", "quiet")
-
-    def __init__(self, face: ZbusFace, params: Params) -> None:
-        super().__init__(face, params)
-        self.quiet = not params.flag(b"ack", True)
-        offset = params.number(b"offset")
-        if offset is None:
-            raise BadRequest(400, "400: Bad Format, Missing offset")
-        self.offset = offset
-        self.partition = params.number(b"partition") or 0
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = ZbusReply(self.face, self.params, peer, id, self.quiet)
-        found = self.find()
-        if isinstance(found, BrokerError) and found.refusal is Refusal.TOPIC_UNKNOWN:
-            ticket.settle(found)
-        elif isinstance(found, BrokerError) or self.partition >= len(found[0].partitions):
-            ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
-        else:
-            topic, group = found
-            self.face.broker.ack(ticket, group, topic.partitions[self.partition], self.offset)

@@ -125,7 +125,14 @@ FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
 
 def open_stream(peer: Peer, params: Params, id: bytes) -> None:
     """The head of a reply that ends with its connection."""
-    peer.write(encode_stream_head(b"%bid: %b\r\n%b" % (params.topic_line, id, LINES)) + RETRY)
+    peer.write(_head(params, id) + RETRY)
+
+
+def _head(params: Params, id: bytes) -> bytes:
+    lines = b"%bid: %b\r\n%b" % (params.topic_line, id, LINES)
+    if params.browser is not None:
+        lines = params.browser.cover(lines, b"", params.policy, None)
+    return encode_stream_head(lines)
 
 
 def close_stream(peer: Peer, error: BrokerError | None) -> None:
@@ -138,13 +145,14 @@ def close_stream(peer: Peer, error: BrokerError | None) -> None:
 class FollowStream(Follower):
     """Of a stream without a group."""
 
-    __slots__ = ("begun", "id", "params", "peer")
+    __slots__ = ("bearer", "begun", "id", "params", "peer")
 
     def __init__(self, peer: Peer, params: Params, id: bytes) -> None:
         super().__init__(peer, peer.write)
         self.peer = peer
         self.params = params
         self.id = id
+        self.bearer = peer.asker  # by whose right it follows; None = everybody may
         self.begun = False
 
     def begin(self) -> None:
@@ -160,9 +168,11 @@ class FollowStream(Follower):
         if self.begun:
             close_stream(self.peer, outcome)
             return
-        lines = b"%bid: %b\r\n" % (self.params.topic_line, self.id)
-        status, text = STATUS[outcome.refusal], error_text(outcome)
-        self.peer.write(encode_reply(status, lines, text, close=True))
+        params, text = self.params, error_text(outcome)
+        lines = b"%bid: %b\r\n" % (params.topic_line, self.id)
+        if params.browser is not None:
+            lines = params.browser.cover(lines, text, params.policy, None)
+        self.peer.write(encode_reply(STATUS[outcome.refusal], lines, text, close=True))
         self.peer.end_stream()
 
 
@@ -223,6 +233,8 @@ class _Events(GroupPlan):
             reply.tell(problem.status, body=problem.text.encode())
 
     def _begin(self, peer: Peer, id: bytes) -> BadRequest | None:
+        if peer.framing is not None:
+            return BadRequest(400, "400: Bad Format, a stream of events needs plain HTTP")
         if peer.open_tickets or peer.turns:
             text = "a stream of events needs a connection on which nothing else is open"
             return BadRequest(400, f"400: Bad Format, {text}")
@@ -246,7 +258,7 @@ class _Events(GroupPlan):
         if self.params.head.method != b"HEAD":
             return False
         peer.begin_stream(b"")
-        peer.write(encode_stream_head(b"%bid: %b\r\n%b" % (self.params.topic_line, id, LINES)))
+        peer.write(_head(self.params, id))
         peer.end_stream()
         return True
 

@@ -12,9 +12,24 @@ from typing import TypeAlias
 
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
+from zbus.faces.access import Access
+from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, events, manage, page, produce, read
+from zbus.faces.zbus import (
+    consume,
+    events,
+    guarded,
+    leases,
+    login,
+    manage,
+    page,
+    produce,
+    read,
+    track,
+)
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.heads import Head, Heads
@@ -26,11 +41,17 @@ COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
     b"consume": events.prepare,
     b"unconsume": consume.Unconsume,
-    b"ack": consume.Ack,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"extend": leases.Extend,
     b"route": produce.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"tracker": track.Tracker,
+    b"track_sub": track.Follow,
+    b"track_pub": track.Report,
+    b"ssl": track.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -39,7 +60,17 @@ COMMANDS: dict[bytes, Prepare] = {
     b"version": manage.Version,
     b"home": page.Home,
     b"icon": page.Icon,
+    b"login": login.Login,
+    b"logout": login.Logout,
 }
+
+READS = frozenset(
+    (
+        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
+        *(b"tracker", b"ssl", b"openapi"),
+    )
+)
+"""Commands that change nothing, whoever has a browser send them."""
 
 MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
@@ -50,30 +81,43 @@ RESERVED = frozenset((b"queue", b"camellia", b"mq"))
 """First path segments of the other dialects; topics of these names are reached by headers."""
 
 
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]
+
+
 class ZbusFace:
     """See the module."""
 
-    def __init__(self, broker: Broker, heads: Heads, settings: ZbusSettings) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        heads: Heads,
+        settings: ZbusSettings,
+        access: Access | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
-        self._info_version = settings.started_ms
-
-    def next_info_version(self) -> int:
-        """The number of one more document: clients ignore those that are not newer."""
-        self._info_version = max(self._info_version + 1, self.broker.now_ms)
-        return self._info_version
+        self.access = access
+        self.guard = guard or Guard()
+        self.reloads = Reloads(settings.reload_window_ms)
+        self.tracking = track.Tracking(broker, settings)
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        cmd, skip = b"", 0
-        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
-            first = head.target[1:].partition(b"?")[0].partition(b"/")[0]
-            cmd, skip = MOUNTED.get(first, (b"", 0))
-            if not cmd and (first.startswith(b"_") or first in RESERVED):
-                text = f"404: there is nothing at /{first.decode('latin-1')} here"
-                return Refuse(self, Params(head), BadRequest(404, text))
-        params = Params(head, cmd, skip)
+        params, stray = self._read(head)
+        if stray:
+            text = f"404: there is nothing at /{stray.decode('latin-1')} here"
+            return Refuse(self, params, BadRequest(404, text))
+        plan = self._prepare(params)
+        if self.access is None or params.cmd in guarded.FREE:
+            return plan
+        return guarded.Guarded(self, self.access, params, plan)
+
+    def _prepare(self, params: Params) -> Plan:
         try:
             prepare = COMMANDS.get(params.cmd)
             if prepare is None:
@@ -84,6 +128,52 @@ class ZbusFace:
         except BadRequest as error:
             return Refuse(self, params, error)
 
+    def admit(self, peer: Peer, head: Head) -> str:
+        """A connection opens with this head (a WebSocket's handshake): its token counts for all
+        requests on it that show none of their own. Returns why it is refused, or ""."""
+        if self.access is None:
+            return ""
+        token = guarded.token_of(Params(head), self.settings.allow_url_token)
+        if isinstance(token, str):
+            return token
+        if token is not None:
+            peer.bearer = self.access.of_token(token)
+            if not peer.bearer.is_known(self.broker.now_ms):
+                return "this token is not known"
+        return ""
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens: who may not
+        read a group any more is no reader of it."""
+        if self.access is not None and self.access.lapsed(self.broker.now_ms):
+            guarded.expel(self, self.access)
+
+    def changes(self, head: Head) -> bool:
+        """Whether this head asks for more than looking."""
+        params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
+        return not stray and params.cmd not in READS
+
+    def answer(self, head: Head, answer: Answer) -> Plan:
+        """Answer this, whatever the head asks for."""
+        params, _ = self._read(head)
+        return Refuse(self, params, BadRequest(answer.status, answer.text, answer.lines))
+
+    def _read(self, head: Head) -> tuple[Params, bytes]:
+        """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
+        cmd, skip, stray = b"", 0, b""
+        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
+            first = first_segment(head)
+            cmd, skip = MOUNTED.get(first, (b"", 0))
+            if not cmd and (first.startswith(b"_") or first in RESERVED):
+                stray = first
+        params = Params(head, cmd, skip)
+        params.browser = None if head.contained else self.guard.browser(head)
+        if params.browser is not None:
+            params.plain = False
+        return params, stray
+
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
@@ -91,7 +181,9 @@ class ZbusFace:
             routed.sender,
             routed.message.headers,
         )
-        peer.write(encode_reply(routed.status, lines, routed.message.body))
+        json = peer.framing is not None and peer.framing.json
+        encode = encode_json if json else encode_reply
+        peer.write(encode(routed.status, lines, routed.message.body))
 
 
 class Refuse:

@@ -15,11 +15,12 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
+from zbus.faces.access import Grant
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import masks
-from zbus.faces.zbus.info import encode_document, group_info, server_info, topic_info
+from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
+from zbus.faces.zbus.replies import JSON, TEXT, DeclareReply, ZbusReply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -70,7 +71,7 @@ class Declare:
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = ZbusReply(self.face, self.params, peer, id)
+        ticket = DeclareReply(self.face, self.params, peer, id)
         self.face.broker.amend(
             ticket,
             self.params.topic,
@@ -135,15 +136,17 @@ class Declare:
         return any(name.startswith(b"group_") for name in self.params.fields)
 
 
-def find(broker: Broker, params: Params) -> tuple[Topic, Group | None] | BrokerError:
-    """The topic and, if the request names one, the group."""
+def find(
+    broker: Broker, params: Params, grant: Grant | None = None
+) -> tuple[Topic, Group | None] | BrokerError:
+    """The topic and, if the request names one, the group. What a grant may not see is not there."""
     topic = broker.topic(params.topic)
-    if topic is None:
+    if topic is None or (grant is not None and not grant.sees(topic.name)):
         return topic_unknown(params.topic)
     if not params.group:
         return topic, None
     group = topic.group(params.group)
-    if group is None:
+    if group is None or (grant is not None and not grant.sees(topic.name, group.name)):
         return group_unknown(params.group)
     return topic, group
 
@@ -160,15 +163,17 @@ class Query:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
-            document = server_info(face.broker, face.settings, face.next_info_version())
+            document = face.tracking.server_info(peer.grant)
             reply.tell(200, JSON, encode_document(document))
             return
-        found = find(face.broker, params)
+        found = find(face.broker, params, peer.grant)
         if isinstance(found, BrokerError):
             reply.settle(found)
             return
         topic, group = found
-        document = topic_info(topic, face.settings) if group is None else group_info(group)
+        document = (
+            topic_info(topic, face.settings, peer.grant) if group is None else group_info(group)
+        )
         reply.tell(200, JSON, encode_document(document))
 
 

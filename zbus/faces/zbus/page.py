@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from zbus.faces.guard import PAGE
 from zbus.faces.peer import Peer
+from zbus.faces.zbus.info import visible_groups, visible_topics
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
 
@@ -32,7 +34,7 @@ takes one</li>
 <li><a href="/MyTopic?cmd=query">/MyTopic?cmd=query</a> looks at it</li>
 </ul>
 <table><tr><th>topic</th><th>messages</th><th>groups</th><th>durability</th></tr>
-{rows}</table></body></html>
+{rows}</table>{who}</body></html>
 """
 
 _ROWS_MAX = 100
@@ -42,16 +44,21 @@ class Home:
     """Plan of `/`."""
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
+        params.policy = PAGE
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        grant, who = peer.grant, ""
+        if grant is not None:
+            who = f'<p>{html.escape(grant.name)} · <a href="/?cmd=logout">log out</a></p>'
         rows = "".join(
             f"<tr><td>{html.escape(topic.name)}</td><td>{topic.depth()}</td>"
-            f"<td>{len(topic.groups)}</td><td>{topic.options.durability}</td></tr>\n"
-            for topic in list(self._face.broker.topics.values())[:_ROWS_MAX]
+            f"<td>{len(visible_groups(topic, grant))}</td>"
+            f"<td>{topic.options.durability}</td></tr>\n"
+            for topic in visible_topics(self._face.broker, grant)[:_ROWS_MAX]
         )
-        page = _PAGE.format(version=self._face.settings.version, rows=rows)
+        page = _PAGE.format(version=self._face.settings.version, rows=rows, who=who)
         lines = b"content-type: text/html; charset=utf-8\r\n"
         ZbusReply(self._face, self._params, peer, id).tell(200, lines, page.encode())
 

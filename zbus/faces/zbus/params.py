@@ -6,14 +6,19 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
-from zbus.faces.numbers import parse_number
+from zbus.faces.guard import SANDBOX, Browser
+from zbus.faces.numbers import parse_number, parse_ranges
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
 
 GROUP_COMMANDS = frozenset(
-    (b"consume", b"unconsume", b"ack", b"declare", b"query", b"remove", b"empty")
+    (
+        *(b"consume", b"unconsume", b"ack", b"nack", b"extend"),
+        *(b"declare", b"query", b"remove", b"empty"),
+    )
 )
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
@@ -36,13 +41,17 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "_head_only",
+        "browser",
         "cmd",
         "fields",
         "group",
         "head",
         "headed",
         "id",
+        "named",
         "plain",
+        "policy",
         "query_names",
         "segments",
         "topic",
@@ -53,17 +62,23 @@ class Params:
         """A path below which the dialect is mounted gives its `cmd` and how many segments of the
         path to skip."""
         self.head = head
-        self.plain = head.keep_alive and head.method != b"HEAD"  # the usual reply will do
+        self._head_only = head.method == b"HEAD" and not head.contained
+        # The usual reply will do.
+        self.plain = head.keep_alive and not (self._head_only or head.json)
+        self.browser: Browser | None = None  # who has to be told more
+        self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
-        self.headed = b"cmd" in self.fields  # the zbus protocol proper: replies come by id
+        self.named = b"cmd" in self.fields  # the header says which command
+        # The zbus protocol proper, and whatever stands in a frame: replies come by id.
+        self.headed = self.named or head.contained
         # Present and empty is no command at all.
-        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.headed else cmd
+        self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.named else cmd
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
-        if not (self.headed and self.fields.get(b"topic")):
+        if not (self.named and self.fields.get(b"topic")):
             self._merge_target(skip)
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
@@ -82,7 +97,7 @@ class Params:
         for name, value in query:
             name = name.lower()
             if name == b"cmd":
-                if not self.headed:
+                if not self.named:
                     self.cmd = value.lower() or b"\0"
             elif name and name not in self.head.fields and not name.translate(None, TOKEN):
                 self.fields[name] = value
@@ -119,6 +134,22 @@ class Params:
             )
         return number
 
+    def ranges(self, name: bytes, count_max: int) -> list[range]:
+        """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
+        value = self.fields.get(name)
+        if not value:
+            return []
+        ranges = parse_ranges(value, count_max)
+        if ranges is None:
+            shown = value[:40].decode("utf-8", "replace")
+            label = name.decode()
+            raise BadRequest(
+                400,
+                f"400: Bad Format, {label} is numbers and ranges such as 3,5-9,12, at most "
+                f"{count_max} in all, not {shown!r}",
+            )
+        return ranges
+
     def flag(self, name: bytes, default: bool = False) -> bool:
         """`1` and `true` mean yes, anything else no."""
         value = self.fields.get(name)
@@ -131,15 +162,30 @@ class Params:
 
     # -- replies --------------------------------------------------------------------------
 
-    def reply(self, status: int, id: bytes, lines: bytes = b"", body: bytes = b"") -> bytes:
-        """A whole reply to this request."""
+    def reply(
+        self,
+        status: int,
+        id: bytes,
+        lines: bytes = b"",
+        body: bytes = b"",
+        shown: frozenset[bytes] | None = None,
+    ) -> bytes:
+        """A whole reply to this request. If others than the broker wrote it, `shown` are the types
+        that a browser may be told."""
+        lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
+        return self.compose(status, lines, body, shown)
+
+    def compose(
+        self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
+    ) -> bytes:
+        """The same, of all its header lines. Every reply that is not plain is made here."""
         head = self.head
+        if head.json:
+            return encode_json(status, lines, body)
+        if self.browser is not None:
+            lines = self.browser.cover(lines, body, self.policy, shown)
         return encode_reply(
-            status,
-            b"%bid: %b\r\n%b" % (self.topic_line, id, lines),
-            body,
-            close=not head.keep_alive,
-            head_only=head.method == b"HEAD",
+            status, lines, body, close=not head.keep_alive, head_only=self._head_only
         )
 
 

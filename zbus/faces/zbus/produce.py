@@ -162,6 +162,7 @@ class Produce:
             and not any(time is not None for time in times)
             and self.expected_offset is None
             and not self.key_line
+            and params.browser is None
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -198,6 +199,10 @@ class Produce:
                 due_ms, expires_ms = self._times()
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
+                if self._may_be_a_reload(topic, id):
+                    broker = face.broker
+                    key = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
+                    message.headers = b"%b%b\r\n%b" % (KEY_LINE, key, message.headers)
                 self._put(partition, [message], ticket)
         except BadRequest as error:
             reply = ZbusReply(face, params, peer, id, self.quiet)
@@ -205,10 +210,19 @@ class Produce:
 
     def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         broker, topic = self.face.broker, partition.topic
-        if self.key_line or topic.options.dedupe_ms or self.expected_offset is not None:
+        browser = self.params.browser is not None
+        if self.key_line or browser or topic.options.dedupe_ms or self.expected_offset is not None:
             broker.put_once(partition, messages, ticket, self.expected_offset)
         else:
             broker.put_all(partition, messages, ticket)
+
+    def _may_be_a_reload(self, topic: Topic, id: bytes) -> bool:
+        """A browser opens a URL, and nothing that it says would tell another opening from it."""
+        browser = self.params.browser
+        if browser is None or not browser.navigates or self.params.head.method != b"GET":
+            return False
+        known = self.key_line or (topic.options.dedupe_ms and (id or self.params.id))
+        return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
@@ -294,7 +308,7 @@ class Produce:
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.lines + peer.lines
         body = body or self.body
-        if not body and not params.headed and topic.options.mask & RPC:
+        if not body and not params.named and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
             own = stored_lines(params.fields, _NOT_STORED | {b"content-type"})
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines

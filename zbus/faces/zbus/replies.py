@@ -21,11 +21,11 @@ from zbus.core.outcomes import (
     Stored,
 )
 from zbus.core.topic import Topic
+from zbus.faces.guard import CALLED_TYPES, SHOWN_TYPES
 from zbus.faces.peer import Peer, Reply
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import Params
-from zbus.wire.replies import encode_reply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -36,6 +36,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.GROUP_UNKNOWN: 404,
     Refusal.OFFSET_UNKNOWN: 404,
     Refusal.SESSION_UNKNOWN: 404,
+    Refusal.FORBIDDEN: 403,
     Refusal.EXCLUSIVE: 401,
     Refusal.CONFLICT: 409,
     Refusal.REUSED: 422,
@@ -119,18 +120,31 @@ class ZbusReply(Reply):
             self.tell_error(outcome)
         elif isinstance(outcome, Done):
             self.tell(200, body=b"%d" % self.face.broker.now_ms)
-        elif isinstance(outcome, Declared):
-            settings = self.face.settings
-            document = (
-                topic_info(outcome.topic, settings)
-                if outcome.group is None or not self.params.group_wished
-                else group_info(outcome.group)
-            )
-            self.tell(200, JSON, encode_document(document))
         elif isinstance(outcome, Raw):
             containers.tell_raw(self, outcome)
         else:
             raise AssertionError(f"unexpected outcome {outcome!r}")
+
+
+class DeclareReply(ZbusReply):
+    """Of a declare: what it is now, as far as whoever asked may see it."""
+
+    __slots__ = ("grant",)
+
+    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
+        super().__init__(face, params, peer, id)
+        self.grant = peer.grant
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Declared):
+            super().answer(outcome)
+            return
+        document = (
+            topic_info(outcome.topic, self.face.settings, self.grant)
+            if outcome.group is None or not self.params.group_wished
+            else group_info(outcome.group)
+        )
+        self.tell(200, JSON, encode_document(document))
 
 
 class PutReply(ZbusReply):
@@ -200,6 +214,20 @@ class BatchReply(PutReply):
         return super().stored_lines(outcome) + b"count: %d\r\n" % self.count
 
 
+class SettledReply(ZbusReply):
+    """Of a nack or extend: how many deliveries it was about."""
+
+    __slots__ = ("count",)
+
+    count: int
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            self.tell(200, b"count: %d\r\n" % self.count, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
+
+
 class CallReply(ZbusReply):
     """Of a call: what the service routed back."""
 
@@ -212,17 +240,9 @@ class CallReply(ZbusReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
-            head = self.params.head
-            self.send(
-                encode_reply(
-                    outcome.status,
-                    b"id: %b\r\nsender: %b\r\n%b"
-                    % (outcome.id, outcome.sender, outcome.message.headers),
-                    outcome.message.body,
-                    close=not head.keep_alive,
-                    head_only=head.method == b"HEAD",
-                )
-            )
+            message = outcome.message
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, message.headers)
+            self.send(self.params.compose(outcome.status, lines, message.body, CALLED_TYPES))
         else:
             super().answer(outcome)
 
@@ -274,7 +294,7 @@ class PullReply(ZbusReply):
         if params.plain:
             data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
         else:
-            data = params.reply(200, self.id, lines, body)
+            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
+
+
+def _no_certificate() -> str:
+    return ""
 
 
 @attrs.frozen
@@ -10,7 +16,10 @@ class ZbusSettings:
     """See `zbus.config` for meaning and limits of the options of the same names."""
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
+    tls: bool = False  # they reach it there by TLS
+    certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
     version: str = "0"
+    trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
     durability: str = "disk"  # of topics that do not choose their own
     retention_ms: int = 0  # likewise
     retention_bytes: int = 0  # likewise
@@ -18,5 +27,6 @@ class ZbusSettings:
     call_timeout_ms: int = 30_000
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
+    allow_url_token: bool = False
+    reload_window_ms: int = 2_000
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
-    started_ms: int = 0

@@ -1,0 +1,200 @@
+"""What each command sends, and what a broker makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.client.peer import Joined
+from zbus.client import commands, errors
+from zbus.client.messages import Body, Message
+from zbus.client.options import Address, parse_url
+from zbus.testing.world import EPOCH_MS, World
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://127.0.0.1:15555", ("tcp", "127.0.0.1", 15555)),
+        ("http://broker", ("tcp", "broker", 15555)),
+        ("http://broker:0/", ("tcp", "broker", 0)),
+        ("https://broker:1", ("tls", "broker", 1)),
+        ("broker:7", ("tcp", "broker", 7)),
+        ("http://[::1]:7", ("tcp", "::1", 7)),
+        ("unix:/run/zbus.sock", ("unix", "/run/zbus.sock", 0)),
+        ("unix:///run/zbus.sock", ("unix", "/run/zbus.sock", 0)),
+        ("unix:zbus.sock", ("unix", "zbus.sock", 0)),
+    ],
+)
+def test_urls(url: str, address: tuple[str, str, int]) -> None:
+    assert parse_url(url) == Address(*address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "ftp://x", "http://", "http://x:y", "http://x:99999", "unix:", "http://u:p@x"),
+        *("http://x/topic", "http://x?token=1"),
+    ],
+)
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_url(url)
+
+
+BAD_VALUES: list[Callable[[], object]] = [
+    lambda: commands.produce("T", key="a\nb"),
+    lambda: commands.produce("T", headers={"x": "a\0b"}),
+    lambda: commands.produce("T", headers={"a b": "c"}),
+    lambda: commands.produce("T", headers={"": "c"}),
+    lambda: commands.produce("T", headers={"x\r\ny": "c"}),
+    lambda: commands.produce("T", headers={"Topic": "U"}),
+    lambda: commands.produce("T", headers={"content-length": "5"}),
+    lambda: commands.produce("T", headers={"transfer-encoding": "chunked"}),
+    lambda: commands.produce("T", id=""),
+    lambda: commands.produce("T", id="x" * 40),
+    lambda: commands.produce("T", id="a b"),
+    lambda: commands.produce("T", id="a\r\nb"),
+    lambda: commands.produce("T", idempotency_key="a\r\nb"),
+    lambda: commands.produce_many("T", [Message(b"", headers={"id": "x"})]),
+]
+
+
+@pytest.mark.parametrize("make", BAD_VALUES)
+def test_nothing_slips_into_a_head(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "text"),
+    [
+        (3, "3"),
+        ([3], "3"),
+        ([1, 2, 3], "1-3"),
+        ([9, 3, 5, 4, 4, 12], "3-5,9,12"),
+        (range(1000), "0-999"),
+    ],
+)
+def test_offsets(offsets: commands.Offsets, text: str) -> None:
+    assert commands.encode_offsets(offsets) == text
+
+
+@pytest.fixture
+def bus() -> Joined:
+    return Joined(World())
+
+
+def test_what_the_broker_decodes_is_encoded() -> None:
+    lines = commands.produce("T\r\nx: y", tag="a\r\nb: c\0").lines
+    assert lines.endswith(b"topic: T%0D%0Ax: y\r\ntag: a%0D%0Ab: c%00\r\n")
+
+
+NAMES = ["Orders", "a b", "é ü 日本", "50%", "a%41b", "x+y", 'q"q', "a;b", "#*"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_arrives_as_it_is(bus: Joined, name: str) -> None:
+    bus.run(commands.declare(name, name, ack=True))
+    stored = bus.run(commands.produce(name, "body", tag=name, key=name, headers={"X-Mine": name}))
+    assert (stored.offset, stored.partition, stored.durability) == (0, 0, "disk")
+    (delivery,) = bus.run(commands.pull(name, name))
+    labels = (delivery.topic, delivery.group, delivery.tag, delivery.key)
+    assert labels == (name, name, name, name)
+    assert delivery.headers["x-mine"] == name
+    assert (delivery.text, delivery.id) == ("body", stored.id)
+    bus.run(commands.ack(name, name, delivery.offset))
+    assert bus.run(commands.query(name, name))["leasedCount"] == 0
+
+
+def test_a_declaration_says_it_all(bus: Joined) -> None:
+    info = bus.run(
+        commands.declare(
+            "T", "g", ack=True, lease_ms=1234, window=7, filter="a.*", exclusive=True, partitions=3
+        )
+    )
+    assert (info["groupName"], info["mask"], info["filter"]) == ("g", 64 + 16, "a.*")
+    assert (info["ackTimeout"], info["ackWindow"]) == (1234, 7)
+    topic = bus.run(commands.declare("T", retention_count=5, dedupe_ms=60_000))
+    assert (topic["partitionCount"], topic["retentionCount"], topic["dedupeMs"]) == (3, 5, 60_000)
+    assert bus.run(commands.declare("R", rpc=True))["mask"] == 3
+    assert bus.run(commands.declare("M", durability="memory"))["durability"] == "memory"
+    assert set(bus.run(commands.query())["topicTable"]) == {"T", "R", "M"}
+
+
+def test_a_group_may_be_changed_without_touching_its_mask(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True))
+    assert bus.run(commands.declare("T", "g", filter="x"))["mask"] == 64
+    assert bus.run(commands.declare("T", "g", ack=False))["mask"] == 0
+
+
+def test_labels_times_and_places(bus: Joined) -> None:
+    bus.run(commands.declare("T", partitions=2))
+    assert bus.run(commands.produce("T", b"x", partition=1, expected_offset=0)).partition == 1
+    with pytest.raises(errors.Conflict) as caught:
+        bus.run(commands.produce("T", b"x", partition=1, expected_offset=0))
+    assert caught.value.next_offset == 1
+    (delivery,) = bus.run(commands.pull("T", partition=1))
+    assert (delivery.partition, delivery.timestamp_ms, delivery.retry) == (1, EPOCH_MS, 0)
+    bus.run(commands.produce("T", json={"a": [1, None]}, delay_ms=500))
+    assert bus.run(commands.pull("T")) == []
+    bus.world.advance(500)
+    (delivery,) = bus.run(commands.pull("T"))
+    assert delivery.json() == {"a": [1, None]}
+    assert delivery.headers["content-type"] == "application/json"
+    bus.run(commands.produce("T", b"", ttl_ms=100, deliver_at_ms=EPOCH_MS + 1_000))
+    bus.world.advance(2_000)
+    assert bus.run(commands.pull("T")) == []
+
+
+def test_a_batch(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", dedupe_ms=60_000))
+    messages: list[Body | Message] = [
+        b"a",
+        "b",
+        Message("c", tag="t", id="i", headers={"x": "y"}),
+        Message(b"\r\n\r\n"),
+    ]
+    stored = bus.run(commands.produce_many("T", messages, tag="all"))
+    assert (stored.offset, stored.count, stored.duplicates) == (0, 4, 0)
+    found = bus.run(commands.read("T"))
+    assert [d.body for d in found] == [b"a", b"b", b"c", b"\r\n\r\n"]
+    assert [d.tag for d in found] == ["all", "all", "t", "all"]
+    assert (found[2].id, found[2].headers["x"], found[2].group) == ("i", "y", "")
+    again = bus.run(commands.produce_many("T", [Message("c", id="i")]))
+    assert (again.count, again.duplicates) == (1, 1)
+
+
+def test_what_the_others_do(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True))
+    for _ in range(4):
+        bus.run(commands.produce("T"))
+    found = bus.run(commands.pull("T", "g", batch=10))
+    assert len(found) == 4
+    assert bus.run(commands.extend("T", "g", [0, 1, 2, 3], lease_ms=60_000)) == 4
+    assert bus.run(commands.nack("T", "g", [0, 2])) == 2
+    assert [d.offset for d in bus.run(commands.pull("T", "g", batch=10))] == [0, 2]
+    bus.run(commands.ack("T", "g", range(4)))
+    with pytest.raises(errors.NotFound):
+        bus.run(commands.nack("T", "g", 1))
+    bus.run(commands.empty("T", "g"))
+    bus.run(commands.remove("T", "g"))
+    with pytest.raises(errors.NotFound):
+        bus.run(commands.query("T", "g"))
+    bus.run(commands.remove("T"))
+    assert bus.run(commands.ping()) == EPOCH_MS
+    assert bus.run(commands.version())
+
+
+def test_a_call_and_its_answer(bus: Joined) -> None:
+    bus.run(commands.declare("R", rpc=True))
+    call = bus.submit(commands.call("R", "plus", 1, {"a": None}, module="m"))
+    bus.settle()
+    service = Joined(bus.world)
+    (delivery,) = service.run(commands.pull("R"))
+    assert delivery.json() == {"method": "plus", "module": "m", "params": [1, {"a": None}]}
+    service.submit(commands.route("R", delivery.sender, delivery.id, 200, b'{"x":1}'))
+    service.settle()
+    bus.settle()
+    assert call.result() == {"x": 1}

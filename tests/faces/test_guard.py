@@ -1,0 +1,439 @@
+"""What a head alone tells of who had it sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from zbus.faces.guard import (
+    CALLED_TYPES,
+    PAGE,
+    SANDBOX,
+    SHOWN_TYPES,
+    Answer,
+    Browser,
+    Guard,
+    GuardSettings,
+)
+from zbus.wire.heads import Head, Heads
+
+SETTINGS = GuardSettings(
+    hosts=("Broker.Example.", "zbus"),
+    cors_origins=("https://app.example", "http://localhost:3000"),
+)
+FIREFOX = "user-agent: Mozilla/5.0 (X11; Linux x86_64) Firefox/60.0"
+PAGES = "accept: text/html,application/xhtml+xml,*/*;q=0.8"
+TYPED = (
+    *("sec-fetch-site: none", "sec-fetch-mode: navigate"),
+    *("sec-fetch-user: ?1", "sec-fetch-dest: document"),
+)
+LINKED = ("sec-fetch-mode: navigate", "sec-fetch-user: ?1", "sec-fetch-dest: document")
+SAME = "sec-fetch-site: same-origin"
+CROSS = "sec-fetch-site: cross-site"
+
+
+def head_of(*lines: str, method: str = "GET", host: str = "127.0.0.1:15555") -> Head:
+    start = f"{method} /T HTTP/1.1"
+    fields = ([f"host: {host}"] if host else ["cmd: ping"]) + list(lines)
+    return Heads().read("\r\n".join((start, *fields)).encode("latin-1"))[0]
+
+
+def check(head: Head, changes: bool = True, settings: GuardSettings = SETTINGS) -> int:
+    """The status of the answer; 0 if the head may be planned."""
+    answer = Guard(settings).check(head, lambda _head: changes)
+    if answer is None:
+        return 0
+    assert answer.text.startswith(f"{answer.status}: ") or answer.status == 204
+    return answer.status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 0),
+        ("localhost:15555", 0),
+        ("LocalHost.", 0),
+        ("tenant.localhost:1", 0),
+        ("127.0.0.1", 0),
+        ("10.1.2.3:80", 0),
+        ("[::1]:15555", 0),
+        ("[2001:db8::1]", 0),
+        ("broker.example:15555", 0),
+        ("BROKER.EXAMPLE.", 0),
+        ("zbus", 0),
+        ("", 0),  # stock clients name none
+        ("evil.example", 421),
+        ("evil.example:15555", 421),
+        ("localhost.evil.example", 421),
+        ("evil-localhost", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("127.1", 421),
+        ("2130706433", 421),
+        ("0x7f.0.0.1", 421),
+        ("127.0.0.01", 421),
+        ("broker.example.evil", 421),
+        ("xbroker.example", 421),
+        ("broker.example..", 421),
+        ("%6cocalhost", 421),
+    ],
+)
+def test_host(host: str, status: int) -> None:
+    for changes in (True, False):
+        assert check(head_of(host=host), changes) == status
+    typed = head_of(*TYPED, host=host) if host else head_of(host=host)
+    assert check(typed) == status
+
+
+def test_a_cmd_header_does_not_excuse_a_host() -> None:
+    """A page whose name was rebound may send any header."""
+    assert check(head_of("cmd: produce", host="evil.example")) == 421
+
+
+def test_any_host() -> None:
+    assert check(head_of(host="evil.example"), settings=GuardSettings(hosts=("*",))) == 0
+
+
+UPGRADE = ("upgrade: websocket", "connection: Upgrade")
+ASKS = "access-control-request-method: POST"
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://127.0.0.1:15555", 0),
+        ("https://127.0.0.1:15555", 0),  # a proxy before the broker speaks TLS
+        ("HTTP://127.0.0.1:15555", 0),
+        ("https://app.example", 0),
+        ("HTTPS://App.Example", 0),
+        ("http://localhost:3000", 0),
+        ("http://127.0.0.1", 403),
+        ("http://127.0.0.1:15556", 403),
+        ("http://localhost:15555", 403),
+        ("http://localhost:3001", 403),
+        ("http://app.example", 403),
+        ("https://app.example:444", 403),
+        ("https://app.example.evil", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+        ("file://", 403),
+        ("chrome-extension://127.0.0.1:15555", 403),
+        ("http://127.0.0.1:15555/", 403),
+        ("http://127.0.0.1:15555, http://evil.example", 403),
+    ],
+)
+@pytest.mark.parametrize(
+    "lines", [(), UPGRADE, (CROSS, "sec-fetch-mode: cors", "sec-fetch-dest: empty"), TYPED]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
+def test_origin(origin: str, status: int, lines: tuple[str, ...], method: str) -> None:
+    for changes in (True, False):
+        assert check(head_of(f"origin: {origin}", *lines, method=method), changes) == status
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("broker.example", "http://broker.example", 0),
+        ("broker.example", "https://broker.example", 0),
+        ("broker.example:443", "https://broker.example", 0),
+        ("broker.example", "http://broker.example:80", 0),
+        ("broker.example:80", "https://broker.example", 403),
+        ("broker.example:15555", "http://broker.example", 403),
+        ("[::1]:15555", "http://[::1]:15555", 0),
+        ("[::1]", "http://[::1]", 0),
+        ("[::1]", "http://[::1]:15555", 403),
+        ("", "http://127.0.0.1:15555", 403),
+    ],
+)
+def test_origin_and_host_with_their_ports(host: str, origin: str, status: int) -> None:
+    assert check(head_of(f"origin: {origin}", host=host)) == status
+
+
+def test_any_origin() -> None:
+    settings = GuardSettings(cors_origins=("*",))
+    for origin in ("https://evil.example", "null"):
+        assert check(head_of(f"origin: {origin}"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b; token=c"), settings=settings) == 403
+    assert check(head_of(CROSS, "sec-fetch-mode: no-cors"), settings=settings) == 403
+    both = GuardSettings(cors_origins=("*", "https://app.example"))
+    assert check(head_of("origin: https://app.example", "cookie: token=c"), settings=both) == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "changing", "looking"),
+    [
+        (TYPED, 0, 0),
+        ((SAME, "sec-fetch-mode: cors", "sec-fetch-dest: empty"), 0, 0),
+        ((SAME, *LINKED), 0, 0),
+        ((*TYPED, "referer: http://evil.example/"), 403, 0),
+        ((CROSS, *LINKED), 403, 0),
+        (("sec-fetch-site: same-site", *LINKED), 403, 0),
+        (("sec-fetch-site: none", "sec-fetch-mode: navigate", "sec-fetch-dest: document"), 403, 0),
+        ((*TYPED[:2], "sec-fetch-user: ?0", TYPED[3]), 403, 0),
+        ((*TYPED[:3], "sec-fetch-dest: iframe"), 403, 403),
+        ((*TYPED[:3], "sec-fetch-dest: object"), 403, 403),
+        (TYPED[:3], 403, 403),
+        (TYPED[:1], 403, 403),
+        (("sec-fetch-mode: navigate",), 403, 403),
+        (("sec-fetch-dest: document",), 403, 403),
+        (("sec-fetch-user: ?1",), 403, 403),
+        (("sec-fetch-storage-access: none",), 403, 403),
+        ((CROSS, "sec-fetch-mode: no-cors", "sec-fetch-dest: image"), 403, 403),
+        ((CROSS, "sec-fetch-mode: no-cors", "sec-fetch-dest: script"), 403, 403),
+        (("sec-fetch-site: same-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: x"), 403, 403),
+        (("sec-fetch-site: Same-Origin", "sec-fetch-mode: cors"), 403, 403),
+        (("sec-fetch-site:", "sec-fetch-mode: cors"), 403, 403),
+    ],
+)
+def test_sec_fetch(lines: tuple[str, ...], changing: int, looking: int) -> None:
+    for method in ("GET", "HEAD", "POST"):
+        assert check(head_of(*lines, method=method)) == changing
+        assert check(head_of(*lines, method=method), changes=False) == looking
+
+
+OPENS = (FIREFOX, PAGES, "upgrade-insecure-requests: 1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (OPENS, 0),
+        ((*OPENS, "referer: http://127.0.0.1:15555/"), 0),
+        ((FIREFOX, "accept: */*", "referer: http://127.0.0.1:15555/a?b#c"), 0),
+        ((*OPENS, "referer: http://127.0.0.1:15556/"), 403),
+        ((*OPENS, "referer: http://127.0.0.1:15555.evil.example/"), 403),
+        ((*OPENS, "referer: http://127.0.0.1:15555@evil.example/"), 403),
+        ((*OPENS, "referer: about:blank"), 403),
+        ((*OPENS, "referer:"), 403),
+        ((FIREFOX, PAGES), 403),  # a script may say Accept, and no more
+        ((FIREFOX, "accept: image/png,*/*"), 403),
+        ((FIREFOX, "accept: */*"), 403),
+        # No browser, whatever it says of itself: PowerShell sends this.
+        (("user-agent: Mozilla/5.0 (Windows NT; en-US) WindowsPowerShell/5.1",), 0),
+        (("user-agent: curl/8.5.0", "accept: */*"), 0),
+        (("accept: */*",), 0),
+        ((), 0),
+    ],
+)
+def test_without_sec_fetch(lines: tuple[str, ...], status: int) -> None:
+    assert check(head_of(*lines)) == status
+    assert check(head_of(*lines), changes=False) == 0
+
+
+def test_an_old_browsers_form_names_its_page() -> None:
+    form = (*OPENS, "content-length: 0")
+    assert check(head_of(*form, method="POST")) == 403
+    assert check(head_of(*form, "referer: http://127.0.0.1:15555/", method="POST")) == 0
+
+
+@pytest.mark.parametrize("says", [TYPED, OPENS, (SAME, *LINKED)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sec-purpose: prefetch",
+        "sec-purpose: prefetch;prerender",
+        "sec-purpose: prefetch;anonymous-client-ip",
+        "purpose: prefetch",
+        "Purpose: Preview",
+        "x-purpose: preview",
+        "x-moz: prefetch",
+    ],
+)
+def test_ahead_of_time(says: tuple[str, ...], line: str) -> None:
+    assert check(head_of(*says, line)) == 425
+    assert check(head_of(*says, line), changes=False) == 0
+
+
+def test_the_purpose_of_a_program_is_its_own() -> None:
+    assert check(head_of("purpose: prefetch")) == 0
+    assert check(head_of(*TYPED, "purpose: testing")) == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (TYPED, 403),
+        (OPENS, 403),
+        ((SAME, *LINKED), 0),
+        (("origin: https://app.example", CROSS), 0),
+        ((*OPENS, "referer: http://127.0.0.1:15555/"), 0),
+        (("user-agent: curl/8.5.0", "accept: */*"), 0),
+    ],
+)
+def test_browser_get_off(lines: tuple[str, ...], status: int) -> None:
+    settings = GuardSettings(cors_origins=("https://app.example",), browser_get=False)
+    assert check(head_of(*lines), settings=settings) == status
+    assert check(head_of(*lines), changes=False, settings=settings) == 0
+
+
+# -- pages that are listed ------------------------------------------------------------------------
+
+
+def preflight(*lines: str, settings: GuardSettings = SETTINGS) -> Answer | None:
+    head = head_of("origin: https://app.example", *lines, method="OPTIONS")
+    return Guard(settings).check(head, lambda _head: True)
+
+
+def test_preflight() -> None:
+    answer = preflight(
+        "access-control-request-method: PUT", "access-control-request-headers: cmd,x-mine"
+    )
+    assert answer is not None
+    assert answer.status == 204
+    assert answer.lines == (
+        b"access-control-max-age: 7200\r\naccess-control-allow-methods: PUT\r\n"
+        b"access-control-allow-headers: cmd,x-mine\r\n"
+    )
+    answer = preflight(ASKS, "access-control-request-private-network: true")
+    assert answer is not None
+    assert b"access-control-allow-private-network: true\r\n" in answer.lines
+    assert preflight() is None, "an OPTIONS request as any other"
+
+
+@pytest.mark.parametrize("method", ["a b", "", "\xe9"])
+def test_preflight_says_nothing_of_nonsense(method: str) -> None:
+    answer = preflight(
+        f"access-control-request-method: {method}", "access-control-request-headers: \xe9"
+    )
+    assert answer is not None
+    assert answer.lines == b"access-control-max-age: 7200\r\n"
+
+
+def browser(*lines: str, settings: GuardSettings = SETTINGS) -> Browser:
+    found = Guard(settings).browser(head_of(*lines))
+    assert found is not None
+    return found
+
+
+def covered(
+    one: Browser,
+    lines: bytes = b"",
+    body: bytes = b"x",
+    policy: bytes = SANDBOX,
+    shown: frozenset[bytes] | None = None,
+) -> dict[str, str]:
+    pairs = [
+        line.split(": ", 1)
+        for line in one.cover(lines, body, policy, shown).decode().split("\r\n")[:-1]
+    ]
+    fields = {name: value for name, value in pairs}
+    assert len(fields) == len(pairs), "nothing is said twice"
+    return fields
+
+
+CLOSED = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "x-robots-tag": "noindex",
+    "vary": "origin",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": SANDBOX.decode(),
+    "referrer-policy": "no-referrer",
+}
+
+
+def test_programs_are_told_nothing_more() -> None:
+    guard = Guard(SETTINGS)
+    assert guard.browser(head_of()) is None
+    assert guard.browser(head_of("user-agent: curl/8.5.0", "accept: */*")) is None
+    assert guard.browser(head_of(host="")) is None
+
+
+def test_what_every_browser_is_told() -> None:
+    text = {"content-type": "text/plain; charset=utf-8"}
+    for lines in (TYPED, OPENS, ("origin: https://evil.example",)):
+        assert covered(browser(*lines)) == CLOSED | text
+        assert covered(browser(*lines), body=b"") == CLOSED
+
+
+def test_what_the_broker_says_itself_stays() -> None:
+    own = b"content-type: image/svg+xml\r\ncache-control: max-age=5\r\nretry-after: 1\r\n"
+    fields = covered(browser(*TYPED), own)
+    assert fields["content-type"] == "image/svg+xml"
+    assert fields["cache-control"] == "max-age=5"
+    assert fields["retry-after"] == "1"
+
+
+def test_the_brokers_own_page() -> None:
+    fields = covered(browser(*TYPED), policy=PAGE)
+    assert "sandbox" not in fields["content-security-policy"]
+    assert "script-src" not in fields["content-security-policy"]
+    assert fields["content-security-policy"].startswith("default-src 'none'")
+    assert fields["referrer-policy"] == "same-origin"
+
+
+def test_a_listed_page_is_told_that_it_may_read() -> None:
+    fields = covered(browser("origin: https://app.example"))
+    assert fields["access-control-allow-origin"] == "https://app.example"
+    assert fields["access-control-allow-credentials"] == "true"
+    assert fields["cross-origin-resource-policy"] == "cross-origin"
+    assert "origin_id" in fields["access-control-expose-headers"]
+    assert fields["vary"] == "origin"
+
+
+def test_any_page_is_told_that_it_may_read_without_cookies() -> None:
+    settings = GuardSettings(cors_origins=("*",))
+    fields = covered(browser("origin: https://evil.example", settings=settings))
+    assert fields["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in fields
+
+
+@pytest.mark.parametrize(
+    ("stored", "message", "answer"),
+    [
+        ("text/plain", "text/plain", "text/plain"),
+        ("text/plain; charset=gbk", "text/plain; charset=gbk", "text/plain; charset=gbk"),
+        ("application/json", "application/json", "application/json"),
+        ("Image/PNG", "Image/PNG", "Image/PNG"),
+        ("text/html", "text/plain", "text/html"),
+        ("TEXT/HTML ; charset=gbk", "text/plain; charset=gbk", "TEXT/HTML ; charset=gbk"),
+        ("text/javascript", "text/plain", "text/plain"),
+        ("image/svg+xml", "text/plain", "text/plain"),
+        ("application/xhtml+xml", "text/plain", "text/plain"),
+        ("text/xml", "text/plain", "text/plain"),
+        ("application/pdf", "text/plain", "text/plain"),
+        (
+            "multipart/x-mixed-replace; boundary=x",
+            "text/plain; boundary=x",
+            "text/plain; boundary=x",
+        ),
+        ("text/html,text/plain", "text/plain", "text/plain"),
+        ("", "text/plain", "text/plain"),
+    ],
+)
+def test_types(stored: str, message: str, answer: str) -> None:
+    lines = f"content-type: {stored}\r\n".encode()
+    assert covered(browser(*TYPED), lines, shown=SHOWN_TYPES)["content-type"] == message
+    assert covered(browser(*TYPED), lines, shown=CALLED_TYPES)["content-type"] == answer
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "set-cookie: token=mine",
+        "refresh: 0; url=http://evil.example/",
+        "link: </T?cmd=remove>; rel=prefetch",
+        "location: /T?cmd=remove",
+        "clear-site-data: *",
+        "access-control-allow-origin: *",
+        "access-control-allow-credentials: true",
+        "content-security-policy: default-src *",
+        "cross-origin-resource-policy: cross-origin",
+        "x-frame-options: ALLOWALL",
+        "x-content-type-options: sniff",
+        "strict-transport-security: max-age=31536000",
+        "alt-svc: h2=evil.example",
+        "speculation-rules: /rules",
+        "service-worker-allowed: /",
+        "cache-control: max-age=1000",
+        "referrer-policy: unsafe-url",
+        "content-disposition: attachment; filename=x.exe",
+    ],
+)
+def test_a_message_does_not_steer_the_browser(line: str) -> None:
+    lines = f"a: b\r\n{line}\r\nx-mine: c\r\ntag: d\r\n".encode()
+    fields = covered(browser(*TYPED), lines, shown=SHOWN_TYPES)
+    text = {"content-type": "text/plain; charset=utf-8"}
+    assert fields == CLOSED | text | {"a": "b", "x-mine": "c", "tag": "d"}

@@ -1,0 +1,91 @@
+"""The Python client: `connect` for programs that block, `connect_async` for trio and asyncio.
+
+    with zbus.client.connect("http://127.0.0.1:15555") as bus:
+        bus.declare("Orders", "billing", ack=True)
+        bus.produce("Orders", "two chairs", tag="eu.de")
+        with bus.consume("Orders", "billing") as messages:
+            for message in messages:
+                print(message.text)
+
+(docs/howto/python-client.md, docs/reference/python-client.md)
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
+from zbus.client.async_consumer import AsyncConsumer
+from zbus.client.blocking import BlockingClient, Pending, Pipeline
+from zbus.client.consumer import Consumer
+from zbus.client.errors import (
+    BadRequest,
+    Conflict,
+    ConnectionLost,
+    Forbidden,
+    Full,
+    NotFound,
+    Overloaded,
+    ProtocolError,
+    Refused,
+    RpcError,
+    Timeout,
+    TooLarge,
+    TooMany,
+    Unanswered,
+    ZbusError,
+)
+from zbus.client.messages import Delivery, Message, Stored, StoredBatch
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options
+from zbus.client.requests import Request
+from zbus.client.service import Service
+
+__all__ = [
+    "DEFAULT_URL",
+    "AsyncConsumer",
+    "AsyncPending",
+    "AsyncPipeline",
+    "BadRequest",
+    "BlockingClient",
+    "Client",
+    "Conflict",
+    "ConnectionLost",
+    "Consumer",
+    "Delivery",
+    "Forbidden",
+    "Full",
+    "Message",
+    "NotFound",
+    "Options",
+    "Overloaded",
+    "Pending",
+    "Pipeline",
+    "ProtocolError",
+    "Refused",
+    "Request",
+    "RpcError",
+    "Service",
+    "Stored",
+    "StoredBatch",
+    "Timeout",
+    "TooLarge",
+    "TooMany",
+    "Unanswered",
+    "ZbusError",
+    "connect",
+    "connect_async",
+]
+
+
+def connect(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> BlockingClient:
+    """Connect to a broker, for a program that blocks. `options` are those of `Options`.
+
+    `url` is `http://host:port`, `https://host:port` or `unix:/path`. Raises ConnectionLost if there
+    is no broker, ValueError for another URL.
+    """
+    return BlockingClient(url, Options(**options)).open()
+
+
+def connect_async(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> Client:
+    """The same for trio and asyncio: `async with connect_async(...) as bus`."""
+    return Client(url, Options(**options))

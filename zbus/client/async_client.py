@@ -1,0 +1,228 @@
+"""The client for trio and asyncio, through anyio: the same names as the blocking one, awaited."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from zbus.client import commands
+from zbus.client.async_consumer import AsyncConsumer
+from zbus.client.async_link import AsyncLink
+from zbus.client.consuming import Consuming
+from zbus.client.exchange import Call
+from zbus.client.options import Options, parse_url
+from zbus.client.requests import Request
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FLUSH_COUNT = 64
+"""Requests that a pipeline gathers before it sends them."""
+
+
+def _awaited(
+    make: Callable[P, Request[T]],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
+    """A method that sends the request of a function of `commands` and returns what it means."""
+
+    @functools.wraps(make)
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._link.run(make(*args, **kwargs))
+
+    return method
+
+
+class Client:
+    """A connection to a broker, for trio and asyncio. Made by `zbus.client.connect_async`, and
+    used with `async with`. Tasks may share one. It connects again when the connection breaks."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        self._address = parse_url(url)
+        self._options = options
+        self._link = AsyncLink(self._address, options)
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises ConnectionLost."""
+        await self._link.open()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._link.receive)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._tasks is not None
+        with anyio.CancelScope(shield=True):
+            await self._link.close()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    declare = _awaited(commands.declare)
+    query = _awaited(commands.query)
+    remove = _awaited(commands.remove)
+    empty = _awaited(commands.empty)
+    ping = _awaited(commands.ping)
+    version = _awaited(commands.version)
+    produce = _awaited(commands.produce)
+    produce_many = _awaited(commands.produce_many)
+    pull = _awaited(commands.pull)
+    ack = _awaited(commands.ack)
+    nack = _awaited(commands.nack)
+    extend = _awaited(commands.extend)
+    read = _awaited(commands.read)
+    call = _awaited(commands.call)
+
+    async def run(self, request: Request[T]) -> T:
+        """Send any request, such as one that a program makes itself."""
+        return await self._link.run(request)
+
+    def pipeline(self, in_flight_max: int = 256) -> AsyncPipeline:
+        """Many requests under way at once, without waiting for each answer."""
+        return AsyncPipeline(self._link, in_flight_max)
+
+    def consume(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        batch: int | None = None,
+        partition: int | None = None,
+        timeout_ms: int | None = None,
+        auto_ack: bool = True,
+    ) -> AsyncConsumer:
+        """Iterate over the messages of a group, for ever or until none came for `timeout_ms`:
+
+            async with bus.consume("Orders", "billing") as messages:
+                async for message in messages:
+                    ...
+
+        A message is acknowledged when the next one is asked for, and by `break`. If the block ends
+        by an exception or is cancelled, the message that was worked on is given back, in front; so
+        is what was fetched ahead. Leases are extended in the background while you work.
+        `auto_ack=False` leaves settling to you: `await messages.ack(message)`. `batch` is how many
+        messages are fetched at once: 100, or half of the group's window; 1 from a group without
+        acknowledgements, because what that hands out is done. A consumer has a connection of its
+        own; one task iterates over it.
+        """
+        return AsyncConsumer(
+            self._address,
+            self._options,
+            functools.partial(
+                Consuming,
+                topic,
+                group or topic,
+                batch=batch,
+                partition=partition,
+                timeout_ms=timeout_ms,
+                auto_ack=auto_ack,
+            ),
+            commands.query(topic, group or topic),
+        )
+
+
+class AsyncPending(Generic[T]):
+    """The result of a request in a pipeline."""
+
+    __slots__ = ("_call", "_link")
+
+    def __init__(self, link: AsyncLink, call: Call[T]) -> None:
+        self._link = link
+        self._call = call
+
+    @property
+    def done(self) -> bool:
+        return self._call.done
+
+    async def result(self) -> T:
+        """Wait for it. Raises what the request was refused with."""
+        if not self._call.done:
+            await self._link.flush()
+            await self._link.wait(self._call)
+        return self._call.result()
+
+
+def _piped(
+    make: Callable[P, Request[T]],
+) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, AsyncPending[T]]]:
+    @functools.wraps(make)
+    async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncPending[T]:
+        return await self._begin(make(*args, **kwargs))
+
+    return method
+
+
+class AsyncPipeline:
+    """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
+    next one waits. At the end of the `async with` all are answered; the first error is raised
+    there. Belongs to one task."""
+
+    def __init__(self, link: AsyncLink, in_flight_max: int) -> None:
+        self._link = link
+        self._max = max(1, in_flight_max)
+        self._open: deque[Call[Any]] = deque()
+        self._unsent = 0
+        self._error: Exception | None = None
+
+    produce = _piped(commands.produce)
+    produce_many = _piped(commands.produce_many)
+    ack = _piped(commands.ack)
+    nack = _piped(commands.nack)
+    extend = _piped(commands.extend)
+    call = _piped(commands.call)
+
+    async def _begin(self, request: Request[T]) -> AsyncPending[T]:
+        if len(self._open) >= self._max:
+            await self._drain(self._max - 1)
+        call = self._link.submit(request)
+        self._open.append(call)
+        self._unsent += 1
+        if self._unsent >= FLUSH_COUNT:
+            await self.flush()
+        return AsyncPending(self._link, call)
+
+    async def flush(self) -> None:
+        """Send what was gathered, without waiting for answers."""
+        self._unsent = 0
+        await self._link.flush()
+
+    async def wait(self) -> None:
+        """Wait for all answers. Raises the first error since the last time."""
+        await self._drain(0)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def _drain(self, count: int) -> None:
+        await self.flush()
+        calls = self._open
+        while calls and (len(calls) > count or calls[0].done):
+            call = calls.popleft()
+            if not call.done:
+                await self._link.wait(call)
+            if call.error is not None and self._error is None:
+                self._error = call.error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.wait()
+        else:
+            await self._link.flush()

@@ -1,0 +1,186 @@
+"""The consumer of the asynchronous client: `Consuming` over an `AsyncLink` of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from zbus.client.async_link import AsyncLink
+from zbus.client.consuming import Consuming
+from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.exchange import Call
+from zbus.client.messages import Delivery
+from zbus.client.options import Address, Options
+from zbus.client.requests import Request
+
+LEAVE_S = 5.0
+"""How long a consumer that is closed may take for its good-bye."""
+
+
+class AsyncConsumer:
+    """The messages of a group, one after another. Made by `consume`, and used with
+    `async with`."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: Options,
+        make: Callable[..., Consuming],
+        query: Request[dict[str, Any]],
+    ) -> None:
+        self._link = AsyncLink(address, options)
+        self._make = make
+        self._query = query
+        self._core: Consuming | None = None
+        self._pull: Call[list[Delivery]] | None = None
+        self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        tasks = self._tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        try:
+            tasks.start_soon(self._link.receive)
+            try:
+                info = await self._link.run(self._query)
+            except Forbidden:
+                info = None  # a token may allow consuming and no more
+            core = self._core = self._make(info=info)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._link.close()
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+            raise
+        if core.leases:
+            tasks.start_soon(self._keep, core)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._core is not None
+        assert self._tasks is not None
+        problem = None
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(LEAVE_S):
+                try:
+                    await self._leave(self._core, failed=kind is not None)
+                except ZbusError as refused:
+                    problem = refused
+            await self._link.close()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        if problem is not None and kind is None:
+            raise problem
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    def _opened(self) -> Consuming:
+        if self._core is None:
+            raise RuntimeError("a consumer is used with `async with`")
+        return self._core
+
+    async def next(self) -> Delivery | None:
+        """The next message, and the one before is done; None when `timeout_ms` is over."""
+        core = self._opened()
+        while True:
+            now_s = anyio.current_time()
+            delivery = core.step(now_s)
+            finished = delivery is None and core.finished(now_s)
+            pull = None if finished else core.pull(now_s)
+            if pull is not None:
+                self._pull = self._link.submit(pull)
+            await self._send(core.requests(now_s), flush=pull is not None)
+            await self._check(wait=finished)
+            if delivery is not None or finished:
+                return delivery
+            assert self._pull is not None
+            await self._take(core, self._pull)
+
+    async def _send(self, requests: list[Request[Any]], flush: bool = False) -> None:
+        for request in requests:
+            self._sent.append(self._link.submit(request))
+        if requests or flush:
+            await self._link.flush()
+
+    async def _take(
+        self, core: Consuming, call: Call[list[Delivery]], until_s: float | None = None
+    ) -> None:
+        # Cancelled here, the pull goes on: what it brings is not lost.
+        done = await self._link.wait(call, until_s)
+        self._pull = None
+        try:
+            core.took(call.result() if done else [])
+        except BaseException:
+            core.pull_failed()
+            raise
+
+    async def ack(self, delivery: Delivery) -> None:
+        """This message is done, whatever becomes of the loop."""
+        core = self._opened()
+        now_s = anyio.current_time()
+        core.ack(delivery, now_s)
+        await self._send(core.requests(now_s))
+
+    async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
+        """This message is to come again: at once, or after `delay_ms`."""
+        request = self._opened().nack(delivery, delay_ms, front)
+        if request is not None:
+            try:
+                await self._link.run(request)
+            except NotFound:
+                pass  # not leased any more: it comes again by itself
+
+    async def _leave(self, core: Consuming, failed: bool) -> None:
+        await self._send(core.close())
+        if self._pull is not None:
+            # Messages may have been on their way to us.
+            try:
+                await self._take(core, self._pull, anyio.current_time() + LEAVE_S / 2)
+            except ZbusError:
+                pass
+        calls = [self._link.submit(r) for r in core.give_back(failed, anyio.current_time())]
+        await self._link.flush()
+        await self._check(wait=True)
+        for call in calls:
+            await self._link.wait(call)
+            try:
+                call.result()
+            except NotFound:
+                pass  # not leased any more: it comes again by itself
+
+    async def _check(self, wait: bool) -> None:
+        """Whether acknowledgements went well."""
+        sent = self._sent
+        while sent and (wait or sent[0].done):
+            if not sent[0].done:
+                await self._link.wait(sent[0])
+            sent.popleft().result()
+
+    async def _keep(self, core: Consuming) -> None:
+        """The task that keeps leases while the user works."""
+        while True:
+            await anyio.sleep(core.keep_every_s)
+            for request in [*core.flush(), *core.extensions()]:
+                try:
+                    await self._link.run(request)
+                except (NotFound, ConnectionLost, Timeout):
+                    pass  # they come again; the loop will notice what is wrong
+                except ZbusError:
+                    return

@@ -1,0 +1,162 @@
+"""A connection for trio and asyncio (through anyio), made again when it breaks.
+
+One task receives for all; whoever asks sends. (`Exchange` is the core; ADR 23.)
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from typing import Any, TypeVar
+
+import anyio
+from anyio.abc import ByteStream
+
+from zbus.client.errors import ConnectionLost
+from zbus.client.exchange import Call, Exchange
+from zbus.client.options import Address, Options
+from zbus.client.requests import Request
+
+T = TypeVar("T")
+
+RECEIVE_BYTES = 64 << 10
+
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
+
+
+async def open_stream(address: Address, options: Options) -> ByteStream:
+    """A connection. Raises OSError."""
+    with anyio.move_on_after(options.connect_timeout_s):
+        if address.kind == "unix":
+            return await anyio.connect_unix(address.host)
+        if address.kind == "tcp":
+            return await anyio.connect_tcp(address.host, address.port)
+        try:
+            return await anyio.connect_tcp(
+                address.host,
+                address.port,
+                tls=True,
+                ssl_context=options.tls(),
+                tls_hostname=address.host,
+                tls_standard_compatible=False,
+            )
+        except anyio.BrokenResourceError as error:
+            cause = error.__cause__
+            raise cause if isinstance(cause, ssl.SSLError) else OSError("TLS failed") from None
+    raise TimeoutError("timed out")
+
+
+class AsyncLink:
+    """See the module. `receive` is to be run as a task."""
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self._address = address
+        self._options = options
+        self._exchange = Exchange(options, random.SystemRandom())
+        self._stream: ByteStream | None = None
+        self._sending = anyio.Lock()
+        self._wanted = anyio.Event()  # somebody waits for a connection
+        self._closed = False
+
+    async def open(self) -> None:
+        """Connect, once. Raises ConnectionLost."""
+        if (why := await self._connect()) is not None:
+            raise ConnectionLost(why)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._exchange.close()
+        await self._drop()
+
+    async def run(self, request: Request[T]) -> T:
+        """Send, wait for the answer, return what it means."""
+        call = self.submit(request)
+        try:
+            await self.flush()
+            await self.wait(call)
+        finally:
+            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
+        return call.result()
+
+    def submit(self, request: Request[T]) -> Call[T]:
+        """Begin a request; it is sent by `flush`."""
+        if self._closed:
+            raise ConnectionLost("the client is closed")
+        call = self._exchange.submit(request, anyio.current_time())
+        if self._stream is None:
+            self._wanted.set()
+        return call
+
+    async def flush(self) -> None:
+        """Send what is to be sent. What cannot be is sent by the next connection."""
+        exchange = self._exchange
+        while exchange.out_count and self._stream is not None:
+            async with self._sending:
+                stream = self._stream
+                if stream is None or not exchange.out_count:
+                    return
+                try:
+                    await stream.send(exchange.take())
+                except _BROKEN as error:
+                    await self._lose(stream, str(error) or type(error).__name__)
+                except BaseException:
+                    # Half of it may be sent: nothing can follow on this connection.
+                    with anyio.CancelScope(shield=True):
+                        await self._lose(stream, "a request was cancelled while it was sent")
+                    raise
+
+    async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
+        """Wait until the call is done, or until a time; whether it is done."""
+        if not call.done:
+            event = anyio.Event()
+            call.waiter = event.set
+            end_s = call.deadline_s if until_s is None else min(call.deadline_s, until_s)
+            with anyio.move_on_after(max(0.0, end_s - anyio.current_time())):
+                await event.wait()
+            if not call.done:
+                self._exchange.expire(anyio.current_time())
+        return call.done
+
+    async def receive(self) -> None:
+        """Connect when somebody wants it, and take what comes. Never ends."""
+        exchange = self._exchange
+        while True:
+            stream = self._stream
+            if stream is None:
+                if not len(exchange):
+                    self._wanted = anyio.Event()
+                    await self._wanted.wait()
+                await anyio.sleep(max(0.0, exchange.retry_at_s - anyio.current_time()))
+                if await self._connect() is None:
+                    await self.flush()
+                continue
+            try:
+                data = await stream.receive(RECEIVE_BYTES)
+            except _BROKEN as error:
+                await self._lose(stream, str(error) or "it was closed")
+            else:
+                if not exchange.receive(data):
+                    await self._lose(stream, "it was closed")
+
+    async def _connect(self) -> str | None:
+        try:
+            stream = await open_stream(self._address, self._options)
+        except OSError as error:
+            why = f"no connection to {self._address}: {error.strerror or error}"
+            self._exchange.lost(anyio.current_time(), why)
+            return why
+        self._stream = stream
+        self._exchange.connected()
+        return None
+
+    async def _lose(self, stream: ByteStream, why: str) -> None:
+        if stream is self._stream:
+            self._stream = None
+            why = f"lost the connection to {self._address}: {why}"
+            self._exchange.lost(anyio.current_time(), why)
+            await anyio.aclose_forcefully(stream)
+
+    async def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await anyio.aclose_forcefully(stream)

@@ -1,0 +1,218 @@
+"""The consumer of the blocking client: `Consuming` over a `Link` of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from zbus.client.consuming import Consuming
+from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.exchange import Call
+from zbus.client.link import Link
+from zbus.client.messages import Delivery
+from zbus.client.options import Address, Options
+from zbus.client.requests import Request
+
+LEAVE_S = 5.0
+"""How long a consumer that is closed waits for the end of its pull."""
+
+
+class Consumer:
+    """The messages of a group, one after another. Made by `consume`."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: Options,
+        make: Callable[..., Consuming],
+        query: Request[dict[str, Any]],
+    ) -> None:
+        self._link = Link(address, options)
+        self._make = make
+        self._query = query
+        self._core: Consuming | None = None
+        self._lock = threading.Lock()  # of the core: the keeper looks at it too
+        self._pull: Call[list[Delivery]] | None = None
+        self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
+        self._keeper: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._managed = False
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self._managed = True
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close(kind is not None, quiet=kind is not None)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        self._open()
+        try:
+            while (delivery := self.next()) is not None:
+                yield delivery
+        except GeneratorExit:
+            # Whether the body came to its end is not known here, so it is done again.
+            if not self._managed:
+                self._close(failed=True, quiet=True)
+            raise
+        except BaseException:
+            if not self._managed:
+                self._close(failed=True, quiet=True)
+            raise
+        if not self._managed:
+            self.close()
+
+    def _open(self) -> Consuming:
+        core = self._core
+        if core is None:
+            try:
+                info = self._link.run(self._query)
+            except Forbidden:
+                info = None  # a token may allow consuming and no more
+            except BaseException:
+                self._link.close()
+                raise
+            core = self._core = self._make(info=info)
+            if core.leases:
+                self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
+                self._keeper.start()
+        return core
+
+    def next(self) -> Delivery | None:
+        """The next message, and the one before is done; None when `timeout_ms` is over."""
+        core = self._open()
+        while True:
+            now_s = time.monotonic()
+            with self._lock:
+                delivery = core.step(now_s)
+                requests = core.requests(now_s)
+                finished = delivery is None and core.finished(now_s)
+                pull = None if finished else core.pull(now_s)
+            for request in requests:
+                self._sent.append(self._link.submit(request))
+            if pull is not None:
+                self._pull = self._link.submit(pull)
+            if requests or pull is not None:
+                self._link.flush()
+            self._check(wait=finished)
+            if delivery is not None or finished:
+                return delivery
+            assert self._pull is not None
+            self._take(self._pull)
+
+    def _take(self, call: Call[list[Delivery]], until_s: float | None = None) -> None:
+        assert self._core is not None
+        done = self._link.wait(call, until_s)
+        self._pull = None
+        try:
+            deliveries = call.result() if done else []
+        except BaseException:
+            with self._lock:
+                self._core.pull_failed()
+            raise
+        with self._lock:
+            self._core.took(deliveries)
+
+    def ack(self, delivery: Delivery) -> None:
+        """This message is done, whatever becomes of the loop."""
+        core = self._open()
+        now_s = time.monotonic()
+        with self._lock:
+            core.ack(delivery, now_s)
+            requests = core.requests(now_s)
+        for request in requests:
+            self._sent.append(self._link.submit(request))
+        if requests:
+            self._link.flush()
+
+    def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
+        """This message is to come again: at once, or after `delay_ms`."""
+        core = self._open()
+        with self._lock:
+            request = core.nack(delivery, delay_ms, front)
+        if request is not None:
+            _unless_gone(lambda: self._link.run(request))
+
+    def close(self) -> None:
+        """Acknowledge what is done, give back what nobody has seen, leave the group."""
+        self._close(failed=False, quiet=False)
+
+    def _close(self, failed: bool, quiet: bool) -> None:
+        """`quiet`: another error is on its way already."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop.set()
+        try:
+            if self._core is not None:
+                self._leave(self._core, failed)
+        except ZbusError:
+            if not quiet:
+                raise
+        finally:
+            self._link.close()
+            if self._keeper is not None:
+                self._keeper.join()
+
+    def _leave(self, core: Consuming, failed: bool) -> None:
+        with self._lock:
+            requests = core.close()
+        for request in requests:
+            self._sent.append(self._link.submit(request))
+        self._link.flush()
+        if self._pull is not None:
+            # Messages may have been on their way to us.
+            try:
+                self._take(self._pull, time.monotonic() + LEAVE_S)
+            except ZbusError:
+                pass
+        with self._lock:
+            requests = core.give_back(failed, time.monotonic())
+        calls = [self._link.submit(request) for request in requests]
+        self._link.flush()
+        self._check(wait=True)
+        for call in calls:
+            self._link.wait(call)
+            _unless_gone(call.result)
+
+    def _check(self, wait: bool) -> None:
+        """Whether acknowledgements went well."""
+        sent = self._sent
+        while sent and (wait or sent[0].done):
+            if not sent[0].done:
+                self._link.wait(sent[0])
+            sent.popleft().result()
+
+    def _keep(self) -> None:
+        """The thread that keeps leases while the user works."""
+        core = self._core
+        assert core is not None
+        while not self._stop.wait(core.keep_every_s):
+            with self._lock:
+                requests = [*core.flush(), *core.extensions()]
+            for request in requests:
+                try:
+                    self._link.run(request)
+                except (NotFound, ConnectionLost, Timeout):
+                    pass  # they come again; the loop will notice what is wrong
+                except ZbusError:
+                    return
+
+
+def _unless_gone(do: Callable[[], object]) -> None:
+    """What is not leased any more comes again by itself."""
+    try:
+        do()
+    except NotFound:
+        pass

@@ -1,0 +1,235 @@
+"""The core of a consumer: which message is next, and what is to be asked of the broker. No IO.
+
+A shell calls `step` for the next message, sends what `requests` gives, and hands what the pull
+brought to `took`. While the user works, the next pull is under way already, and what was done is
+acknowledged many at a time; so a message costs a fraction of a request each way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from zbus.client import commands
+from zbus.client.messages import Delivery
+from zbus.client.requests import Document, Request, of_group
+
+BATCH = 100
+"""Messages asked for at once from a group that leases."""
+
+WAIT_MS = 20_000
+"""How long a pull waits at the broker. Then it is asked again, so a dead connection is noticed."""
+
+ACKS_MAX = 380
+"""Offsets in one request: they fit a header line even if none is next to another."""
+
+ACK_EVERY_S = 0.1
+"""What was done is acknowledged after so long, even if no more comes."""
+
+
+UNKNOWN: Document = {"ackRequired": True, "ackWindow": 1}
+
+
+class Consuming:
+    """See the module."""
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        info: Document | None,
+        batch: int | None,
+        partition: int | None,
+        timeout_ms: int | None,
+        auto_ack: bool,
+    ) -> None:
+        """`info` is the group's document: whether it leases, how long, and how many at once. None:
+        it may not be looked at. Then one message is fetched at a time, and acknowledged, which for
+        a group that does not lease changes nothing."""
+        self.topic = topic
+        self.group = group
+        info = UNKNOWN if info is None else info
+        self.leases = bool(info.get("ackRequired"))
+        self.lease_ms = max(1, int(info.get("ackTimeout", 10_000)))
+        window = int(info.get("ackWindow", 100))
+        # One batch is worked on while the next is on its way: both have to fit the window.
+        self.batch = batch or (max(1, min(BATCH, window // 2)) if self.leases else 1)
+        self.partition = partition
+        self.timeout_ms = timeout_ms
+        self.auto_ack = auto_ack
+        self.closing = False
+        self.current: Delivery | None = None
+        self._ready: deque[Delivery] = deque()
+        self._leased: dict[tuple[int, int], Delivery] = {}  # held here, not settled
+        self._acks: dict[int, list[int]] = {}  # partition -> offsets
+        self._ack_count = 0
+        self._acks_since_s = 0.0
+        self._pulling = False
+        self._asked = False  # a pull was sent since the user waits
+        self._dry_since_s: float | None = None
+
+    # -- messages -------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> Delivery | None:
+        """The next message; None: wait for the pull, or stop if `finished`. Asking for the next
+        one says that the one before is done."""
+        done, self.current = self.current, None
+        if done is not None and self.auto_ack and not done.settled:
+            self.ack(done, now_s)
+        if not self._ready:
+            if self._dry_since_s is None:
+                self._dry_since_s = now_s
+            return None
+        self._dry_since_s = None
+        self._asked = False
+        self.current = self._ready.popleft()
+        return self.current
+
+    def finished(self, now_s: float) -> bool:
+        """Nothing came for as long as the user wants to wait. Then the next wait begins anew."""
+        if self.closing:
+            return True
+        if self.timeout_ms is None or self._dry_since_s is None or not self._asked:
+            return False
+        if self._pulling or now_s < self._dry_since_s + self.timeout_ms / 1000:
+            return False
+        self._dry_since_s = None
+        self._asked = False
+        return True
+
+    def took(self, deliveries: list[Delivery]) -> None:
+        """What a pull brought."""
+        self._pulling = False
+        self._ready.extend(deliveries)
+        if self.leases:
+            for delivery in deliveries:
+                self._leased[delivery.partition, delivery.offset] = delivery
+        else:
+            for delivery in deliveries:
+                delivery.settled = True
+
+    def pull_failed(self) -> None:
+        """No answer to the pull."""
+        self._pulling = False
+
+    def pull(self, now_s: float) -> Request[list[Delivery]] | None:
+        """The next pull, if it is time for one."""
+        if self._pulling or self.closing:
+            return None
+        waiting = self._dry_since_s is not None
+        if not waiting and (not self.leases or self.batch == 1):
+            return None  # what is handed out without a lease is gone if this process dies
+        if len(self._ready) > self.batch // 2:
+            return None
+        wait_ms = WAIT_MS
+        if self.timeout_ms is not None:
+            since_s = now_s if self._dry_since_s is None else self._dry_since_s
+            left_ms = self.timeout_ms - (now_s - since_s) * 1000
+            wait_ms = min(WAIT_MS, max(0, round(left_ms)))
+        self._pulling = True
+        self._asked = waiting
+        return commands.pull(
+            self.topic, self.group, batch=self.batch, wait_ms=wait_ms, partition=self.partition
+        )
+
+    # -- settling -------------------------------------------------------------------------
+
+    def ack(self, delivery: Delivery, now_s: float) -> None:
+        """It is done. Told to the broker with the next `requests`."""
+        if delivery.settled:
+            return
+        delivery.settled = True
+        del self._leased[delivery.partition, delivery.offset]
+        self._acks.setdefault(delivery.partition, []).append(delivery.offset)
+        if not self._ack_count:
+            self._acks_since_s = now_s
+        self._ack_count += 1
+
+    def nack(self, delivery: Delivery, delay_ms: int, front: bool) -> Request[int] | None:
+        """It is to come again; what to send for that, if anything."""
+        if delivery.settled:
+            return None
+        delivery.settled = True
+        del self._leased[delivery.partition, delivery.offset]
+        return commands.nack(
+            self.topic,
+            self.group,
+            delivery.offset,
+            partition=delivery.partition,
+            delay_ms=delay_ms or None,
+            front=front,
+        )
+
+    def requests(self, now_s: float) -> list[Request[Any]]:
+        """Acknowledgements that are to be sent now."""
+        if not self._ack_count:
+            return []
+        old = now_s >= self._acks_since_s + ACK_EVERY_S
+        if self._ready and self._ack_count < min(ACKS_MAX, self.batch // 2) and not old:
+            return []
+        return self.flush()
+
+    def flush(self) -> list[Request[Any]]:
+        """All acknowledgements."""
+        acks, self._acks = self._acks, {}
+        self._ack_count = 0
+        return [
+            commands.ack(self.topic, self.group, offsets[at : at + ACKS_MAX], partition=partition)
+            for partition, offsets in acks.items()
+            for at in range(0, len(offsets), ACKS_MAX)
+        ]
+
+    def extensions(self) -> list[Request[Any]]:
+        """What keeps the leases of everything that is held here."""
+        return [
+            commands.extend(self.topic, self.group, part, partition=partition)
+            for partition, offsets in self._held().items()
+            for part in _parts(offsets)
+        ]
+
+    @property
+    def keep_every_s(self) -> float:
+        """How often leases are to be extended."""
+        return self.lease_ms / 3000
+
+    def close(self) -> list[Request[Any]]:
+        """The last requests but `give_back`: no more messages are wanted."""
+        self.closing = True
+        lines = of_group(b"unconsume", self.topic, self.group)
+        leave: Request[Any] = Request(lines, lambda response: None, silent=True)
+        return [*self.flush(), leave]
+
+    def give_back(self, failed: bool, now_s: float) -> list[Request[Any]]:
+        """What becomes of what is held, when the pull has ended: what nobody has seen comes again
+        first, at once. So does the current message if the work on it failed; else it is done.
+        What the user has and was to acknowledge himself stays his until its lease ends."""
+        current, self.current = self.current, None
+        if current is not None and self.auto_ack and not current.settled:
+            if failed:
+                self._ready.appendleft(current)
+            else:
+                self.ack(current, now_s)
+        requests = self.flush()
+        unseen: dict[int, list[int]] = {}
+        for delivery in self._ready:
+            if not delivery.settled:
+                delivery.settled = True
+                del self._leased[delivery.partition, delivery.offset]
+                unseen.setdefault(delivery.partition, []).append(delivery.offset)
+        self._ready.clear()
+        for partition, offsets in unseen.items():
+            # What is put in front last comes first.
+            for part in reversed(_parts(offsets)):
+                requests.append(commands.nack(self.topic, self.group, part, partition=partition))
+        return requests
+
+    def _held(self) -> dict[int, list[int]]:
+        held: dict[int, list[int]] = {}
+        for partition, offset in self._leased:
+            held.setdefault(partition, []).append(offset)
+        return held
+
+
+def _parts(offsets: list[int]) -> list[list[int]]:
+    offsets = sorted(offsets)
+    return [offsets[at : at + ACKS_MAX] for at in range(0, len(offsets), ACKS_MAX)]

@@ -1,0 +1,156 @@
+"""What can go wrong, as a client sees it. Everything is a `ZbusError`.
+
+    ZbusError
+    ├── Refused             the broker said no, with a status and a sentence
+    │   ├── BadRequest      400, 422  as it stands it will never be done
+    │   ├── Forbidden       401, 403  not with this token; or another reads the exclusive group
+    │   ├── NotFound        404       topic, group, partition or offset
+    │   ├── Conflict        409       the log does not end at `expected_offset`
+    │   ├── TooLarge        413
+    │   ├── TooMany         429       a limit on how many there may be
+    │   ├── Overloaded      503       out of memory, or stopping; nothing was done
+    │   ├── Unanswered      504       a call that no service answered in time
+    │   └── Full            507       no space left; nothing was done
+    ├── RpcError            the service answered with an error of its own
+    ├── ConnectionLost      no broker there, or it went away before it answered
+    ├── Timeout             no answer in time
+    └── ProtocolError       what came back is not what a broker says
+
+After a `Refused` nothing was done. After `ConnectionLost` and `Timeout` see `unknown`: if it is
+true, the request may have been done nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = [
+    "BadRequest",
+    "Conflict",
+    "ConnectionLost",
+    "Forbidden",
+    "Full",
+    "NotFound",
+    "Overloaded",
+    "ProtocolError",
+    "Refused",
+    "RpcError",
+    "Timeout",
+    "TooLarge",
+    "TooMany",
+    "Unanswered",
+    "ZbusError",
+]
+
+
+class ZbusError(Exception):
+    """The base of all errors of this client."""
+
+
+class Refused(ZbusError):
+    """The broker did not do it. `status` is the reply's, `text` its sentence."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text or f"refused with status {status}")
+        self.status = status
+        self.text = text
+        self.headers = dict(headers or {})
+
+
+class BadRequest(Refused):
+    """400 and 422: no repetition makes it right."""
+
+
+class Forbidden(Refused):
+    """401 and 403: the token does not allow it, or another session reads the exclusive group."""
+
+
+class NotFound(Refused):
+    """404: there is no such topic, group, partition or offset."""
+
+
+class Conflict(Refused):
+    """409: the log ends elsewhere than `expected_offset` says: at `next_offset`."""
+
+    @property
+    def next_offset(self) -> int:
+        value = self.headers.get("offset", "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= 19 else -1
+
+
+class TooLarge(Refused):
+    """413: over one of the broker's limits on sizes."""
+
+
+class TooMany(Refused):
+    """429: over one of the broker's limits on numbers."""
+
+
+class _Later(Refused):
+    @property
+    def retry_after_s(self) -> float:
+        """How long the broker asks to wait, seconds."""
+        value = self.headers.get("retry-after", "")
+        return float(value) if value.isascii() and value.isdigit() and len(value) <= 9 else 1.0
+
+
+class Overloaded(_Later):
+    """503: the broker is short of memory, or stopping. Try again after `retry_after_s`."""
+
+
+class Full(_Later):
+    """507: no space left to store it. Try again after `retry_after_s`."""
+
+
+class Unanswered(Refused):
+    """504: no service answered a call in time. It may have been done, or may be done yet."""
+
+
+class RpcError(ZbusError):
+    """The service answered a call with an error: `status` (600 by custom), `text`, `body`."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self.body = body
+        self.text = body.decode("utf-8", "replace")
+        super().__init__(self.text or f"the service answered with status {status}")
+
+
+class ConnectionLost(ZbusError, ConnectionError):
+    """There is no broker, or it went away. `unknown`: the request may have been done."""
+
+    def __init__(self, text: str, unknown: bool = False) -> None:
+        super().__init__(text + (": whether the request was done is not known" if unknown else ""))
+        self.unknown = unknown
+
+
+class Timeout(ZbusError, TimeoutError):
+    """No answer in time. `unknown`: the request may have been done."""
+
+    def __init__(self, text: str, unknown: bool = True) -> None:
+        super().__init__(text + (": whether the request was done is not known" if unknown else ""))
+        self.unknown = unknown
+
+
+class ProtocolError(ZbusError):
+    """What came back is not what a broker says: another server, or a broken one."""
+
+
+STATUSES: dict[int, type[Refused]] = {
+    400: BadRequest,
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    422: BadRequest,
+    429: TooMany,
+    503: Overloaded,
+    504: Unanswered,
+    507: Full,
+}
+
+
+def refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Refused:
+    """The error of a status from 400 on."""
+    return STATUSES.get(status, Refused)(status, text, headers)

@@ -1,0 +1,234 @@
+"""The core of both clients: requests under way, whatever becomes of the connection. No IO.
+
+A shell owns a socket and asks four things of it: `take` what is to be sent, `receive` what came,
+`lost` when the connection broke, `connected` when there is a new one. It brings the time (seconds
+of a clock that only grows) and a source of random numbers.
+
+A call ends with an answer, matched by its id, or with an error. When the connection is lost, what
+may be sent twice is sent again on the next one, in the old order: requests that change nothing when
+they are repeated, and produced messages, which carry an idempotency key. Of others that were sent
+nobody knows whether they were done: `ConnectionLost.unknown`. Nothing is sent again more than
+`retries` times, and connecting is given up after as many failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from zbus.client.errors import ConnectionLost, ProtocolError, Timeout
+from zbus.client.options import Options
+from zbus.client.requests import Request, failure, line
+from zbus.wire.responses import Response, ResponseReader
+
+T = TypeVar("T")
+
+
+_NONE = Response(200, {}, b"")
+
+
+class Random(Protocol):
+    """As `random.Random` has it."""
+
+    def random(self) -> float: ...
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+class Call(Generic[T]):
+    """One request under way. `waiter` is the shell's: called once, when the call is done."""
+
+    __slots__ = (
+        "data",
+        "deadline_s",
+        "done",
+        "error",
+        "id",
+        "request",
+        "response",
+        "safe",
+        "sent",
+        "waiter",
+    )
+
+    def __init__(self, request: Request[T], id: bytes, data: bytes, deadline_s: float) -> None:
+        self.request = request
+        self.id = id
+        self.data = data
+        self.deadline_s = deadline_s
+        self.safe = request.safe
+        self.sent = 0  # on how many connections
+        self.done = False
+        self.response: Response | None = None
+        self.error: Exception | None = None
+        self.waiter: Callable[[], None] | None = None
+
+    def result(self) -> T:
+        """What the answer means. Raises what it was refused with, or why there is none."""
+        if self.error is not None:
+            raise self.error
+        assert self.response is not None, "the call is not done"
+        return self.request.parse(self.response)
+
+
+class Exchange:
+    """See the module."""
+
+    def __init__(self, options: Options, random: Random) -> None:
+        self._options = options
+        self._random = random
+        self._common = b"" if options.token is None else line(b"token", options.token)
+        self._prefix = b"%016x-" % random.getrandbits(64)
+        self._serial = 0
+        self._open: dict[bytes, Call[Any]] = {}  # in the order of their sending
+        self._out: list[bytes] = []
+        self._reader = ResponseReader()
+        self._failures = 0  # connections in a row that brought no answer
+        self.online = False
+        self.retry_at_s = 0.0  # not before this is another connection to be tried
+
+    def __len__(self) -> int:
+        """Calls under way."""
+        return len(self._open)
+
+    @property
+    def out_count(self) -> int:
+        """Requests that `take` has not taken yet."""
+        return len(self._out)
+
+    # -- requests -------------------------------------------------------------------------
+
+    def submit(self, request: Request[T], now_s: float) -> Call[T]:
+        """Begin a request. Raises ValueError if its own id is that of one under way."""
+        id = request.id
+        if not id:
+            self._serial += 1
+            id = b"%b%x" % (self._prefix, self._serial)
+        elif id in self._open:
+            raise ValueError(f"a request with the id {id.decode()} is under way")
+        body = request.body
+        keyed = request.keyed and self._options.retries > 0
+        data = b"%b%bid: %b\r\n%bcontent-length: %d\r\n\r\n%b" % (
+            request.lines,
+            self._common,
+            id,
+            b"idempotency-key: %b\r\n" % id if keyed else b"",
+            len(body),
+            body,
+        )
+        timeout_s = request.timeout_s
+        if timeout_s is None:
+            timeout_s = self._options.timeout_s
+        call = Call(request, id, data, now_s + timeout_s)
+        if keyed:
+            call.safe = True
+        if request.silent:
+            call.done = True  # as far as anybody will ever know
+            call.response = _NONE
+            if self.online:
+                self._out.append(data)
+            return call
+        self._open[id] = call
+        if self.online:
+            call.sent = 1
+            self._out.append(data)
+        return call
+
+    def take(self) -> bytes:
+        """All that is to be sent now."""
+        out = self._out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return data
+
+    def give_up(self, call: Call[Any], error: Exception) -> None:
+        """Nobody waits for this one any more; its answer will be passed over."""
+        if not call.done:
+            self._open.pop(call.id, None)
+            self._end(call, None, error)
+
+    def expire(self, now_s: float) -> None:
+        """End the calls whose time is over."""
+        for call in [call for call in self._open.values() if call.deadline_s <= now_s]:
+            timeout_s = call.request.timeout_s or self._options.timeout_s
+            error = Timeout(f"no answer within {timeout_s:g} s", unknown=call.sent > 0)
+            self.give_up(call, error)
+
+    def next_deadline_s(self) -> float | None:
+        """When `expire` has something to do."""
+        return min((call.deadline_s for call in self._open.values()), default=None)
+
+    # -- the connection -------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> bool:
+        """Bytes came. False if the connection is of no more use: close it and call `lost`."""
+        reader = self._reader
+        usable = True
+        for response in reader.receive(data):
+            fields = response.fields
+            id = fields.get(b"id")
+            call = self._open.pop(id, None) if id is not None else None
+            if call is not None:
+                self._failures = 0
+                self._end(call, response, failure(response) if response.status >= 400 else None)
+            elif id is None and response.status >= 400:
+                self._refused(response)
+            if fields.get(b"connection") == b"close":
+                usable = False
+        return usable and reader.error is None
+
+    def _refused(self, response: Response) -> None:
+        """The broker could not read a request. It answers what came before first, so it is the
+        oldest that can be answered at all; but a 408 is about bytes that did not come."""
+        if response.status != 408:
+            for call in self._open.values():
+                if call.sent and not call.request.waits:
+                    self.give_up(call, failure(response))
+                    return
+
+    def lost(self, now_s: float, why: str) -> None:
+        """The connection broke, or could not be made. Decides what becomes of each call, and when
+        to try again."""
+        error = self._reader.error
+        if error is not None:
+            why = f"what came is no answer of a broker ({error.text})"
+        self.online = False
+        self._out.clear()
+        self._reader = ResponseReader()
+        retries = self._options.retries
+        self._failures += 1
+        hopeless = self._failures > retries
+        for call in list(self._open.values()):
+            unknown = call.sent > 0 and not call.safe
+            if unknown or hopeless or call.sent > retries:
+                if error is not None:
+                    self.give_up(call, ProtocolError(why))
+                else:
+                    self.give_up(call, ConnectionLost(why, call.sent > 0))
+        if hopeless:
+            self._failures = 1  # who comes next begins anew, without haste
+        options = self._options
+        pause_s = options.backoff_s * 2.0 ** min(self._failures - 1, 30)
+        pause_s = min(options.backoff_max_s, pause_s)
+        # Half of it is random, so that many clients do not come back at once.
+        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)
+
+    def connected(self) -> None:
+        """There is a connection again: what is under way is sent on it."""
+        self.online = True
+        for call in self._open.values():
+            call.sent += 1
+            self._out.append(call.data)
+
+    def close(self, why: str = "the client was closed") -> None:
+        """End all calls."""
+        self.online = False
+        self._out.clear()
+        for call in list(self._open.values()):
+            self.give_up(call, ConnectionLost(why, call.sent > 0))
+
+    def _end(self, call: Call[Any], response: Response | None, error: Exception | None) -> None:
+        call.done = True
+        call.response = response
+        call.error = error
+        if call.waiter is not None:
+            call.waiter()

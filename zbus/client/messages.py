@@ -1,0 +1,168 @@
+"""Messages as users see them: what is produced, where it went, what is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import attrs
+import msgspec
+
+from zbus.client.errors import ProtocolError
+from zbus.wire.responses import Response, ResponseReader
+from zbus.wire.target import decode_valid_percent
+
+Body = bytes | bytearray | memoryview | str
+"""What may be sent: bytes, or text that is sent as UTF-8."""
+
+
+def number(fields: Mapping[bytes, bytes], name: bytes, default: int = 0) -> int:
+    """A header of an answer that is decimal digits."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if not value.isdigit() or len(value) > 19:
+        raise ProtocolError(f"the broker answered with {name.decode()}: {value[:40]!r}")
+    return int(value)
+
+
+def as_bytes(body: Body) -> bytes:
+    """A body as it is sent."""
+    if isinstance(body, str):
+        return body.encode()
+    return body if isinstance(body, bytes) else bytes(body)
+
+
+@attrs.frozen
+class Message:
+    """One message to be produced, with labels of its own.
+
+    `id` has at most 39 bytes, `tag` 127, `key` 1,024. `headers` travel with it.
+    """
+
+    body: Body = b""
+    tag: str | None = None
+    key: str | None = None
+    id: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class Stored(NamedTuple):
+    """Where a produced message is. It is durable at the level `durability`."""
+
+    offset: int
+    partition: int
+    durability: str
+    id: str
+    duplicate: bool
+    """It was there before: an earlier attempt, or the same id in a topic that remembers ids."""
+
+
+@attrs.frozen
+class StoredBatch:
+    """Where a produced batch is: at `offset` and the following ones of one partition."""
+
+    offset: int
+    partition: int
+    durability: str
+    count: int
+    """How many messages the batch has."""
+    duplicates: int
+    """How many of them were there before and were left out."""
+
+
+class Settler(Protocol):
+    """Who takes what becomes of a delivery: a consumer."""
+
+    def ack(self, delivery: Delivery) -> Awaitable[None] | None: ...
+
+    def nack(
+        self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True
+    ) -> Awaitable[None] | None: ...
+
+
+class Delivery:
+    """A message that was handed out.
+
+    Header values are read when they are asked for. `settled` tells whether it was acknowledged or
+    given back.
+    """
+
+    __slots__ = ("body", "fields", "offset", "partition", "settled")
+
+    def __init__(self, response: Response) -> None:
+        fields = self.fields = response.fields
+        self.body = response.body
+        self.offset = number(fields, b"offset", -1)
+        self.partition = number(fields, b"partition") if b"partition" in fields else 0
+        self.settled = False
+
+    def __repr__(self) -> str:
+        where = f"{self.topic!r} {self.partition}/{self.offset}"
+        return f"<Delivery {where} {len(self.body)} bytes>"
+
+    def _text(self, name: bytes) -> str:
+        return decode_valid_percent(self.fields.get(name, b"")).decode("utf-8", "replace")
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    def json(self) -> Any:  # noqa: ANN401  # whatever JSON holds
+        """The body as JSON. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def topic(self) -> str:
+        return self._text(b"topic")
+
+    @property
+    def group(self) -> str:
+        """The group it was handed to; empty if it was only looked at."""
+        return self._text(b"consume_group")
+
+    @property
+    def id(self) -> str:
+        """The message's own id."""
+        return self._text(b"origin_id")
+
+    @property
+    def tag(self) -> str:
+        return self._text(b"tag")
+
+    @property
+    def key(self) -> str:
+        return self._text(b"key")
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was stored, epoch milliseconds."""
+        return number(self.fields, b"timestamp")
+
+    @property
+    def retry(self) -> int:
+        """How often it was handed out before."""
+        return number(self.fields, b"retry")
+
+    @property
+    def sender(self) -> str:
+        """The producer's session, where `route` finds it."""
+        return self._text(b"sender")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers it came with: the producer's, and the broker's about it."""
+        return {
+            name.decode("latin-1"): decode_valid_percent(value).decode("utf-8", "replace")
+            for name, value in self.fields.items()
+        }
+
+
+def read_container(body: bytes) -> list[Delivery]:
+    """Messages one after another. Raises ProtocolError if it is damaged."""
+    reader = ResponseReader()
+    responses = reader.receive(body)
+    if not reader.between:
+        raise ProtocolError("the broker sent a damaged batch")
+    return [Delivery(response) for response in responses]

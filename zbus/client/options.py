@@ -1,0 +1,91 @@
+"""Where a broker is, and how a client behaves towards it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Literal, NamedTuple, TypedDict
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+DEFAULT_URL = "http://127.0.0.1:15555"
+DEFAULT_PORT = 15_555
+
+Kind = Literal["tcp", "tls", "unix"]
+
+
+class Address(NamedTuple):
+    """A place to connect to. `host` is the path of a Unix socket, whose port is 0."""
+
+    kind: Kind
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return self.host if self.kind == "unix" else f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> Address:
+    """`http://host:port`, `https://host:port`, `unix:/path`, or `host:port`. Raises ValueError."""
+    if url.startswith("unix:"):
+        path = url.removeprefix("unix:")
+        path = unquote(path.removeprefix("//") if path.startswith("///") else path)
+        if not path:
+            raise ValueError(f"{url!r} names no socket: unix:/path")
+        return Address("unix", path, 0)
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not of the form http://host:port, https://host:port, unix:/p")
+    if parts.username is not None or parts.query or parts.path not in ("", "/"):
+        raise ValueError(f"{url!r} says more than where the broker is; give a token as token=")
+    kind: Kind = "tls" if parts.scheme == "https" else "tcp"
+    return Address(kind, parts.hostname, DEFAULT_PORT if parts.port is None else parts.port)
+
+
+@attrs.frozen
+class Options:
+    """How a client behaves. `connect` and `Client` take these by name."""
+
+    token: str | None = attrs.field(default=None, repr=False)
+    timeout_s: float = 30.0
+    """How long a request may take, reconnecting included."""
+    connect_timeout_s: float = 5.0
+    """One attempt to connect, the TLS handshake included."""
+    retries: int = 10
+    """How often a request is sent again, and a connection tried again, before an error is raised.
+    0: never, and produced messages get no idempotency key."""
+    backoff_s: float = 0.05
+    """The first pause between attempts; each is twice the one before, with jitter."""
+    backoff_max_s: float = 2.0
+    ca: str | None = None
+    """File with the certificates to trust (PEM); the system's by default."""
+    cert: str | tuple[str, str] | None = None
+    """The client's certificate: a PEM file, or (certificate, key)."""
+    ssl_context: ssl.SSLContext | None = None
+    """Instead of `ca` and `cert`."""
+
+    def tls(self) -> ssl.SSLContext:
+        """The context for `https://`: certificates and names are verified, TLS 1.2 or newer."""
+        if self.ssl_context is not None:
+            return self.ssl_context
+        context = ssl.create_default_context(cafile=self.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if isinstance(self.cert, str):
+            context.load_cert_chain(self.cert)
+        elif self.cert is not None:
+            context.load_cert_chain(*self.cert)
+        return context
+
+
+class OptionArguments(TypedDict, total=False):
+    """`Options` as keyword arguments."""
+
+    token: str | None
+    timeout_s: float
+    connect_timeout_s: float
+    retries: int
+    backoff_s: float
+    backoff_max_s: float
+    ca: str | None
+    cert: str | tuple[str, str] | None
+    ssl_context: ssl.SSLContext | None

@@ -1,0 +1,201 @@
+"""What a request is: header lines, a body, and what its answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from zbus.client.errors import ProtocolError, RpcError, refusal
+from zbus.client.messages import Delivery, Stored, StoredBatch, number, read_container
+from zbus.wire.fields import TOKEN
+from zbus.wire.responses import Response
+from zbus.wire.target import encode_header_value
+
+T = TypeVar("T")
+Document = dict[str, Any]
+"""A JSON document of the broker: see JSON documents in docs/reference/zbus.md."""
+
+_PERCENT_DECODED = frozenset((b"topic", b"consume_group", b"tag", b"group_filter", b"token"))
+"""Names of which a broker decodes `%41`: there a literal one is written `%2541`."""
+
+_RESERVED = frozenset(
+    (
+        b"ack cmd connection consume_group content-length delay deliver_at expect expected_offset"
+        b" group host id idempotency-key keep-alive key offset partition recver retry sender"
+        b" skipped tag te timeout timestamp token topic trailer transfer-encoding ttl upgrade"
+    ).split()
+)
+"""Headers that are the client's or the broker's business."""
+
+
+class _Unset:
+    """Not given; None is a value of its own."""
+
+    def __repr__(self) -> str:
+        return "unset"
+
+
+UNSET: Final = _Unset()
+
+
+class Request(Generic[T]):
+    """One request without its id.
+
+    `safe`: doing it twice is the same as doing it once, so it may be sent again when the answer
+    was lost. `keyed`: it becomes safe by an idempotency key. `waits`: its answer may take as long
+    as `timeout_s`, and that is no sign of a broken connection. `silent`: there is no answer.
+    """
+
+    __slots__ = ("body", "id", "keyed", "lines", "parse", "safe", "silent", "timeout_s", "waits")
+
+    def __init__(
+        self,
+        lines: bytes,
+        parse: Callable[[Response], T],
+        body: bytes = b"",
+        *,
+        safe: bool = True,
+        keyed: bool = False,
+        waits: bool = False,
+        silent: bool = False,
+        id: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> None:
+        self.lines = lines  # request line and header lines, each with its CRLF
+        self.parse = parse
+        self.body = body
+        self.safe = safe
+        self.keyed = keyed
+        self.waits = waits
+        self.silent = silent
+        self.id = id  # chosen by the caller
+        self.timeout_s = timeout_s
+
+
+# -- header lines ---------------------------------------------------------------------------------
+
+
+def line(name: bytes, value: str | int) -> bytes:
+    """One header line. Raises ValueError for a value that cannot be one."""
+    raw = str(value).encode()
+    if name in _PERCENT_DECODED:
+        raw = encode_header_value(raw)
+    if raw.translate(None, b"\r\n\0") != raw:
+        raise ValueError(f"{name.decode()} may not hold line ends or NUL: {value!r}")
+    return b"%b: %b\r\n" % (name, raw)
+
+
+def optional(**values: str | int | None) -> bytes:
+    """Header lines of those that are not None; True is `1`."""
+    lines = [
+        line(name.encode(), int(value) if isinstance(value, bool) else value)
+        for name, value in values.items()
+        if value is not None
+    ]
+    return b"".join(lines)
+
+
+def own_lines(headers: Mapping[str, str]) -> bytes:
+    """A user's own headers. Raises ValueError for names that are not the user's to set."""
+    lines = []
+    for name, value in headers.items():
+        raw = name.lower().encode()
+        if not raw or raw.translate(None, TOKEN) or raw in _RESERVED:
+            raise ValueError(f"{name!r} is not a header that a message can have")
+        lines.append(line(raw, value))
+    return b"".join(lines)
+
+
+_starts: dict[tuple[bytes, str], bytes] = {}
+
+
+def start(cmd: bytes, topic: str) -> bytes:
+    """The lines that nearly every request of a topic begins with."""
+    lines = _starts.get((cmd, topic))
+    if lines is None:
+        lines = b"GET / HTTP/1.1\r\ncmd: %b\r\n%b" % (cmd, line(b"topic", topic))
+        if len(_starts) >= 1024:
+            _starts.clear()
+        _starts[cmd, topic] = lines
+    return lines
+
+
+def of_group(cmd: bytes, topic: str, group: str | None) -> bytes:
+    return start(cmd, topic) + optional(consume_group=group)
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def failure(response: Response) -> Exception:
+    """The error that a status from 400 on stands for."""
+    fields = response.fields
+    if b"sender" in fields and response.status not in (503, 504):
+        return RpcError(response.status, response.body)
+    headers = {
+        name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in fields.items()
+    }
+    return refusal(response.status, response.body.decode("utf-8", "replace").strip(), headers)
+
+
+def parse_nothing(response: Response) -> None:
+    """It was done."""
+
+
+def parse_document(response: Response) -> Document:
+    try:
+        document = msgspec.json.decode(response.body)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"the broker's answer is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ProtocolError("the broker's answer is no JSON object")
+    return document
+
+
+def parse_stored(response: Response) -> Stored:
+    fields = response.fields
+    return Stored(
+        number(fields, b"offset", -1),
+        number(fields, b"partition") if b"partition" in fields else 0,
+        fields.get(b"durability", b"").decode(),
+        fields.get(b"id", b"").decode("utf-8", "replace"),
+        b"duplicate" in fields,
+    )
+
+
+def parse_stored_batch(response: Response) -> StoredBatch:
+    fields = response.fields
+    return StoredBatch(
+        number(fields, b"offset", -1),
+        number(fields, b"partition"),
+        fields.get(b"durability", b"").decode(),
+        number(fields, b"count"),
+        number(fields, b"duplicate"),
+    )
+
+
+def parse_deliveries(response: Response) -> list[Delivery]:
+    return [] if response.status == 204 else read_container(response.body)
+
+
+def parse_number(response: Response) -> int:
+    return number({b"body": response.body}, b"body")
+
+
+def parse_text(response: Response) -> str:
+    return response.body.decode("utf-8", "replace")
+
+
+def parse_count(response: Response) -> int:
+    return number(response.fields, b"count")
+
+
+def parse_result(response: Response) -> Any:  # noqa: ANN401  # whatever the service answers
+    if response.fields.get(b"content-type", b"").startswith(b"application/json"):
+        try:
+            return msgspec.json.decode(response.body)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"the service's answer is no JSON: {error}") from None
+    return response.body

@@ -1,0 +1,344 @@
+"""What a browser is made to send by a page that is not ours must not do anything.
+
+Here a URL can change things: that is the point of it, and an invitation. Any page can have a
+browser fetch `<img src="http://127.0.0.1:15555/T?cmd=remove">`. So each head is asked four
+questions, whatever its dialect, before it is planned; the answers depend on the head alone.
+
+1. `Host`: is it a name of ours? A name of somebody else's that leads here makes his page one of
+   this "site" (DNS rebinding). Nothing else in the head could tell.
+2. `Origin`: does a page say that it asks, and is it ours or listed in `cors_origins`?
+3. `Sec-Purpose` and its forerunners: is it only in case somebody might want it?
+4. `Sec-Fetch-*`: did a person type it, or a page of ours ask? Browsers send these fields to https
+   and loopback addresses alone; without them, the fields of old are taken for signs.
+
+Programs that are no browsers send none of these, and notice nothing but the first.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+import attrs
+
+from zbus.wire.fields import PRINTABLE, TOKEN
+from zbus.wire.heads import Head
+
+_PREFLIGHT_MAX_AGE_S = 7200
+
+_FETCHED = frozenset(
+    (
+        *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-user", b"sec-fetch-dest"),
+        b"sec-fetch-storage-access",
+    )
+)
+
+_EARLY = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
+_EARLY_WORDS = (b"prefetch", b"prerender", b"preview")
+
+SHOWN_TYPES = frozenset(
+    (
+        *(b"text/plain", b"text/csv", b"application/json", b"application/x-ndjson"),
+        *(b"application/octet-stream", b"application/vnd.zbus.messages"),
+        *(b"image/png", b"image/jpeg", b"image/gif", b"image/webp"),
+    )
+)
+"""Types of messages that a browser is told; of any other it is told `text/plain`."""
+
+CALLED_TYPES = SHOWN_TYPES | {b"text/html"}
+"""Types of what services answer to calls: their pages are shown, in the sandbox."""
+
+_TEXT = b"content-type: text/plain; charset=utf-8\r\n"
+
+SANDBOX = b"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Policy of what others wrote: shown, but as of no site, without scripts, loading nothing."""
+
+PAGE = b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'"
+"""Policy of the broker's own pages."""
+
+_STEERING = frozenset(
+    (
+        b"accept-ch activate-storage-access age alt-svc cache-control clear-site-data"
+        b" content-disposition content-location critical-ch document-policy etag expires"
+        b" integrity-policy last-modified link location nel no-vary-search origin-agent-cluster"
+        b" permissions-policy pragma proxy-authenticate public-key-pins referrer-policy refresh"
+        b" report-to reporting-endpoints service-worker-allowed set-cookie set-cookie2 set-login"
+        b" sourcemap speculation-rules"
+        b" strict-transport-security supports-loading-mode timing-allow-origin use-as-dictionary"
+        b" vary www-authenticate"
+    ).split()
+)
+_STEERING_PREFIXES = (
+    *(b"access-control-", b"attribution-reporting-", b"content-security-policy"),
+    *(b"cross-origin-", b"observe-browsing-topics", b"sec-"),
+    *(
+        b"x-content-",
+        b"x-dns-",
+        b"x-frame-",
+        b"x-permitted-",
+        b"x-robots-",
+        b"x-sourcemap",
+        b"x-xss-",
+    ),
+)
+"""Fields that make a browser do something: never taken from a message."""
+
+_EXPOSED = (
+    b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
+    b" origin_id, origin_method, origin_status, origin_url, partition, retry, retry-after, sender,"
+    b" skipped, tag, timestamp, topic"
+)
+
+
+@attrs.frozen
+class GuardSettings:
+    """See `zbus.config` for the options of the same names."""
+
+    hosts: tuple[str, ...] = ()  # names of this broker, beside localhost and addresses; `*` = any
+    cors_origins: tuple[str, ...] = ()  # pages that may ask: `https://host:port`; `*` = any
+    browser_get: bool = True  # a URL that a person opens may change something
+
+
+@attrs.frozen
+class Answer:
+    """What is answered instead of doing what the head asks for."""
+
+    status: int
+    text: str = ""
+    lines: bytes = b""
+
+
+class Guard:
+    """See the module."""
+
+    def __init__(self, settings: GuardSettings | None = None) -> None:
+        settings = settings or GuardSettings()
+        self._hosts = {host.lower().rstrip(".").encode() for host in settings.hosts}
+        self._origins = {origin.lower().encode() for origin in settings.cors_origins}
+        self._browser_get = settings.browser_get
+
+    def check(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+        """What to answer instead, None if the head may be planned. `changes` says whether it
+        asks for more than looking."""
+        fields = head.fields
+        host, origin = fields.get(b"host"), fields.get(b"origin")
+        if host is not None and not self._is_ours(host):
+            return Answer(
+                421,
+                f"421: there is no {_shown(host)} here; if it is a name of this broker, add it to"
+                " the option allowed_hosts",
+            )
+        if origin is not None:
+            if not (self._lists(fields) or _is_same(origin, host)):
+                return Answer(
+                    403,
+                    f"403: pages of {_shown(origin)} may not use this broker; if they are to, add"
+                    " it to the option cors_origins",
+                )
+            if head.method == b"OPTIONS" and b"access-control-request-method" in fields:
+                return Answer(204, lines=_preflight(fields))
+        if not is_browser(fields):
+            return None
+        if _is_early(fields) and changes(head):
+            return Answer(425, "425: nothing is done ahead of time; open the address itself")
+        if origin is not None:
+            return None
+        if _FETCHED.isdisjoint(fields):
+            return self._check_signs(head, changes)
+        return self._check_fetch(head, changes)
+
+    def _check_fetch(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+        """A browser that says whence the request comes."""
+        fields = head.fields
+        site = fields.get(b"sec-fetch-site")
+        if site == b"same-origin":
+            return None
+        mode, dest = fields.get(b"sec-fetch-mode"), fields.get(b"sec-fetch-dest")
+        if mode != b"navigate" or dest != b"document":
+            return _FOREIGN
+        if not changes(head):
+            return None
+        # What a page has fetched ahead of time is of site `none` too, but names the page.
+        typed = site == b"none" and fields.get(b"sec-fetch-user") == b"?1"
+        if not typed or b"referer" in fields:
+            return _FOREIGN
+        return None if self._browser_get else _OFF
+
+    def _check_signs(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+        """An old browser, or one that reaches us by plain http and not on its own machine."""
+        fields = head.fields
+        if not changes(head):
+            return None
+        referer = fields.get(b"referer")
+        if referer is not None:
+            origin = b"/".join(referer.split(b"/", 3)[:3])
+            return None if _is_same(origin, fields.get(b"host")) else _FOREIGN
+        # Only when it opens a page does a browser ask for https; a script cannot have it ask.
+        opens = head.method == b"GET" and fields.get(b"upgrade-insecure-requests") == b"1"
+        if not opens:
+            return _FOREIGN
+        return None if self._browser_get else _OFF
+
+    def browser(self, head: Head) -> Browser | None:
+        """How to speak to the browser that sent this head; None if none did."""
+        if not is_browser(head.fields):
+            return None
+        origin = head.fields.get(b"origin", b"")
+        if not self._lists(head.fields):
+            return Browser(head, _CLOSED)
+        if origin.lower() in self._origins:
+            return Browser(head, (*_OPEN, (b"access-control-allow-origin", origin), _CREDENTIALS))
+        return Browser(head, (*_OPEN, (b"access-control-allow-origin", b"*")))
+
+    def _is_ours(self, host: bytes) -> bool:
+        if b"*" in self._hosts:
+            return True
+        name = _without_port(host).lower()
+        if name.startswith(b"["):
+            return True  # the wire has checked that it is an address
+        name = name.removesuffix(b".")
+        if name == b"localhost" or name.endswith(b".localhost") or name in self._hosts:
+            return True
+        try:
+            ipaddress.IPv4Address(name.decode())
+        except ValueError:
+            return False
+        return True
+
+    def _lists(self, fields: dict[bytes, bytes]) -> bool:
+        origin = fields.get(b"origin")
+        if origin is None:
+            return False
+        # What is for any page is for nobody's token: browsers add it to handshakes unasked.
+        anybody = b"*" in self._origins and b"token=" not in fields.get(b"cookie", b"")
+        return anybody or origin.lower() in self._origins
+
+
+class Browser:
+    """What a reply says to a browser beside what it says to everybody."""
+
+    __slots__ = ("_fields", "navigates")
+
+    def __init__(self, head: Head, fields: tuple[tuple[bytes, bytes], ...]) -> None:
+        self._fields = fields
+        mode = head.fields.get(b"sec-fetch-mode")
+        if mode is None:
+            self.navigates = b"upgrade-insecure-requests" in head.fields
+        else:
+            self.navigates = mode == b"navigate"  # opens a page, by hand or by a link
+
+    def cover(
+        self, lines: bytes, body: bytes, policy: bytes, shown: frozenset[bytes] | None
+    ) -> bytes:
+        """The header lines for a reply that has these, and this policy. Of what others wrote the
+        types that are `shown` are told, and nothing that would steer the browser."""
+        if shown is not None:
+            lines = _tamed(lines, shown)
+        # A form of a page that keeps its address to itself would come from an origin `null`.
+        referrer = b"same-origin" if policy is PAGE else b"no-referrer"
+        fields = (
+            *self._fields,
+            (b"content-security-policy", policy),
+            (b"referrer-policy", referrer),
+        )
+        added = [b"%b: %b\r\n" % field for field in fields if not _has(lines, field[0])]
+        if body and not _has(lines, b"content-type"):
+            added.append(_TEXT)
+        return b"".join(added) + lines
+
+
+_ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"x-robots-tag", b"noindex"),
+    (b"vary", b"origin"),
+)
+_CLOSED = (*_ALWAYS, (b"cross-origin-resource-policy", b"same-origin"))
+_OPEN = (
+    *_ALWAYS,
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-expose-headers", _EXPOSED),
+)
+_CREDENTIALS = (b"access-control-allow-credentials", b"true")
+
+_FOREIGN = Answer(
+    403,
+    "403: another page made the browser ask for this; type the address, or add the page's origin"
+    " to the option cors_origins",
+)
+_OFF = Answer(403, "403: an address that a browser opens changes nothing here (option browser_get)")
+
+
+def is_browser(fields: dict[bytes, bytes]) -> bool:
+    """Whether a browser sent these fields. (There are programs that call themselves Mozilla; but
+    no browser is without Accept.)"""
+    if b"origin" in fields or not _FETCHED.isdisjoint(fields):
+        return True
+    return b"accept" in fields and fields.get(b"user-agent", b"").startswith(b"Mozilla/")
+
+
+def _is_early(fields: dict[bytes, bytes]) -> bool:
+    values = [fields[name].lower() for name in _EARLY if name in fields]
+    return any(value.startswith(_EARLY_WORDS) for value in values)
+
+
+def _is_same(origin: bytes, host: bytes | None) -> bool:
+    """Whether a page of `origin` came from where this request goes. The scheme is not looked at
+    but for its port: a proxy before the broker may speak TLS."""
+    scheme, _, authority = origin.lower().partition(b"://")
+    port = {b"http": b":80", b"https": b":443"}.get(scheme)
+    if port is None or host is None:
+        return False
+    host = host.lower()
+    return _with_port(authority, port) == _with_port(host, port)
+
+
+def _with_port(authority: bytes, port: bytes) -> bytes:
+    return authority if _without_port(authority) != authority else authority + port
+
+
+def _without_port(authority: bytes) -> bytes:
+    name, colon, port = authority.rpartition(b":")
+    return name if colon and not port.endswith(b"]") else authority
+
+
+def _preflight(fields: dict[bytes, bytes]) -> bytes:
+    """Header lines that let a listed page send what it asks to send."""
+    method = fields[b"access-control-request-method"]
+    names = fields.get(b"access-control-request-headers", b"")
+    lines = b"access-control-max-age: %d\r\n" % _PREFLIGHT_MAX_AGE_S
+    if method and not method.translate(None, TOKEN):
+        lines += b"access-control-allow-methods: %b\r\n" % method
+    if names and not names.translate(None, PRINTABLE):
+        lines += b"access-control-allow-headers: %b\r\n" % names
+    if fields.get(b"access-control-request-private-network") == b"true":
+        lines += b"access-control-allow-private-network: true\r\n"
+    return lines
+
+
+def _tamed(lines: bytes, shown: frozenset[bytes]) -> bytes:
+    kept = []
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b": ")
+        if name in _STEERING or name.startswith(_STEERING_PREFIXES):
+            continue
+        if name == b"content-type":
+            line = _shown_type(value, shown)
+        kept.append(line + b"\r\n")
+    return b"".join(kept)
+
+
+def _shown_type(value: bytes, shown: frozenset[bytes]) -> bytes:
+    kind, semicolon, rest = value.partition(b";")
+    if kind.strip().lower() not in shown:
+        kind = b"text/plain"
+    return b"content-type: " + kind + semicolon + rest
+
+
+def _has(lines: bytes, name: bytes) -> bool:
+    return lines.startswith(name + b": ") or b"\r\n" + name + b": " in lines
+
+
+def _shown(value: bytes) -> str:
+    return value[:100].decode("latin-1")

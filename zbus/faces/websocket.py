@@ -1,0 +1,258 @@
+"""A connection that goes on as a WebSocket: each frame is one request, each reply is one frame.
+
+The handshake exchanges the peer's reader. From then on what is read are messages, each one HTTP
+request as text or one JSON object; and what is written, always one whole reply at a time, is made
+a frame. Everything between, plans, tickets and limits, is as on a plain connection, except that
+replies are always known by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from zbus.faces.peer import Peer, Plan, Planner, Reply
+from zbus.faces.zbus.json_frames import BadFrame, encode_json, read_request
+from zbus.wire.errors import WireError
+from zbus.wire.head import Head, make_head
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader, Request
+from zbus.wire.limits import WireLimits
+from zbus.wire.replies import encode_reply
+from zbus.wire.websocket import (
+    BINARY,
+    CLOSE,
+    INVALID_DATA,
+    PING,
+    POLICY,
+    PONG,
+    TOO_BIG,
+    TRY_LATER,
+    VERSION_LINE,
+    WebSocketReader,
+    accept_handshake,
+    encode_close,
+    encode_frame,
+    encode_message,
+)
+
+_CODES = {408: POLICY, 413: TOO_BIG, 503: TRY_LATER}
+"""What the server notices about any connection, as the code of a close frame."""
+
+
+class Frame(bytes):
+    """Written as it is."""
+
+    __slots__ = ()
+
+
+class Handshake(bytes):
+    """The 101: what is written after it is framed."""
+
+    __slots__ = ()
+
+
+Admit = Callable[[Peer, Head], str]
+"""Asks whether a connection may open with this head; returns why not, or ""."""
+
+
+def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Plan:
+    """A handshake is done, or refused and the connection closed."""
+    try:
+        return Upgrade(head, heads, planner, admit)
+    except WireError as error:
+        return RefuseUpgrade(error.status, str(error))
+
+
+class Upgrade:
+    """Plan of a handshake."""
+
+    def __init__(self, head: Head, heads: Heads, planner: Planner, admit: Admit) -> None:
+        self._answer = accept_handshake(head)
+        self._head = head
+        self._heads = heads
+        self._planner = planner
+        self._admit = admit
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        refused = self._admit(peer, self._head)
+        if refused:
+            RefuseUpgrade(403, f"403: {refused}").run(peer, id, body)
+            return
+        http = peer.reader
+        assert isinstance(http, HttpReader)
+        limits, budget = http.bounds
+        bytes_max = limits.head_bytes_max + 4 + limits.body_bytes_max
+        reader = WebSocketReader(bytes_max, budget)
+        socket = WebSocket(reader, self._heads, self._planner, limits)
+        peer.reader = peer.framing = socket
+        peer.headed = True
+        reply = Reply(peer, b"", ordered=True)
+        assert peer.turns is not None
+        if peer.turns[0] is not reply:
+            socket.hold(peer)
+        reply.send(Handshake(self._answer))
+        if http.behind:
+            peer.receive(http.behind)
+
+
+class RefuseUpgrade:
+    """Plan of a handshake that is none, of another version, or without a good token."""
+
+    def __init__(self, status: int, text: str) -> None:
+        lines = b"content-type: text/plain\r\n"
+        if status != 403:
+            lines += VERSION_LINE
+        self._answer = encode_reply(status, lines, text.encode(), close=True)
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        Reply(peer, b"", ordered=True).send(self._answer)
+
+
+class WebSocket:
+    """The reader of a peer after the handshake, and the framing of what it is sent."""
+
+    __slots__ = ("_begun", "_heads", "_held", "_limits", "_planner", "_reader", "error", "json")
+
+    interim = b""
+    done = False
+
+    def __init__(
+        self, reader: WebSocketReader, heads: Heads, planner: Planner, limits: WireLimits
+    ) -> None:
+        self._reader = reader
+        self._heads = heads
+        self._planner = planner
+        self._limits = limits
+        self._begun = False  # the 101 is out
+        self._held = 0  # bytes that count as held by the peer until it is
+        self.error: WireError | None = None
+        self.json = False  # the last request was a JSON object
+
+    # -- as a reader ----------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Request]:
+        """Take received bytes; return the requests they complete, pongs and closing included."""
+        requests: list[Request] = []
+        if self.error is not None:
+            return requests
+        reader = self._reader
+        try:
+            for kind, payload in reader.receive(data):
+                if kind <= BINARY:
+                    requests.append(self._read(payload))
+                else:
+                    requests.append((_PONG if kind == PING else _CLOSE, b"", payload))
+        except WireError as error:
+            self.error = error
+            reader.close()
+        else:
+            self.error = reader.error
+        return requests
+
+    def waiting_for(self) -> Literal["nothing", "head", "body"]:
+        return "body" if self._reader.midway else "nothing"
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _read(self, message: bytes) -> Request:
+        self.json = message[:1] == b"{"
+        if self.json:
+            try:
+                request = read_request(message, self._heads.json)
+            except BadFrame as error:
+                return _bad_frame(error)
+        else:
+            request = self._read_http(message)
+        head, _, body = request
+        if len(body) > self._limits.body_bytes_max:
+            raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")
+        if head.plan is None:
+            head.json = self.json
+            head.plan = self._planner.plan(head)
+        return request
+
+    def _read_http(self, message: bytes) -> Request:
+        end = message.find(b"\r\n\r\n")
+        if end < 0:
+            raise WireError(INVALID_DATA, "a frame is one HTTP message or one JSON object")
+        try:
+            head, id_ = self._heads.contained.read(message[:end])
+        except WireError as error:
+            raise WireError(INVALID_DATA, error.text) from None
+        if head.chunked:
+            raise WireError(INVALID_DATA, "a message in a frame has no transfer-encoding")
+        body = message[end + 4 :]
+        if len(body) != head.content_length:
+            text = f"the content-length is {head.content_length}, the body has {len(body)} bytes"
+            raise WireError(INVALID_DATA, text)
+        return head, id_, body
+
+    # -- as a framing ---------------------------------------------------------------------
+
+    def hold(self, peer: Peer) -> None:
+        """Do nothing for this peer before its handshake is answered: others are before it."""
+        self._held = peer.out_bytes_max + 1
+        peer.held_bytes += self._held
+
+    def wrap(self, peer: Peer, message: bytes) -> bytes:
+        """A whole reply as a frame; before the 101 is out, as it is."""
+        if self._begun:
+            return encode_message(message) if message and type(message) is not Frame else message
+        if type(message) is Handshake:
+            self._begun = True
+            peer.held_bytes -= self._held
+        return message
+
+    def ping(self) -> bytes:
+        return Frame(encode_frame(PING, b""))
+
+    def farewell(self, error: WireError) -> bytes:
+        """The last words to a peer, with the code that fits."""
+        code = error.status if error.status >= 1000 else _CODES.get(error.status, POLICY)
+        return Frame(encode_close(code, error.text))
+
+
+# -- what is no request -------------------------------------------------------------------------
+
+
+class Pong:
+    """Plan of a ping."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        peer.write(Frame(encode_frame(PONG, body)))
+
+
+class Close:
+    """Plan of a close frame: it is answered with the same code after what can be answered soon."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        peer.take_leave(Frame(encode_frame(CLOSE, body[:2])))
+
+
+class Complain:
+    """Plan of a JSON object that is no request."""
+
+    def __init__(self, error: BadFrame) -> None:
+        self._error = error
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        error = self._error
+        lines = b"id: %b\r\n" % id if id else b""
+        text = f"{error.status}: Bad Format, {error.text}"
+        Reply(peer, id, ordered=False).send(encode_json(error.status, lines, text.encode()))
+
+
+def _planned(plan: Plan) -> Head:
+    head = make_head((b"POST", b"/", True), {}, False)
+    head.plan = plan
+    return head
+
+
+def _bad_frame(error: BadFrame) -> Request:
+    return _planned(Complain(error)), error.id, b""
+
+
+_PONG = _planned(Pong())
+_CLOSE = _planned(Close())

@@ -1,0 +1,230 @@
+"""Permissions (specification, section 10): what each command needs, who asks, and the refusal.
+
+A broker without a table of tokens never comes here. With one, each plan is wrapped once, when its
+head is planned: what the head needs and which token it carries stay the same as long as it is
+remembered. What the token is worth may change with any turn, so that is asked every time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
+from zbus.faces.peer import Peer, Plan
+from zbus.faces.zbus.events import FollowStream
+from zbus.faces.zbus.params import Params
+from zbus.faces.zbus.replies import ZbusReply
+from zbus.wire.target import decode_valid_percent
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+FREE = frozenset((b"heartbeat", b"login", b"logout", b"icon", b"js", b"css", b"img", b"page"))
+"""Commands that are not asked for a token."""
+
+OPERATION: dict[bytes, str] = {
+    b"produce": "produce",
+    b"consume": "consume",
+    b"unconsume": "consume",
+    b"nack": "consume",
+    b"extend": "consume",
+    b"read": "consume",
+    b"route": "route",
+    b"query": "query",
+    b"declare": "declare",
+    b"empty": "empty",
+    b"remove": "remove",
+    b"track_pub": "track_pub",
+    b"track_sub": "track_sub",
+    b"tracker": "tracker",
+    b"server": "server",
+    b"ssl": "ssl",
+    b"home": "home",
+}
+"""The operation that a command needs. All others need a known token and the topic, no more."""
+
+NO_OPERATION = frozenset((b"ack", b"ping", b"version"))
+"""Commands of which that is known: the original asks no operation of an `ack` either."""
+
+_GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))
+"""Commands on one group, by default the one named like the topic."""
+
+_WHOLE = frozenset((b"remove", b"empty"))
+"""Commands that without a group are about all groups of the topic."""
+
+URL_TOKEN = "a token in the URL is not taken here: send it as a header or cookie"
+
+
+@attrs.frozen
+class Needs:
+    """What a request needs; the same for all requests of a head."""
+
+    operation: str = ""
+    topic: str = ""
+    groups: tuple[str, ...] = ()
+    whole: bool = False  # the topic with all its groups
+
+    def met_by(self, grant: Grant) -> bool:
+        topic = self.topic
+        if not grant.may(self.operation):
+            return False
+        if not topic:
+            return True
+        if self.whole:
+            return grant.sees_all(topic)
+        return grant.sees(topic) and all(grant.sees(topic, group) for group in self.groups)
+
+
+def needs_of(params: Params) -> Needs:
+    """What a command needs. A query has no need of its topic: what may not be seen is unknown."""
+    cmd, topic = params.cmd, params.topic
+    operation = OPERATION.get(cmd, "")
+    if cmd == b"query":
+        return Needs(operation)
+    if cmd in _WHOLE:
+        groups = [params.group] if params.group else []
+        return Needs(operation, topic, tuple(groups), whole=not groups)
+    if cmd not in _GROUPED:
+        return Needs(operation, topic)
+    groups = [params.group or topic]
+    if cmd == b"declare":
+        if params.flag(b"group_name_auto"):
+            # The broker takes the topic's name, perhaps with a number behind it.
+            groups = [topic + "*"]
+        if copied := params.text(b"group_start_copy"):
+            groups.append(copied)  # the new group would tell where that one stands
+    return Needs(operation, topic, tuple(groups))
+
+
+def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
+    """The token that a request shows: header, else cookie, else URL. None = it shows none; text =
+    the refusal of one that stands where it must not."""
+    head = params.head.fields
+    if token := head.get(b"token"):
+        return decode_valid_percent(token)
+    for part in head.get(b"cookie", b"").split(b";"):
+        name, _, token = part.strip().partition(b"=")
+        if name == b"token" and token:
+            return decode_valid_percent(token)
+    if b"token" in params.query_names and (token := params.fields[b"token"]):
+        return token if url_allowed else URL_TOKEN
+    return None
+
+
+def bearer_of(access: Access, peer: Peer) -> Bearer:
+    """Who asks, if a request shows no token."""
+    if peer.bearer is not None:
+        return peer.bearer
+    known = access.of_principal(peer.principal) if peer.principal else NOBODY
+    return access.anonymous if known is NOBODY else known
+
+
+def forbidden(command: str, topic: str) -> BrokerError:
+    """The dialect's refusal, in the original's spelling."""
+    about = f" Topic({topic})" if topic else ""
+    return BrokerError(Refusal.FORBIDDEN, f"Command({command}){about} Forbbiden")
+
+
+class Guarded:
+    """A plan that is only run for those who may."""
+
+    __slots__ = (
+        "_access",
+        "_bearer",
+        "_face",
+        "_judged",
+        "_needs",
+        "_params",
+        "_passes",
+        "_plan",
+        "_token",
+    )
+
+    def __init__(self, face: ZbusFace, access: Access, params: Params, plan: Plan) -> None:
+        self._face = face
+        self._access = access
+        self._params = params
+        self._plan = plan
+        self._needs = needs_of(params)
+        self._token = token_of(params, face.settings.allow_url_token)
+        self._bearer = NOBODY  # of the token, once it was found
+        self._judged = NOTHING  # the last grant that was looked at,
+        self._passes = False  # and what it is good for
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        bearer = self._bearer
+        if bearer.grant is NOTHING:
+            bearer = self._look_up(peer)
+        grant = bearer.grant
+        if grant is not self._judged:
+            self._judged = grant
+            self._passes = self._needs.met_by(grant)
+        if not self._passes or self._face.broker.now_ms >= grant.expires_ms:
+            self._refuse(peer, id)
+            return
+        peer.asker = bearer
+        self._plan.run(peer, id, body)
+        if peer.groups and self._needs.operation == "consume":
+            self._remember(peer, bearer)
+
+    def _look_up(self, peer: Peer) -> Bearer:
+        token = self._token
+        if token is None:
+            return bearer_of(self._access, peer)
+        if type(token) is bytes:
+            self._bearer = self._access.of_token(token)
+        return self._bearer
+
+    def _remember(self, peer: Peer, bearer: Bearer) -> None:
+        """Who made the peer a reader of the group: it is one as long as that one may read it."""
+        topic = self._face.broker.topic(self._needs.topic)
+        groups = peer.groups
+        if topic is None or groups is None or not self._needs.groups:
+            return
+        group = topic.group(self._needs.groups[0])
+        if group is not None and group in groups:
+            admitted = peer.admitted or {}
+            admitted[group] = bearer
+            if len(admitted) > len(groups):
+                admitted = {group: by for group, by in admitted.items() if group in groups}
+            peer.admitted = admitted
+
+    def _refuse(self, peer: Peer, id: bytes) -> None:
+        """Said even to who asked not to be told: a call with a bad token would wait for ever."""
+        params = self._params
+        reply = ZbusReply(self._face, params, peer, id)
+        if params.cmd == b"home":
+            reply.tell(302, b"location: /?cmd=login\r\n")
+        elif type(self._token) is str:
+            reply.tell_error(BrokerError(Refusal.FORBIDDEN, self._token))
+        else:
+            name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
+            reply.tell_error(forbidden(name, params.topic))
+
+
+def expel(face: ZbusFace, access: Access) -> None:
+    """End the reading of groups by those who may not any more; their waiting consumes get a 403.
+    So do those who follow a topic."""
+    broker = face.broker
+    for peer in list(broker.sessions.values()):
+        if not isinstance(peer, Peer):
+            continue
+        follower = peer.follower
+        if isinstance(follower, FollowStream) and follower.bearer is not None:
+            topic = follower.params.topic
+            known = follower.bearer.is_known(broker.now_ms)
+            if not (known and Needs("consume", topic, (topic,)).met_by(follower.bearer.grant)):
+                broker.following.expel(follower, forbidden("consume", topic))
+        if not peer.admitted:
+            continue
+        for group, bearer in list(peer.admitted.items()):
+            topic = group.topic.name
+            needs = Needs("consume", topic, (group.name,))
+            if bearer.is_known(broker.now_ms) and needs.met_by(bearer.grant):
+                continue
+            del peer.admitted[group]
+            if peer.groups and group in peer.groups:
+                broker.leave_group(peer, group, forbidden("consume", topic))

@@ -1,0 +1,109 @@
+"""`ack`, `nack` and `extend`: what becomes of deliveries (specification, section 5.4).
+
+Each is about one offset or many (`offset: 3,5-9,12`) of one partition, and is one change of the
+group's state however many they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.group import Group
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.topic import Partition
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.consume import GroupPlan
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import SettledReply, ZbusReply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+OFFSETS_MAX = 10_000
+LEASE_MS_MAX = (1 << 31) - 1
+
+
+class Settling(GroupPlan):
+    """What the three have in common: offsets of a partition."""
+
+    __slots__ = ("offsets", "partition", "quiet")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.quiet = not params.flag(b"ack", True)
+        self.offsets = params.ranges(b"offset", OFFSETS_MAX)
+        if not self.offsets:
+            raise BadRequest(400, "400: Bad Format, Missing offset")
+        self.partition = params.number(b"partition") or 0
+
+
+class Ack(Settling):
+    """Settles deliveries, by whichever connection; an unknown one is settled already."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = ZbusReply(self.face, self.params, peer, id, self.quiet)
+        found = self.find()
+        if isinstance(found, BrokerError) and found.refusal is Refusal.TOPIC_UNKNOWN:
+            ticket.settle(found)
+        elif isinstance(found, BrokerError) or self.partition >= len(found[0].partitions):
+            ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
+        else:
+            topic, group = found
+            partition = topic.partitions[self.partition]
+            self.face.broker.ack_all(ticket, group, partition, self.offsets)
+
+
+class Leased(Settling):
+    """About messages that are leased now. Those that are not are passed over; 404 if none is."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = SettledReply(self.face, self.params, peer, id, self.quiet)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        topic, group = found
+        if self.partition >= len(topic.partitions):
+            ticket.tell(404, body=b"404: Partition(%d) Not Found" % self.partition)
+            return
+        ticket.count = self.settle(ticket, group, topic.partitions[self.partition])
+
+    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
+        raise NotImplementedError
+
+
+class Nack(Leased):
+    """Gives deliveries back."""
+
+    __slots__ = ("delay_ms", "front")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.front = params.flag(b"front", True)
+        self.delay_ms = params.number(b"delay", DELAY_MS_MAX) or 0
+
+    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
+        broker = self.face.broker
+        due_ms = broker.now_ms + self.delay_ms if self.delay_ms else 0
+        return broker.nack_all(ticket, group, partition, self.offsets, self.front, due_ms)
+
+
+class Extend(Leased):
+    """Moves the end of leases."""
+
+    __slots__ = ("lease_ms",)
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.lease_ms = params.number(b"group_ack_timeout", LEASE_MS_MAX)
+
+    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
+        broker = self.face.broker
+        lease_ms = group.options.lease_ms if self.lease_ms is None else self.lease_ms
+        deadline_ms = broker.now_ms + lease_ms
+        return broker.extend_all(ticket, group, partition, self.offsets, deadline_ms)

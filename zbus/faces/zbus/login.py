@@ -1,0 +1,78 @@
+"""`login` and `logout`: a token in a browser's cookie (specification, section 5.14).
+
+Scripts of the page cannot read the cookie, and no other site can make a browser send it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from zbus.faces.guard import PAGE
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.params import Params
+from zbus.faces.zbus.replies import ZbusReply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+FORM_BYTES_MAX = 8 << 10
+
+_PLAIN = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+"""What a cookie's value may hold beside letters and digits; all else is percent-encoded in it."""
+
+_ATTRIBUTES = b"; HttpOnly; SameSite=Strict; Path=/"
+
+_PAGE = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>zbus: log in</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:24em;margin:4em auto;padding:0 1em}
+input,button{font:inherit;padding:.3em;width:100%;box-sizing:border-box;margin:.3em 0}</style>
+</head><body><h1>zbus</h1>
+<form method="post" action="/?cmd=login">
+<label>Token <input type="password" name="token" autocomplete="current-password" required autofocus>
+</label><button>Log in</button></form></body></html>
+"""
+
+
+def read_form(body: bytes) -> bytes:
+    """The `token` of a form as browsers send it; empty if there is none."""
+    if len(body) > FORM_BYTES_MAX:
+        return b""
+    for piece in body.strip().replace(b"+", b" ").split(b"&"):
+        name, _, value = piece.partition(b"=")
+        if unquote_to_bytes(name) == b"token":
+            return unquote_to_bytes(value)
+    return b""
+
+
+class Login:
+    """Without a body the form; with one, `token=<token>`, the cookie."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        params.policy = PAGE
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = ZbusReply(self._face, self._params, peer, id)
+        if not body:
+            reply.tell(200, b"content-type: text/html; charset=utf-8\r\n", _PAGE)
+            return
+        token = read_form(body)
+        access, now_ms = self._face.access, self._face.broker.now_ms
+        if token and (access is None or access.of_token(token).is_known(now_ms)):
+            value = quote_from_bytes(token, safe=_PLAIN).encode()
+            secure = b"; Secure" if peer.secure else b""
+            cookie = b"set-cookie: token=%b%b%b\r\n" % (value, _ATTRIBUTES, secure)
+            reply.tell(302, b"location: /\r\n" + cookie)
+        else:
+            reply.tell(302, b"location: /?cmd=login\r\n")
+
+
+class Logout(Login):
+    """The cookie ends."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        cookie = b"set-cookie: token=%b; Max-Age=0\r\n" % _ATTRIBUTES
+        reply = ZbusReply(self._face, self._params, peer, id)
+        reply.tell(302, b"location: /?cmd=login\r\n" + cookie)
