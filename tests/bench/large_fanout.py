@@ -107,14 +107,16 @@ def saturate(port: int, seconds: float) -> float:
         return sent / (time.perf_counter() - began)
 
 
-def phase(port: int, ears: Connection, rate: float, seconds: float) -> float:
+def phase(broker: BrokerProcess, ears: Connection, rate: float, seconds: float) -> float:
     """The 99th percentile of the latencies at a moderate rate, in milliseconds."""
+    cpu = cpu_seconds(broker.process.pid)
     ears.send("from")
-    put(port, rate, seconds)
+    put(broker.port, rate, seconds)
+    cpu = cpu_seconds(broker.process.pid) - cpu
     ears.send("to")
     came, latencies = ears.recv()
     p50, p99 = (latencies[len(latencies) * part // 100] for part in (50, 99))
-    show(rate=rate, deliveries=came, p50_ms=p50, p99_ms=p99)
+    show(rate=rate, deliveries=came, p50_ms=p50, p99_ms=p99, cpu_us_each=cpu / came * 1e6)
     return p99
 
 
@@ -202,11 +204,11 @@ def measure(broker: BrokerProcess, ears: Connection, chosen: argparse.Namespace)
     show(saturated_messages_s=rate, deliveries_s=came / chosen.seconds, broker_cpu=busy)
     alone, beside = [], []
     for _ in range(chosen.rounds):
-        alone.append(phase(port, ears, chosen.rate, chosen.seconds))
+        alone.append(phase(broker, ears, chosen.rate, chosen.seconds))
         before, bytes_before = descriptors(broker), resident_bytes(broker.process.pid)
         stalled = Stalled(port, chosen.stalled)
         put(port, chosen.rate, SETTLE_S)
-        beside.append(phase(port, ears, chosen.rate, chosen.seconds))
+        beside.append(phase(broker, ears, chosen.rate, chosen.seconds))
         held = (resident_bytes(broker.process.pid) - bytes_before) / chosen.stalled
         cut_s = seconds_until_cut(broker, before + chosen.stalled, chosen.stalled)
         with Pipe(port) as pipe:

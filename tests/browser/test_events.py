@@ -39,7 +39,8 @@ def test_an_event_source_over_a_restart(page: Page, tmp_path: Path) -> None:
         port = broker.port
         broker.get("/T?cmd=declare")
         put(broker, b"before")
-        page.goto(f"http://127.0.0.1:{port}/")
+        page.route("**/page.html", lambda route: route.fulfill(body="", content_type="text/html"))
+        page.goto(f"http://127.0.0.1:{port}/page.html")
         page.evaluate(LISTEN, "/T?cmd=consume&offset=begin")
         assert wait_for(page, 1) == [["0", "before"]]
         put(broker, "zeile eins\r\nzwei\r\u00fc\n".encode())

@@ -20,6 +20,17 @@ from tests.conformance.dialogue import (
 )
 
 ACCEPT = "accept: text/event-stream"
+HANDSHAKE = (
+    *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+
+
+def masked(payload: bytes) -> bytes:
+    """A binary frame of a client, masked with zeros."""
+    if len(payload) <= 125:
+        return b"\x82" + bytes([0x80 | len(payload)]) + bytes(4) + payload
+    return b"\x82\xfe" + len(payload).to_bytes(2, "big") + bytes(4) + payload
 
 
 def stream(world: World, target: str, *lines: str) -> Client:
@@ -171,6 +182,17 @@ class TestTheConnection:
         assert b"on which nothing else is open" in reply.body
         put(world.connect(), "U", b"x")
         assert client.replies()[0].body == b"x"
+
+    def test_a_websocket_is_no_place_for_it(self) -> None:
+        world, _ = declared("T")
+        client = world.connect()
+        client.send(http("/", *HANDSHAKE))
+        world.settle()
+        client.received = b""
+        client.send(masked(http("/T?cmd=consume", ACCEPT, "id: 1")))
+        world.settle()
+        assert b"400: Bad Format, a stream of events needs plain HTTP" in client.received
+        assert not client.closed
 
     def test_answers_before_it_are_sent_before_it(self) -> None:
         world, _ = declared("T")
