@@ -29,6 +29,7 @@ class Patience:
     body_timeout_ms: int = 30_000
     idle_timeout_ms: int = 180_000
     stall_timeout_ms: int = 10_000
+    sse_heartbeat_ms: int = 15_000
 
 
 class Sweep:
@@ -71,6 +72,9 @@ class Sweep:
         if link.unsent:
             if now_ms - link.sent_ms > patience.stall_timeout_ms:
                 self._drop(link)
+            return
+        if link.pulse and now_ms - link.sent_ms >= patience.sse_heartbeat_ms and not link.closing:
+            link.write(link.pulse)
             return
         silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms
         if link.closing:
