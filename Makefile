@@ -11,8 +11,8 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate \
-  autobahn clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-client bench-fanout bench-against crash \
+  crash-states disk-full simulate h1spec autobahn stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -40,8 +40,16 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)
 
+bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing
+	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
+
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
+
+h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
+	@test -n "$(H1SPEC)" || { echo "say where it is: git clone \
+	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
+	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
 
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
@@ -53,6 +61,10 @@ disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 tim
 
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)
+
+stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
+	tests/process/stock/set_up.sh $(VENV)/stock
+	$(BIN)/python -m pytest tests/process/test_stock_clients.py $(ARGS)
 
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)

@@ -21,6 +21,15 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
+from tests.conformance.test_access import (
+    ADMIN,
+    ADMIN_ENTRY,
+    entry,
+    pass_time,
+    replace_table,
+    world_with,
+)
+from tests.conformance.websocket_client import connected, read_json
 from zbus.faces.zbus.servers import SERVERS_MAX
 from zbus.faces.zbus.settings import ZbusSettings
 
@@ -224,7 +233,7 @@ def test_ten_pushes_a_second_at_most_and_the_last_change_always() -> None:
 
 def test_long_documents_are_pushed_less_often() -> None:
     world, client = declared()
-    client.exchange(b"".join(cmd("declare", f"topic: T{n}") for n in range(2_000)))
+    client.exchange(b"".join(cmd("declare", f"topic: T{n}") for n in range(1_000)))
     follower = follow(world)
     for _ in range(200):
         ok(client, cmd("declare", "topic: T0"))
@@ -232,9 +241,10 @@ def test_long_documents_are_pushed_less_often() -> None:
     world.settle()
     count, size = 0, 0
     for reply in follower.replies():
-        count, size = count + 1, len(reply.body)
-    assert size > 500_000
-    assert 1 < count <= 2_000 * 2_500 // size + 2
+        count, size = count + 1, size + len(reply.body)
+    size //= count
+    assert size > 400_000
+    assert 1 < count <= 2_000 * 2_500 // size + 2, "of the two seconds, a twentieth"
 
 
 def test_a_follower_that_takes_nothing_gets_the_last_change_when_it_does() -> None:
@@ -440,3 +450,71 @@ def test_what_this_broker_reports_is_what_a_tracker_takes() -> None:
     table = document(ok(client, cmd("tracker")))["serverTable"]
     assert list(table["first:1"]["topicTable"]) == ["T"]
     assert ok(client, cmd("ssl", "server: first:1")).body == b"PEM"
+
+
+# -- who may see what ------------------------------------------------------------------------
+
+
+MINE = entry("mine", "track_sub tracker", {"Orders": ["billing"]})
+
+
+def test_documents_hold_what_a_token_may_see() -> None:
+    """Of this server and of those that reported to it: topics, and groups of them."""
+    world, admin = world_with(MINE)
+    address = {"address": "other:1"}
+    groups = [{"groupName": name, "consumerCount": 1} for name in ("Orders", "billing", "audit")]
+    topics = {
+        name: {
+            "topicName": name,
+            "serverAddress": address,
+            "consumerCount": 3,
+            "consumeGroupList": groups,
+        }
+        for name in ("Orders", "Secret")
+    }
+    assert report(admin, event(info={"topicTable": topics}), ADMIN).status == 200
+    for command in ("tracker", "track_sub"):
+        (reply,) = world.connect().exchange(cmd(command, "token: mine"))
+        table = document(reply)["serverTable"]
+        for name, readers in ((OWN, 0), ("other:1", 1)):
+            assert list(table[name]["topicTable"]) == ["Orders"]
+            topic = table[name]["topicTable"]["Orders"]
+            assert [group["groupName"] for group in topic["consumeGroupList"]] == ["billing"]
+            assert topic["consumerCount"] == readers
+        (reply,) = world.connect().exchange(cmd(command, ADMIN))
+        for server in document(reply)["serverTable"].values():
+            assert sorted(server["topicTable"]) == ["Orders", "Secret"]
+
+
+def test_each_follower_is_told_what_it_may_see_as_long_as_it_may() -> None:
+    world, admin = world_with(MINE)
+    follower, other = world.connect(), world.connect()
+    follower.exchange(cmd("track_sub", "token: mine"))
+    other.exchange(cmd("track_sub", ADMIN))
+    pushes(follower), pushes(other)
+    pass_time(world, 1_000)
+    admin.exchange(cmd("declare", ADMIN, "topic: More"))
+    tables = [pushes(client)[0]["serverTable"][OWN] for client in (follower, other)]
+    assert [sorted(table["topicTable"]) for table in tables] == [
+        ["Orders"],
+        ["More", "Orders", "Secret"],
+    ]
+    replace_table(world, ADMIN_ENTRY)
+    pass_time(world, 1_000)
+    admin.exchange(cmd("remove", ADMIN, "topic: More"))
+    pass_time(world, 1_000)
+    assert not follower.replies(), "its token is gone"
+    assert len(pushes(other)) == 1
+
+
+def test_who_speaks_json_is_pushed_json() -> None:
+    world, client = declared()
+    page = connected(world)
+    first = page.ask({"headers": {"cmd": "track_sub", "id": "1"}})
+    assert "id" not in first["headers"]
+    assert first["body"]["serverTable"][OWN]["topicTable"] == {}
+    world.advance(1_000)
+    ok(client, cmd("declare", "topic: T"))
+    (push,) = [read_json(message) for message in page.messages()]
+    assert push["headers"]["cmd"] == "track_pub"
+    assert list(push["body"]["serverTable"][OWN]["topicTable"]) == ["T"]

@@ -72,7 +72,7 @@ def node_module(name: str) -> Path:
     return Path(os.environ.get("NODE_PATH", str(STOCK / "node_modules"))) / name
 
 
-CLIENTS = [zbuspy(), java(), zbusjs("tcp")]
+CLIENTS = [zbuspy(), java(), zbusjs("tcp"), zbusjs("websocket")]
 
 
 class Session:

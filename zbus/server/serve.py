@@ -211,7 +211,7 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
+        self.zbus = ZbusFace(self.broker, heads, self._settings(clock.now_ms()), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -252,14 +252,14 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
-    def _settings(self, clock: Clock) -> ZbusSettings:
+    def _settings(self, started_ms: int) -> ZbusSettings:
         config = self.config
         return ZbusSettings(
             address=self.address,
             tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
-            trackers=tuple(filter(None, config.tracker_list.split(","))),
+            trackers=listed(config.tracker_list),
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -268,6 +268,7 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             allow_url_token=config.allow_url_token,
+            started_ms=started_ms,
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
         )
@@ -283,7 +284,7 @@ class Server:
     def _guard_settings(self) -> GuardSettings:
         config = self.config
         names = [address.host for address in self.addresses]
-        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
+        names += [self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
         return GuardSettings(
             hosts=(*filter(None, names), *listed(config.allowed_hosts)),
             cors_origins=listed(config.cors_origins),
@@ -338,12 +339,15 @@ class Server:
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
+        failed = 0
         for reload in self.reloads:
             try:
                 reload()
             except Exception as error:
+                failed += 1
                 log.error("reloading failed, the old stays", extra={"why": error})
-        log.info("reloaded")
+        if not failed:
+            log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
@@ -360,11 +364,15 @@ def _banner(server: Server) -> str:
         url = base = f"{'https' if first.tls else 'http'}://{server.address}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
     more = "".join(f"  and             {address}\n" for address in others)
+    tokens = ""
+    if server.tokens is not None:
+        tokens = f"  tokens          {config.token_file}\n"
+        options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n"
+        f"  topics          {len(server.broker.topics)}\n{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 

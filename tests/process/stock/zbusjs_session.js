@@ -18,8 +18,9 @@ function load() {
   if (transport === "tcp") return require(script);
   const world = {
     window: { WebSocket: require("ws") },
-    ...{ TextEncoder, TextDecoder, Uint8Array, Int8Array, ArrayBuffer, Promise, Error },
-    ...{ setInterval, clearInterval, setTimeout, clearTimeout, console, JSON, String, Date },
+    // What comes out of the socket, and the clock; all else is the script's own.
+    ...{ TextEncoder, TextDecoder, Uint8Array, Int8Array, ArrayBuffer, console },
+    ...{ setInterval, clearInterval, setTimeout, clearTimeout },
   };
   world.WebSocket = world.window.WebSocket;
   const names = NAMES.split(" ").map((name) => `${name}: ${name}`);

@@ -104,10 +104,34 @@ def read_event(body: bytes) -> Event | str:
         return str(error)
 
 
+_TOPICS = msgspec.json.Decoder(Topic)
+
+
+def visible(name: str, encoded: bytes, grant: Grant | None) -> bytes | None:
+    """What a grant may see of a topic, as JSON; None = nothing."""
+    if grant is None or grant.sees_all(name):
+        return encoded
+    if not grant.sees(name):
+        return None
+    topic = _TOPICS.decode(encoded)
+    groups = [group for group in topic.consume_group_list if grant.sees(name, group.group_name)]
+    topic.consume_group_list = groups
+    topic.consumer_count = sum(group.consumer_count for group in groups)
+    return _ENCODER.encode(topic)
+
+
 class Known:
     """One server: what it said last, each topic as JSON already."""
 
-    __slots__ = ("address", "bytes_used", "certificate", "document", "reporter", "silent_ms")
+    __slots__ = (
+        "address",
+        "bytes_used",
+        "certificate",
+        "reporter",
+        "server",
+        "silent_ms",
+        "topics",
+    )
 
     def __init__(self, event: Event, reporter: Session, silent_ms: int) -> None:
         server = event.server_info
@@ -115,14 +139,20 @@ class Known:
         self.certificate = event.certificate or ""
         self.reporter = reporter
         self.silent_ms = silent_ms  # when it has been silent for too long
-        topics = {name: _ENCODER.encode(topic) for name, topic in server.topic_table.items()}
-        self.bytes_used = sum(len(name) + len(topic) for name, topic in topics.items())
-        self.document: Document = {
-            "infoVersion": server.info_version,
-            "serverAddress": server.server_address,
-            "serverVersion": server.server_version,
-            "topicTable": {name: msgspec.Raw(topic) for name, topic in topics.items()},
-            "trackerList": server.tracker_list or [],
+        self.topics = {name: _ENCODER.encode(topic) for name, topic in server.topic_table.items()}
+        self.bytes_used = sum(len(name) + len(topic) for name, topic in self.topics.items())
+        self.server = server
+        server.topic_table = {}
+
+    def document(self, grant: Grant | None) -> Document:
+        """What a grant may see of it."""
+        shown = {name: visible(name, topic, grant) for name, topic in self.topics.items()}
+        return {
+            "infoVersion": self.server.info_version,
+            "serverAddress": self.address,
+            "serverVersion": self.server.server_version,
+            "topicTable": {n: msgspec.Raw(topic) for n, topic in shown.items() if topic},
+            "trackerList": self.server.tracker_list or [],
         }
 
 
@@ -136,22 +166,9 @@ class Servers:
     def __len__(self) -> int:
         return len(self._known)
 
-    def documents(self, grant: Grant | None = None) -> dict[str, Document]:
-        """What each said last; with a grant, the topics that it sees with all their groups."""
-        documents = {key: known.document for key, known in self._known.items()}
-        if grant is None or grant.admin:
-            return documents
-        return {
-            key: document
-            | {
-                "topicTable": {
-                    name: topic
-                    for name, topic in document["topicTable"].items()
-                    if grant.sees_all(name)
-                }
-            }
-            for key, document in documents.items()
-        }
+    def documents(self, grant: Grant | None) -> dict[str, Document]:
+        """What a grant may see of each; None = everything."""
+        return {key: known.document(grant) for key, known in self._known.items()}
 
     def certificate(self, address: str) -> str:
         """The certificate of the server at this address; empty if there is none."""

@@ -11,6 +11,7 @@ from zbus.core.changes import PAUSE_MS
 from zbus.faces.access import Bearer, Grant
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.info import Document, encode_document, server_info
+from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
 from zbus.faces.zbus.servers import Servers, read_event
@@ -28,7 +29,8 @@ VERSIONS_PER_MS = 1_000
 """Versions of documents are microseconds of the broker's time, so that however many are asked for,
 they do not run ahead of it: after a restart they go on above those of before."""
 
-_PUSHED = b"cmd: track_pub\r\n" + JSON
+PUSHED = b"cmd: track_pub\r\n" + JSON
+"""Of a push. It has no id, so that nobody takes it for the answer to a request."""
 
 
 class Tracking:
@@ -39,8 +41,8 @@ class Tracking:
         self._settings = settings
         self._version = 0
         self.servers = Servers()
-        self._followers: dict[Peer, Bearer | None] = {}  # and who asked; None = anybody may
-        self._behind: dict[Peer, Bearer | None] = {}  # not told the last change yet
+        self._followers: dict[Peer, Follower] = {}
+        self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
 
@@ -52,7 +54,7 @@ class Tracking:
     # -- documents --------------------------------------------------------------------------
 
     def server_info(self, grant: Grant | None = None) -> Document:
-        """This server alone."""
+        """This server alone, as a grant may see it; None sees everything."""
         return server_info(self._broker, self._settings, self.next_version(), grant)
 
     def tracker_info(self, grant: Grant | None = None) -> Document:
@@ -79,15 +81,15 @@ class Tracking:
 
     # -- followers --------------------------------------------------------------------------
 
-    def follow(self, peer: Peer) -> None:
-        """Push every change to this peer from now on."""
+    def follow(self, peer: Peer, json: bool) -> None:
+        """Push every change to this peer from now on, as long as whoever asks now may see it."""
         if self._broker.sessions.get(peer.id) is not peer:
             return  # it has gone meanwhile
         peer.left = self._left
         self._watch()
         if not self._followers:
             self._told = self._changes()
-        self._followers[peer] = peer.asker
+        self._followers[peer] = Follower(peer.asker, json)
 
     def _watch(self) -> None:
         self._broker.changes.watch(self.tell)
@@ -136,32 +138,47 @@ class Tracking:
         if self._told != self._changes():
             self._told = self._changes()
             self._behind = dict(self._followers)
-        ready = {peer: by for peer, by in self._behind.items() if not peer.stalled}
-        if ready:
-            made: dict[Grant | None, bytes] = {}
-            for peer, bearer in ready.items():
-                del self._behind[peer]
-                if bearer is not None and not may_follow(bearer, self._broker.now_ms):
-                    del self._followers[peer]
-                    continue
-                grant = None if bearer is None else bearer.grant
-                if grant not in made:
-                    made[grant] = self.push_bytes(grant)
-                peer.write(made[grant])
-            changes.pause_ms = max(PAUSE_MS, sum(map(len, made.values())) // BYTES_PER_MS)
+        self._push([peer for peer in self._behind if not peer.stalled])
         if self._behind:
             changes.wake(self._broker.now_ms)
         if (silent_ms := self.servers.next_silent()) is not None:
             changes.wake(silent_ms)
 
-    def push_bytes(self, grant: Grant | None, close: bool = False) -> bytes:
-        """A push. It has no id, so that nobody takes it for the answer to a request."""
-        return encode_reply(200, _PUSHED, encode_document(self.tracker_info(grant)), close=close)
+    def _push(self, peers: list[Peer]) -> None:
+        """Tell these; those that may see the same get the same bytes."""
+        made: dict[tuple[Grant | None, bool], bytes] = {}
+        for peer in peers:
+            follower = self._behind.pop(peer)
+            if not follower.may(self._broker.now_ms):
+                del self._followers[peer]
+                continue
+            key = (follower.grant, follower.json)
+            if key not in made:
+                body = encode_document(self.tracker_info(follower.grant))
+                made[key] = (encode_json if follower.json else encode_reply)(200, PUSHED, body)
+            peer.write(made[key])
+        size = sum(len(data) for data in made.values())
+        if size:
+            self._broker.changes.pause_ms = max(PAUSE_MS, size // BYTES_PER_MS)
 
 
-def may_follow(bearer: Bearer, now_ms: int) -> bool:
-    """Whether who began to follow may still be told."""
-    return bearer.is_known(now_ms) and bearer.grant.may("track_sub")
+class Follower:
+    """Who asked to be told of changes, and how."""
+
+    __slots__ = ("_bearer", "json")
+
+    def __init__(self, bearer: Bearer | None, json: bool) -> None:
+        self._bearer = bearer
+        self.json = json
+
+    @property
+    def grant(self) -> Grant | None:
+        return None if self._bearer is None else self._bearer.grant
+
+    def may(self, now_ms: int) -> bool:
+        """Still: rights can be taken away, and end by themselves."""
+        bearer = self._bearer
+        return bearer is None or (bearer.is_known(now_ms) and bearer.grant.may("track_sub"))
 
 
 class Tracker:
@@ -188,13 +205,13 @@ class Follow:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         params = self._params
         reply = ZbusReply(self._face, params, peer, id)
+        body = encode_document(self._tracking.tracker_info(peer.grant))
         if not params.headed:
-            document = self._tracking.tracker_info(peer.grant)
-            reply.tell(200, _PUSHED, encode_document(document))
+            reply.tell(200, PUSHED, body)
             return
         if params.head.keep_alive:
-            self._tracking.follow(peer)
-        reply.send(self._tracking.push_bytes(peer.grant, not params.head.keep_alive))
+            self._tracking.follow(peer, params.head.json)
+        reply.send(params.compose(200, PUSHED, body))
 
 
 class Report:
