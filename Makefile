@@ -12,7 +12,7 @@ SEED ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
-  autobahn stock-clients clean system-packages load-generators
+  h1spec autobahn stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -39,6 +39,11 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
+
+h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
+	@test -n "$(H1SPEC)" || { echo "say where it is: git clone \
+	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
+	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
 
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times

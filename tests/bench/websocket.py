@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.bench.measure import cpu_seconds
 from tests.process.broker import BrokerProcess, Wire
 from tests.process.websocket import WebSocket
 from tests.wire.websocket_frames import frame
@@ -81,6 +82,7 @@ def main(rounds: int) -> None:
         for name, (make, _) in FORMS.items()
     }
     rates: dict[str, list[float]] = {name: [] for name in FORMS}
+    costs: dict[str, list[float]] = {name: [] for name in FORMS}  # us of processor time each
     with (
         tempfile.TemporaryDirectory() as folder,
         BrokerProcess(Path(folder) / "data", "--durability", "os") as broker,
@@ -91,15 +93,18 @@ def main(rounds: int) -> None:
                 if name == "HTTP":
                     wires = [broker.connect() for _ in range(CONNECTIONS)]
                 else:
-                    wires = [WebSocket(broker.port).wire for _ in range(CONNECTIONS)]
+                    wires = [WebSocket(broker.connect()).wire for _ in range(CONNECTIONS)]
+                before = cpu_seconds(broker.process.pid)
                 rates[name].append(measure(wires, iter(prepared[name]), mark))
+                spent = cpu_seconds(broker.process.pid) - before
+                costs[name].append(spent / REQUESTS * 1e6)
                 for wire in wires:
                     wire.close()
         broker.stop()
     plain = statistics.median(rates["HTTP"])
     for name, found in rates.items():
-        rate = statistics.median(found)
-        print(f"{name:16} {rate:9.0f}/s  {rate / plain:.2f} of plain HTTP")
+        rate, cost = statistics.median(found), statistics.median(costs[name])
+        print(f"{name:16} {rate:9.0f}/s  {rate / plain:.2f} of plain HTTP, {cost:.1f} us each")
 
 
 if __name__ == "__main__":

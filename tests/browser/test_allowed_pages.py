@@ -61,6 +61,30 @@ def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
         assert answered.value.status == 200, link
 
 
+def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
+    """They send a topic of any name, and what is written."""
+    home = f"http://127.0.0.1:{broker.port}/"
+    for button, more, shown in (
+        ("Make", "", '"topicName":"a b&c"'),
+        ("Put", "<what> & why?", "1"),
+        ("Take", "", "<what> & why?"),
+    ):
+        page.goto(home)
+        form = page.locator(f"form:has(button:text-is('{button}'))")
+        form.locator("input[name=topic]").fill("a b&c")
+        if more:
+            form.locator("input[name=body]").fill(more)
+        form.locator("button").click()
+        page.wait_for_url("**/?cmd=*")
+        assert shown in page.inner_text("body")
+    page.goto(home)
+    page.click("text=a b&c")
+    assert '"messageDepth":1' in page.inner_text("body")
+    page.go_back()
+    page.click("tr:has-text('a b&c') td.n a")
+    assert "<what> & why?" in page.inner_text("body")
+
+
 def test_the_home_page_keeps_its_style(page: Page, broker: BrokerProcess) -> None:
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
@@ -86,6 +110,21 @@ def test_a_listed_page_puts_and_takes(page: Page, broker: BrokerProcess, site: S
     page.goto(f"http://app.test:{site.port}/")
     found = page.evaluate(PUT_AND_TAKE, f"http://127.0.0.1:{broker.port}")
     assert found == [200, "0", "from a page", "7", "x", "0"]
+
+
+SPEAK = """url => new Promise((done, failed) => {
+  const socket = new WebSocket(url);
+  socket.onerror = () => done('refused');
+  socket.onopen = () => socket.send(JSON.stringify({cmd: 'version', id: 7}));
+  socket.onmessage = frame => done(JSON.parse(frame.data).status);
+})"""
+
+
+def test_pages_that_may_open_a_websocket(page: Page, broker: BrokerProcess, site: Site) -> None:
+    socket = f"ws://127.0.0.1:{broker.port}/"
+    for host, outcome in (("app.test", 200), ("evil.test", "refused"), ("127.0.0.1", "refused")):
+        page.goto(f"http://{host}:{site.port}/")
+        assert page.evaluate(SPEAK, socket) == outcome, host
 
 
 def test_the_same_page_elsewhere_does_not(page: Page, broker: BrokerProcess, site: Site) -> None:

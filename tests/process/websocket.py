@@ -16,16 +16,16 @@ HANDSHAKE = (
 
 
 class WebSocket:
-    """`WebSocket(broker.port).ask({"cmd": "ping"})`."""
+    """`WebSocket(broker.connect()).ask({"cmd": "ping"})`."""
 
-    def __init__(self, port: int) -> None:
-        self.wire = Wire(port)
-        self.wire.send(HANDSHAKE)
-        received = b""
-        while b"\r\n\r\n" not in received:
-            received += self.wire.sock.recv(1)
-        assert received.startswith(b"HTTP/1.1 101 ")
+    def __init__(self, wire: Wire, *, sent: bool = False) -> None:
+        """Does the handshake, or reads its answer alone if it was `sent`."""
+        self.wire = wire
+        if not sent:
+            wire.send(HANDSHAKE)
+        assert wire.read().status == 101
         self._frames = FrameProtocol(client=True, extensions=[])
+        self._frames.receive_bytes(wire._buffer)
 
     def frame(self, message: bytes | str) -> bytes:
         return bytes(self._frames.send_data(message))

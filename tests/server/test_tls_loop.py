@@ -195,6 +195,22 @@ def test_a_client_that_asks_and_never_reads_stops_being_read(context: ssl.SSLCon
     rig.until(lambda: len(client.bodies()) == 2_000, client)
 
 
+def test_nothing_is_handed_to_a_client_that_said_goodbye(context: ssl.SSLContext) -> None:
+    """TLS is over for it, though its TCP connection is not: its pull ends, the message stays."""
+    rig = Rig(context, 1, 256 << 10)
+    leaving, other = rig.connect(), rig.connect()
+    leaving.say(request("/T?cmd=declare&durability=os") + request("/T?cmd=consume&timeout=60000"))
+    rig.until(lambda: len(leaving.bodies()) == 1 and leaving.link.open_waits == 1, leaving)
+    with pytest.raises(ssl.SSLWantReadError):
+        leaving.tls.unwrap()
+    leaving.connection.send(leaving.outgoing.read())
+    rig.turn()
+    assert leaving.link.hung_up
+    other.say(request("/T", b"stays") + request("/T?cmd=consume&timeout=60000"))
+    rig.until(lambda: len(other.bodies()) == 2, other)
+    assert other.bodies()[1] == (200, b"stays")
+
+
 @pytest.mark.parametrize("end", ["finish", "reset"])
 def test_a_client_that_ends_in_the_middle_of_anything(context: ssl.SSLContext, end: str) -> None:
     for position in range(0, 1_200, 23):

@@ -338,12 +338,15 @@ class Server:
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
+        failed = 0
         for reload in self.reloads:
             try:
                 reload()
             except Exception as error:
+                failed += 1
                 log.error("reloading failed, the old stays", extra={"why": error})
-        log.info("reloaded")
+        if not failed:
+            log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
@@ -360,11 +363,15 @@ def _banner(server: Server) -> str:
         url = base = f"{'https' if first.tls else 'http'}://{server.address}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
     more = "".join(f"  and             {address}\n" for address in others)
+    tokens = ""
+    if server.tokens is not None:
+        tokens = f"  tokens          {config.token_file}\n"
+        options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n"
+        f"  topics          {len(server.broker.topics)}\n{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 

@@ -15,7 +15,18 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, leases, login, manage, page, produce, read, track
+from zbus.faces.zbus import (
+    consume,
+    guarded,
+    leases,
+    login,
+    manage,
+    openapi,
+    page,
+    produce,
+    read,
+    track,
+)
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -49,6 +60,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"version": manage.Version,
     b"home": page.Home,
     b"icon": page.Icon,
+    b"openapi": openapi.Describe,
     b"login": login.Login,
     b"logout": login.Logout,
 }
@@ -61,7 +73,11 @@ READS = frozenset(
 )
 """Commands that change nothing, whoever has a browser send them."""
 
-MOUNTED: dict[bytes, tuple[bytes, int]] = {b"_log": (b"read", 1), b"favicon.ico": (b"icon", 1)}
+MOUNTED: dict[bytes, tuple[bytes, int]] = {
+    b"_log": (b"read", 1),
+    b"_openapi.json": (b"openapi", 1),
+    b"favicon.ico": (b"icon", 1),
+}
 """First path segments with a meaning of their own: the command, and the segments to skip."""
 
 HTML = b"content-type: text/html\r\n"

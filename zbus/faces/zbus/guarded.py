@@ -45,7 +45,7 @@ OPERATION: dict[bytes, str] = {
 }
 """The operation that a command needs. All others need a known token and the topic, no more."""
 
-NO_OPERATION = frozenset((b"ack", b"ping", b"version"))
+NO_OPERATION = frozenset((b"ack", b"ping", b"version", b"openapi"))
 """Commands of which that is known: the original asks no operation of an `ack` either."""
 
 _GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))

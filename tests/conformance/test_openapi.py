@@ -1,0 +1,189 @@
+"""The description at `/_openapi.json` against the code: nothing is missing, no limit is another.
+
+Whether the broker behaves as it says is for `tests/process/test_openapi.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from tests.conformance.dialogue import World, declared, document, http, ok, pull, put
+from tests.docs.pages import ROOT
+from tests.docs.test_pages import PARAMETERS
+from zbus.core.errors import Refusal
+from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.zbus.face import COMMANDS, MOUNTED
+from zbus.faces.zbus.openapi import describe
+from zbus.faces.zbus.openapi_commands import commands
+from zbus.faces.zbus.openapi_parts import ANYWHERE
+from zbus.faces.zbus.replies import STATUS
+from zbus.faces.zbus.settings import ZbusSettings
+
+SETTINGS = ZbusSettings()
+TABLE = commands(SETTINGS, DEFAULT_LIMITS)
+WHOLE = describe(SETTINGS, DEFAULT_LIMITS)
+
+NO_PARAMETERS = {
+    *("accept", "content-type"),  # media types of bodies and replies
+    "cookie",  # a security scheme
+    "sec-fetch-mode",  # a browser's own
+}
+
+
+def operations(description: Any) -> dict[tuple[str, str], Any]:
+    return {
+        (path, method): operation
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def parameters(description: Any) -> dict[str, Any]:
+    return {
+        parameter["name"]: parameter
+        for operation in operations(description).values()
+        for parameter in operation["parameters"]
+    }
+
+
+def test_it_is_served() -> None:
+    world = World(settings=ZbusSettings(version="7.8.9"), limits=Limits(partitions_max=5))
+    served = document(world.connect().request(http("/_openapi.json")))
+    assert served["openapi"].startswith("3.1.")
+    assert served["info"]["version"] == "7.8.9"
+    assert parameters(served)["partitions"]["schema"]["maximum"] == 5
+    assert served == describe(world.face.settings, world.broker.limits)
+
+
+def test_one_command_is_served() -> None:
+    client = World().connect()
+    served = document(client.request(http("/_openapi.json?command=consume")))
+    found = {key: operation["operationId"] for key, operation in operations(served).items()}
+    assert found == {
+        ("/{topic}", "get"): "consumeTopic",
+        ("/{topic}/{group}", "get"): "consumeGroup",
+    }
+    assert parameters(served)["cmd"]["schema"]["enum"] == ["consume"]
+    refused = client.request(http("/_openapi.json?command=nonsense"))
+    assert refused.status == 400
+    assert refused.body.startswith(b"400: Bad Format, command is one of produce, consume")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_its_row(command: bytes) -> None:
+    assert command.decode() in TABLE, "add it to zbus/faces/zbus/openapi_commands.py"
+    assert operations(describe(SETTINGS, DEFAULT_LIMITS, command.decode()))
+
+
+def test_every_row_is_a_command() -> None:
+    assert {name.encode() for name in TABLE} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_parameter_of_the_code_is_described(name: str) -> None:
+    assert name in parameters(WHOLE) or name in NO_PARAMETERS
+
+
+@pytest.mark.parametrize("segment", sorted(MOUNTED))
+def test_every_path_is_described(segment: bytes) -> None:
+    assert any(path.split("/")[1] == segment.decode() for path in WHOLE["paths"])
+
+
+@pytest.mark.parametrize("refusal", Refusal, ids=lambda refusal: refusal.name)
+def test_every_refusal_is_somebodys(refusal: Refusal) -> None:
+    whose = [name for name, entry in TABLE.items() if refusal in entry.refusals]
+    # A name or value that is illegal is a 400, and those can come from everywhere.
+    assert whose or refusal is Refusal.ILLEGAL
+    for name in whose:
+        described = operations(describe(SETTINGS, DEFAULT_LIMITS, name))
+        assert all(str(STATUS[refusal]) in each["responses"] for each in described.values())
+
+
+def test_what_any_request_can_get_is_described() -> None:
+    """The statuses of the wire, of its connections and of the guard, as they stand in the code."""
+    sources = [*(ROOT / "zbus/wire").glob("*.py"), *(ROOT / "zbus/server").glob("*.py")]
+    said: set[str] = set()
+    for path in (*sources, ROOT / "zbus/faces/guard.py"):
+        source = path.read_text(encoding="utf-8")
+        said |= set(re.findall(r"(?:WireError|Answer)\(\s*([45]\d\d)", source))
+    assert said == {str(status) for status in ANYWHERE}
+
+
+NUMBERS = [
+    (command, name, bound, step)
+    for command, entry in TABLE.items()
+    for name, parameter in entry.parameters.items()
+    if parameter.schema.get("type") == "integer"
+    for bound, step in (("minimum", -1), ("maximum", 1))
+    if (command, name) not in {("produce", "deliver_at"), ("declare", "partitions")}
+]
+
+
+@pytest.mark.parametrize(("command", "name", "bound", "step"), NUMBERS)
+def test_numbers_are_refused_outside_their_limits(
+    command: str, name: str, bound: str, step: int
+) -> None:
+    """What the schema lets through is at least a number to the broker; one further is none."""
+    world, _ = declared("T")
+    limit = TABLE[command].parameters[name].schema[bound]
+    required = [key for key, parameter in TABLE[command].parameters.items() if parameter.required]
+    needed = "".join(f"&{key}=0" for key in required if key != name)
+
+    def text_for(number: int) -> str:
+        # A consume that waits is not answered; this one has gone wrong or found nothing at once.
+        wait = "" if name == "timeout" else "&timeout=0"
+        replies = world.connect().exchange(http(f"/T?cmd={command}&{name}={number}{needed}{wait}"))
+        return replies[0].body.decode("latin-1") if replies else ""
+
+    assert "is a number from" not in text_for(limit)
+    outside = text_for(limit + step)
+    assert "is a number from" in outside or "is at least" in outside
+
+
+@pytest.mark.parametrize("partitions", [1, DEFAULT_LIMITS.partitions_max])
+def test_partitions(partitions: int) -> None:
+    schema = TABLE["declare"].parameters["partitions"].schema
+    assert partitions in (schema["minimum"], schema["maximum"])
+    declared(f"T?partitions={partitions}")
+
+
+def conforms(name: str, value: Any) -> None:
+    """It is as the schema says, and every key is described."""
+    schema = {"$ref": f"#/components/schemas/{name}", "components": WHOLE["components"]}
+    jsonschema_rs.Draft202012Validator(schema).validate(value)
+    assert set(value) <= set(WHOLE["components"]["schemas"][name]["properties"])
+
+
+def test_documents_are_as_described() -> None:
+    _, client = declared(
+        "Plain",
+        "T?partitions=2&dedupe_ms=1000&retention_ms=60000&retention_bytes=100000"
+        "&retention_count=10&retention_done=1&group_mask=64&group_filter=a.*",
+    )
+    put(client, "T", b"text", query="tag=a.b&key=k&partition=0")
+    put(client, "T", b"\xff\xfe", query="tag=a.b&partition=0")
+    pull(client)
+    conforms("ConsumeGroupInfo", document(ok(client, http("/T/T?cmd=query"))))
+    conforms("TopicInfo", document(ok(client, http("/T?cmd=query"))))
+    conforms("TopicInfo", document(ok(client, http("/Plain?cmd=query"))))
+    conforms("ServerInfo", document(ok(client, http("/?cmd=server"))))
+    for reply in (
+        client.request(http("/_log/T?count=10")),
+        client.request(http("/T?cmd=consume&batch=10&timeout=0")),
+    ):
+        messages = msgspec.json.decode(reply.body)
+        assert messages
+        for message in messages:
+            conforms("Message", message)
+
+
+def test_operations_have_ids_of_their_own() -> None:
+    for command in ("", *TABLE):
+        found = operations(describe(SETTINGS, DEFAULT_LIMITS, command))
+        ids = [operation["operationId"] for operation in found.values()]
+        assert len(ids) == len(set(ids))

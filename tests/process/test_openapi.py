@@ -1,0 +1,122 @@
+"""The broker does what `/_openapi.json` says, as schemathesis sees it.
+
+Each command is attacked by the description of it alone, which is exact. Then all at once by the
+whole, whose operations stand for several commands: what one of them refuses another may accept.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, assume, given, settings
+from schemathesis.config import SchemathesisConfig
+
+from tests.process.broker import BrokerProcess
+from tests.process.openapi_hooks import hasten
+from zbus.core.names import name_problem
+from zbus.faces.zbus.face import COMMANDS
+
+EXAMPLES = 8
+
+DONE = ["2xx", 302, 404, 409, 429, 507]  # what a well-formed request may get
+CONTRADICTIONS = {
+    "declare": [400],  # of parameters that are fine each by itself, or with what is there already
+    "produce": [422],
+    "ack": [400],  # of ranges that run backwards
+    "nack": [400],
+    "extend": [400],
+}
+REFUSED = [302, 400, 404, 409, 413, 414, 429, 431]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("openapi") / "data", "--durability", "os") as broker:
+        yield broker
+        assert broker.stop() == 0
+
+
+def load(broker: BrokerProcess, command: str) -> Any:
+    document = msgspec.json.decode(broker.get(f"/_openapi.json?command={command}").body)
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("default", None)  # of a service, and there is none here
+    accepted = DONE + CONTRADICTIONS.get(command, [])
+    checks = {
+        "positive_data_acceptance": {"expected-statuses": accepted},
+        "negative_data_rejection": {"expected-statuses": REFUSED},
+    }
+    # Lengths are of bytes, and schemas count characters: of ASCII that is the same.
+    config = SchemathesisConfig.from_dict({"checks": checks, "generation": {"codec": "ascii"}})
+    return schemathesis.openapi.from_dict(document, config=config)
+
+
+def mend(case: Any, command: str) -> None:
+    """Without `cmd` it is another command. What is empty counts as absent, and any line is a
+    message."""
+    assume(command != "login" or case.method == "GET" or case.body)  # else it asks for the form
+    assume(case.media_type != "application/x-ndjson" or isinstance(case.body, str))
+    assume(not any(value in ("", None, [], {}) for value in case.query.values()))
+    if case.operation.query.get("cmd") is not None:
+        case.query.setdefault("cmd", command)
+    if case.operation.query.get("timeout") is not None:
+        hasten(case)
+
+
+@pytest.mark.parametrize("mode", schemathesis.GenerationMode, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("command", sorted(name.decode() for name in COMMANDS))
+def test_a_command(broker: BrokerProcess, command: str, mode: schemathesis.GenerationMode) -> None:
+    for found in load(broker, command).get_all_operations():
+
+        @given(case=found.ok().as_strategy(generation_mode=mode))
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        def attack(case: Any) -> None:
+            topic = unquote(str(case.path_parameters.get("topic", "/")))
+            # A slash sent as it is makes two segments; space around a name is no part of it.
+            assume("/" not in topic[1:] and topic.strip())
+            if topic < "m" and name_problem(topic) is None:
+                broker.get("/T?cmd=remove")
+                broker.get("/T?cmd=declare")
+                broker.get("/T?body=hello", "content-type: text/plain")
+                case.path_parameters["topic"] = "T"
+            mend(case, command)
+            case.call_and_validate(base_url=f"http://127.0.0.1:{broker.port}", timeout=5)
+
+        attack()
+
+
+def test_the_whole(broker: BrokerProcess, tmp_path: Path) -> None:
+    broker.get("/MyTopic?cmd=declare")
+    # Other commands of the same path know other parameters, and some replies have no content type
+    # while others have. The method has no meaning.
+    inexact = (
+        *("negative_data_rejection", "positive_data_acceptance", "unsupported_method"),
+        *("content_type_conformance", "response_schema_conformance"),
+    )
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run"),
+        f"http://127.0.0.1:{broker.port}/_openapi.json",
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--seed", "1"),
+        *("--checks", "all", "--request-timeout", "10", "--no-color"),
+        *("--exclude-checks", ",".join(inexact)),
+    ]
+    environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.process.openapi_hooks"}
+    run = subprocess.run(
+        command, cwd=Path.cwd(), env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
