@@ -33,6 +33,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
     names = {name_of(page) for page in PLAYED}
     howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
     howtos |= {"idempotent-produce", "retention", "tokens", "browser-and-cors"}
+    howtos |= {"server-sent-events"}
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
 
 
