@@ -260,6 +260,20 @@ def test_a_follower_that_takes_nothing_gets_the_last_change_when_it_does() -> No
     assert list(info["serverTable"][OWN]["topicTable"]) == ["T"]
 
 
+def test_followers_that_come_together_share_a_document() -> None:
+    """After a restart they all come at once, and a long document takes its time."""
+    world, client = declared("T")
+    versions = set()
+    for _ in range(20):
+        (reply,) = world.connect().exchange(cmd("track_sub"))
+        versions.add(document(reply)["infoVersion"])
+    assert len(versions) == 1
+    ok(client, cmd("declare", "topic: U"))
+    (reply,) = world.connect().exchange(cmd("track_sub"))
+    assert "U" in document(reply)["serverTable"][OWN]["topicTable"]
+    assert document(reply)["infoVersion"] > max(versions)
+
+
 def test_plain_http_gets_one_document() -> None:
     world, client = declared()
     plain = world.connect()
@@ -328,6 +342,17 @@ def test_silence_is_noticed() -> None:
     world.advance(2_000)
     assert [list(info["serverTable"]) for info in pushes(follower)] == [[OWN]]
     assert world.broker.next_due() is None
+
+
+def test_silence_that_somebody_else_notices_first_is_told_all_the_same() -> None:
+    world, client = declared()
+    follower = follow(world)
+    report(client, event())
+    told(world, follower)
+    world.now_ms += 90_000
+    client.exchange(cmd("tracker"))
+    world.advance(1_000)
+    assert [list(info["serverTable"]) for info in pushes(follower)] == [[OWN]]
 
 
 def test_a_report_by_another_connection_takes_over() -> None:

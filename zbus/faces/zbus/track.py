@@ -45,6 +45,9 @@ class Tracking:
         self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
+        self._encoded: dict[Grant | None, bytes] = {}
+        self._encoded_state = -1
+        self._encoded_until_ms = 0
 
     def next_version(self) -> int:
         """The number of one more document: clients ignore those that are not newer."""
@@ -59,7 +62,7 @@ class Tracking:
 
     def tracker_info(self, grant: Grant | None = None) -> Document:
         """TrackerInfo: this server and those that reported to it."""
-        self.servers.forget_silent(self._broker.now_ms)
+        self._forget_silent()
         own = self.server_info(grant)
         prefix = "[SSL]" if self._settings.tls else ""
         return {
@@ -71,6 +74,18 @@ class Tracking:
             },
             "serverVersion": self._settings.version,
         }
+
+    def encoded(self, grant: Grant | None) -> bytes:
+        """TrackerInfo as JSON for followers. As long as nothing changes, one is good for all that
+        come within the time between two pushes: after a restart they all come at once."""
+        now_ms, state = self._broker.now_ms, self._changes()
+        if state != self._encoded_state or now_ms >= self._encoded_until_ms:
+            self._encoded = {}
+            self._encoded_state = state
+            self._encoded_until_ms = now_ms + self._broker.changes.pause_ms
+        if grant not in self._encoded:
+            self._encoded[grant] = encode_document(self.tracker_info(grant))
+        return self._encoded[grant]
 
     def server_event(self) -> bytes:
         """What this broker reports to its trackers."""
@@ -106,6 +121,10 @@ class Tracking:
         if not (self._followers or self.servers):
             self._broker.changes.unwatch(self.tell)
 
+    def _forget_silent(self) -> None:
+        if self.servers.forget_silent(self._broker.now_ms):
+            self._reports += 1
+
     def _changed(self) -> None:
         self._reports += 1
         self._broker.changes.wake(self._broker.now_ms)
@@ -133,8 +152,7 @@ class Tracking:
     def tell(self) -> None:
         """Push to whoever has not been told the last change, and takes what it is sent."""
         changes = self._broker.changes
-        if self.servers.forget_silent(self._broker.now_ms):
-            self._reports += 1
+        self._forget_silent()
         if self._told != self._changes():
             self._told = self._changes()
             self._behind = dict(self._followers)
@@ -154,7 +172,7 @@ class Tracking:
                 continue
             key = (follower.grant, follower.json)
             if key not in made:
-                body = encode_document(self.tracker_info(follower.grant))
+                body = self.encoded(follower.grant)
                 made[key] = (encode_json if follower.json else encode_reply)(200, PUSHED, body)
             peer.write(made[key])
         size = sum(len(data) for data in made.values())
@@ -205,7 +223,7 @@ class Follow:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         params = self._params
         reply = ZbusReply(self._face, params, peer, id)
-        body = encode_document(self._tracking.tracker_info(peer.grant))
+        body = self._tracking.encoded(peer.grant)
         if not params.headed:
             reply.tell(200, PUSHED, body)
             return
