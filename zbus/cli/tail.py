@@ -13,7 +13,7 @@ from zbus.cli.completion import complete_topic
 from zbus.cli.remote import command, json_option, opened, url_option
 from zbus.cli.show import Reader, as_json
 from zbus.client import Delivery, Request
-from zbus.client.requests import number
+from zbus.client.messages import number
 from zbus.core.filters import compile_filter
 
 POLL_S = 0.2
@@ -22,7 +22,10 @@ READ_COUNT = 200
 
 def end_of(topic: str, partition: int) -> Request[int]:
     """The next offset of a partition."""
-    fields = {"cmd": "read", "topic": topic, "partition": partition, "bytes": 1}
+    fields: dict[str, str | int | None] = {
+        **{"cmd": "read", "topic": topic},
+        **{"partition": partition, "bytes": 1},
+    }
     return command(fields, lambda response: number(response.fields, b"end"), timeout_s=30)
 
 

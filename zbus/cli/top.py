@@ -19,6 +19,10 @@ ROWS_MAX = 200
 """Rows of `--once` and of the table; of `--json` there are all."""
 
 
+IDLE_TIMES = 20
+"""A look at many topics keeps the broker busy, so the pause is so many times as long as the look."""
+
+
 @attrs.define
 class Row:
     """A topic, or a group of it; rates are per second since the sample before."""
@@ -109,6 +113,7 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
         view = None if once or as_json or not sys.stdout.isatty() else _view()
         try:
             for look in range(2 if once else 1 << 62):
+                asked_s = time.monotonic()
                 server = bus.query()
                 now_s = time.monotonic()
                 rows = ordered(rows_of(server, before, now_s - last_s if look else 0.0), sort)
@@ -117,7 +122,7 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
                 if look or not once:
                     _show(rows, server, as_json, view)
                 if not once or not look:
-                    time.sleep(interval)
+                    time.sleep(max(interval, (now_s - asked_s) * IDLE_TIMES))
         finally:
             if view is not None:
                 view.stop()
