@@ -11,8 +11,8 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint h1spec bench bench-large bench-against crash crash-states disk-full simulate \
-  autobahn clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+  h1spec autobahn stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -55,6 +55,10 @@ disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 tim
 
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)
+
+stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
+	tests/process/stock/set_up.sh $(VENV)/stock
+	$(BIN)/python -m pytest tests/process/test_stock_clients.py $(ARGS)
 
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)

@@ -33,7 +33,9 @@ OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
 _SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _INTEGER = re.compile(r"-?\d+")
-_ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}|")
+_HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
+_SERVER_NAME = re.compile(rf"(?:{_HOST}(?::\d{{1,5}})?)?")
+_ADDRESSES = re.compile(rf"(?:{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)?")
 
 
 _LISTS: Final = {
@@ -99,7 +101,13 @@ class Config:
         "optional",
         "required",
     )
-    server_name: str = _text("", "Advertised `host:port`, if clients reach it at another address.")
+    server_name: str = _text(
+        "",
+        "Where clients are told to find it, `host` or `host:port`. If it listens on every address: "
+        "that of the default route's interface.",
+    )
+    tracker_list: str = _text("", "Trackers to report to, `host:port`, with commas between.")
+    tracker_token: str = _text("", "The token for `track_pub` there.")
     data_dir: Path = attrs.field(
         default=Path("data"),
         converter=Path,
@@ -290,12 +298,22 @@ def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
         raise ConfigError(f"{source}: {text!r} is not one of {', '.join(choices)}")
     if "\0" in text or (option.name == "host" and not text):
         raise ConfigError(f"{source}: {text!r} cannot be used")
-    if option.name == "server_name" and not _ADDRESS.fullmatch(text):
-        raise ConfigError(f"{source}: {text!r} is not of the form host:port")
+    if option.name == "server_name" and not _SERVER_NAME.fullmatch(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host or host:port")
+    if option.name == "tracker_list" and not _are_addresses(text):
+        raise ConfigError(f"{source}: {text!r} is not of the form host:port,host:port")
+    if option.name == "tracker_token" and not text.isprintable():
+        raise ConfigError(f"{source}: it holds what no header can")
     if form := _LISTS.get(option.name):
         for item in listed(text):
             if not form[0].fullmatch(item):
                 raise ConfigError(f"{source}: {item!r} is not of the form {form[1]}")
+
+
+def _are_addresses(text: str) -> bool:
+    if not _ADDRESSES.fullmatch(text):
+        return False
+    return all(int(port) <= 65535 for port in re.findall(r":(\d{1,5})(?:,|\Z)", text))
 
 
 def _parse(name: str, raw: object, source: str) -> int | str:

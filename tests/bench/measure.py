@@ -39,10 +39,12 @@ def need(tool: str) -> None:
         pytest.skip(f"{tool} is not installed")
 
 
-def ab(port: int, target: str, count: int = 200_000, connections: int = 32) -> float:
+def ab(
+    port: int, target: str, count: int = 200_000, connections: int = 32, scheme: str = "http"
+) -> float:
     """Requests a second as ApacheBench sees them; every reply must be a success."""
     need("ab")
-    url = f"http://127.0.0.1:{port}{target}"
+    url = f"{scheme}://127.0.0.1:{port}{target}"
     command = ["ab", "-q", "-k", "-c", str(connections), "-n", str(count), url]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Non-2xx" not in printed, printed

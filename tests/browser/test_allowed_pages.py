@@ -4,6 +4,8 @@ others put into the broker is shown, not run."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
@@ -59,6 +61,30 @@ def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
         assert answered.value.status == 200, link
 
 
+def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
+    """They send a topic of any name, and what is written."""
+    home = f"http://127.0.0.1:{broker.port}/"
+    for button, more, shown in (
+        ("Make", "", '"topicName":"a b&c"'),
+        ("Put", "<what> & why?", "1"),
+        ("Take", "", "<what> & why?"),
+    ):
+        page.goto(home)
+        form = page.locator(f"form:has(button:text-is('{button}'))")
+        form.locator("input[name=topic]").fill("a b&c")
+        if more:
+            form.locator("input[name=body]").fill(more)
+        form.locator("button").click()
+        page.wait_for_url("**/?cmd=*")
+        assert shown in page.inner_text("body")
+    page.goto(home)
+    page.click("text=a b&c")
+    assert '"messageDepth":1' in page.inner_text("body")
+    page.go_back()
+    page.click("tr:has-text('a b&c') td.n a")
+    assert "<what> & why?" in page.inner_text("body")
+
+
 def test_the_home_page_keeps_its_style(page: Page, broker: BrokerProcess) -> None:
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
@@ -84,6 +110,21 @@ def test_a_listed_page_puts_and_takes(page: Page, broker: BrokerProcess, site: S
     page.goto(f"http://app.test:{site.port}/")
     found = page.evaluate(PUT_AND_TAKE, f"http://127.0.0.1:{broker.port}")
     assert found == [200, "0", "from a page", "7", "x", "0"]
+
+
+SPEAK = """url => new Promise((done, failed) => {
+  const socket = new WebSocket(url);
+  socket.onerror = () => done('refused');
+  socket.onopen = () => socket.send(JSON.stringify({cmd: 'version', id: 7}));
+  socket.onmessage = frame => done(JSON.parse(frame.data).status);
+})"""
+
+
+def test_pages_that_may_open_a_websocket(page: Page, broker: BrokerProcess, site: Site) -> None:
+    socket = f"ws://127.0.0.1:{broker.port}/"
+    for host, outcome in (("app.test", 200), ("evil.test", "refused"), ("127.0.0.1", "refused")):
+        page.goto(f"http://{host}:{site.port}/")
+        assert page.evaluate(SPEAK, socket) == outcome, host
 
 
 def test_the_same_page_elsewhere_does_not(page: Page, broker: BrokerProcess, site: Site) -> None:
@@ -130,3 +171,36 @@ def test_what_a_service_answers_is_a_page_without_powers(page: Page, broker: Bro
     assert (page.title(), page.inner_text("h1")) == ("", "hello")
     assert page.evaluate("origin") == "null"
     assert broker.get("/T?cmd=query").status == 200
+
+
+TOKENS = f"""
+[[token]]
+name = "me"
+sha256 = "{sha256(b"secret").hexdigest()}"
+operations = ["*"]
+topics = {{ "*" = ["*"] }}
+"""
+
+
+def test_logging_in_by_form(page: Page, site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(TOKENS)
+    file.chmod(0o600)
+    with BrokerProcess(tmp_path / "data", "--set", f"token_file={file}") as broker:
+        home = f"http://127.0.0.1:{broker.port}/"
+        form = f"<form method=post action='{home}?cmd=login'><input name=token value=secret></form>"
+        site.pages["/login"] = (200, {}, form + "<script>document.forms[0].submit()</script>")
+        with page.expect_response("**/?cmd=login") as answered:
+            page.goto(f"http://evil.test:{site.port}/login", wait_until="commit")
+        page.wait_for_url("**/?cmd=login")
+        assert answered.value.status == 403, "nobody is logged in by others"
+        assert page.context.cookies() == []
+
+        page.goto(home)
+        page.fill("input", "secret")
+        page.click("button")
+        page.wait_for_url(home)
+        assert "me" in page.inner_text("body")
+        answer = page.goto(f"{home}T?cmd=declare")
+        assert answer is not None
+        assert answer.status == 200

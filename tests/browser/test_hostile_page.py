@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.browser.hostile import REBINDING, Site, Witness
 from tests.process.broker import BrokerProcess
@@ -144,6 +144,21 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     ):
         assert broker.get("/T?cmd=declare").status == 200
         yield Stage(broker, witness, site)
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all ways: a new one takes longer than a way."""
+    made = browser.new_context()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    yield context.new_page()
+    for page in context.pages:  # and what was opened from it
+        page.close()
 
 
 def name_of(scene: str, way: str) -> str:

@@ -144,7 +144,7 @@ class TestPercentInHeaders:
         (cmd("QUERY"), "QUERY"),
         (cmd("Produce", "topic: T"), "Produce"),
         (cmd("rpc", "topic: T"), "rpc"),
-        (cmd("track_sub"), "track_sub"),
+        (cmd("track_all"), "track_all"),
         (cmd("T", "topic: T"), "T"),
         (http("/T?cmd=%3Cscript%3E"), "&lt;script&gt;"),
         (cmd("x" * 1000), "x" * 40),

@@ -73,10 +73,10 @@ class Shell:
                 _end(program)
         self._log.close()
 
-    def serve(self) -> list[str]:
-        """Start the broker; the lines it printed."""
+    def serve(self, *more: str) -> list[str]:
+        """Start the broker, perhaps with more options; the lines it printed."""
         assert self._broker is None, "a broker runs already"
-        options = ("--port", str(self._port), "--data-dir", str(self._data_dir))
+        options = ("--port", str(self._port), "--data-dir", str(self._data_dir), *more)
         self._broker = self._popen("-m", "zbus", "serve", *options)
         banner = ""
         while "try:" not in banner:
@@ -93,8 +93,8 @@ class Shell:
     def play(self, step: Step) -> list[str]:
         """Run one command; the lines it printed."""
         command = step.command
-        if command == "zbus serve &":
-            return self.serve()
+        if command.startswith("zbus serve") and command.endswith("&"):
+            return self.serve(*shlex.split(command[:-1])[2:])
         if command in ("kill %1", "kill -9 %1"):
             self._stop(gently=command == "kill %1")
             return []

@@ -20,7 +20,7 @@ from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
 from zbus.core.state import TopicOptions
 from zbus.faces.zbus import containers, masks
-from zbus.faces.zbus.face import COMMANDS, MOUNTED, RESERVED
+from zbus.faces.zbus.face import COMMANDS, MOUNTED, READS, RESERVED
 from zbus.faces.zbus.replies import STATUS, TEXTS
 
 ZBUS = DOCS / "reference/zbus.md"
@@ -153,6 +153,13 @@ def test_every_parameter_is_described(name: str) -> None:
 @pytest.mark.parametrize("reason", EmptyReason, ids=lambda reason: reason.name)
 def test_every_reason_for_nothing_is_described(reason: EmptyReason) -> None:
     assert f"| `{reason.value}` |" in section(ZBUS, "consume")
+
+
+def test_commands_that_change_nothing() -> None:
+    told = re.search(r"^Only (.*?) and `(\w+)`\nchange nothing", section(ZBUS, "Browsers"), re.M)
+    assert told is not None
+    known = {name.decode() for name in READS & set(COMMANDS)}
+    assert {*re.findall(r"`(\w+)`", told[1]), told[2]} == known
 
 
 def test_masks() -> None:

@@ -11,7 +11,7 @@ from tests.docs.pages import PAGES, ROOT, name_of, steps
 from tests.docs.shell import Shell, alike
 
 PLAYED = [page for page in PAGES if steps(page)]
-STARTS_ITSELF = {ROOT / "docs/quickstart.md"}
+STARTS_ITSELF = {ROOT / "docs/quickstart.md", ROOT / "docs/howto/tokens.md"}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the pages are about curl")
@@ -32,7 +32,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
     """So that a page cannot drop out because its blocks are not recognised any more."""
     names = {name_of(page) for page in PLAYED}
     howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
-    howtos |= {"idempotent-produce", "retention", "shell"}
+    howtos |= {"idempotent-produce", "retention", "shell", "tokens", "browser-and-cors"}
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zbus.faces.guard import (
     CALLED_TYPES,
@@ -153,7 +155,11 @@ def test_any_origin() -> None:
     settings = GuardSettings(cors_origins=("*",))
     for origin in ("https://evil.example", "null"):
         assert check(head_of(f"origin: {origin}"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b"), settings=settings) == 0
+        assert check(head_of(f"origin: {origin}", "cookie: a=b; token=c"), settings=settings) == 403
     assert check(head_of(CROSS, "sec-fetch-mode: no-cors"), settings=settings) == 403
+    both = GuardSettings(cors_origins=("*", "https://app.example"))
+    assert check(head_of("origin: https://app.example", "cookie: token=c"), settings=both) == 0
 
 
 @pytest.mark.parametrize(
@@ -215,6 +221,79 @@ OPENS = (FIREFOX, PAGES, "upgrade-insecure-requests: 1")
 def test_without_sec_fetch(lines: tuple[str, ...], status: int) -> None:
     assert check(head_of(*lines)) == status
     assert check(head_of(*lines), changes=False) == 0
+
+
+NAMES = st.sampled_from(
+    [
+        "origin",
+        "referer",
+        "user-agent",
+        "accept",
+        "upgrade-insecure-requests",
+        "cookie",
+        "purpose",
+        "sec-purpose",
+        "sec-fetch-site",
+        "sec-fetch-mode",
+        "sec-fetch-user",
+        "sec-fetch-dest",
+        "x-moz",
+        "cmd",
+        "topic",
+        "access-control-request-method",
+        "access-control-request-headers",
+    ]
+)
+VALUES = st.sampled_from(
+    [
+        *(
+            "",
+            "1",
+            "null",
+            "same-origin",
+            "none",
+            "navigate",
+            "document",
+            "?1",
+            "cors",
+            "cross-site",
+        ),
+        *("Mozilla/5.0", "*/*", "text/html", "http://127.0.0.1:15555", "http://127.0.0.1:15555/x"),
+        *(
+            "https://app.example",
+            "https://evil.example",
+            "prefetch",
+            "websocket",
+            "token=a",
+            "POST",
+        ),
+    ]
+) | st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"))
+HEADS = st.dictionaries(NAMES, VALUES.map(str.strip).filter(lambda v: v.isprintable()))
+
+
+@given(HEADS, st.sampled_from(["GET", "POST", "OPTIONS"]), st.booleans())
+def test_whatever_is_sent(fields: dict[str, str], method: str, changes: bool) -> None:
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    assert check(head_of(*lines, method=method, host="evil.example"), changes) == 421
+    head = head_of(*lines, method=method)
+    status = check(head, changes)
+    origin = fields.get("origin")
+    if origin is not None and origin.lower() not in (
+        *("https://app.example", "http://localhost:3000"),
+        *("http://127.0.0.1:15555", "https://127.0.0.1:15555"),
+    ):
+        assert status == 403
+    if any(name.startswith("sec-fetch-") for name in fields) and changes and origin is None:
+        typed = all(line in lines for line in TYPED) and "referer" not in fields
+        assert status != 0 or typed or SAME in lines
+    told = Guard(SETTINGS).browser(head)
+    if told is None:
+        assert origin is None
+        assert status == 0
+    elif covered(told).get("access-control-allow-origin"):
+        assert origin is not None
+        assert origin.lower() in ("https://app.example", "http://localhost:3000")
 
 
 def test_an_old_browsers_form_names_its_page() -> None:

@@ -56,7 +56,8 @@ async def serving(tmp_path: Path, files: HeldFiles) -> AsyncIterator[tuple[Serve
 
 
 def get(target: str, body: str = "") -> bytes:
-    return f"GET {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+    start = f"GET {target} HTTP/1.1\r\nhost: localhost\r\n"
+    return f"{start}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
 async def answer(stream: trio.SocketStream) -> bytes:

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, NotFound, Timeout, ZbusError
+from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
@@ -46,11 +46,16 @@ class AsyncConsumer:
         await tasks.__aenter__()
         try:
             tasks.start_soon(self._link.receive)
-            core = self._core = self._make(info=await self._link.run(self._query))
-        except BaseException as error:
+            try:
+                info = await self._link.run(self._query)
+            except Forbidden:
+                info = None  # a token may allow consuming and no more
+            core = self._core = self._make(info=info)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._link.close()
             tasks.cancel_scope.cancel()
-            await self._link.close()
-            await tasks.__aexit__(type(error), error, error.__traceback__)
+            await tasks.__aexit__(None, None, None)
             raise
         if core.leases:
             tasks.start_soon(self._keep, core)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, NotFound, Timeout, ZbusError
+from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.messages import Delivery
@@ -76,7 +76,14 @@ class Consumer:
     def _open(self) -> Consuming:
         core = self._core
         if core is None:
-            core = self._core = self._make(info=self._link.run(self._query))
+            try:
+                info = self._link.run(self._query)
+            except Forbidden:
+                info = None  # a token may allow consuming and no more
+            except BaseException:
+                self._link.close()
+                raise
+            core = self._core = self._make(info=info)
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
                 self._keeper.start()

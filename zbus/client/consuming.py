@@ -27,6 +27,9 @@ ACK_EVERY_S = 0.1
 """What was done is acknowledged after so long, even if no more comes."""
 
 
+UNKNOWN: Document = {"ackRequired": True, "ackWindow": 1}
+
+
 class Consuming:
     """See the module."""
 
@@ -34,17 +37,20 @@ class Consuming:
         self,
         topic: str,
         group: str,
-        info: Document,
+        info: Document | None,
         batch: int | None,
         partition: int | None,
         timeout_ms: int | None,
         auto_ack: bool,
     ) -> None:
-        """`info` is the group's document: whether it leases, how long, and how many at once."""
+        """`info` is the group's document: whether it leases, how long, and how many at once. None:
+        it may not be looked at. Then one message is fetched at a time, and acknowledged, which for
+        a group that does not lease changes nothing."""
         self.topic = topic
         self.group = group
+        info = UNKNOWN if info is None else info
         self.leases = bool(info.get("ackRequired"))
-        self.lease_ms = int(info.get("ackTimeout", 10_000))
+        self.lease_ms = max(1, int(info.get("ackTimeout", 10_000)))
         window = int(info.get("ackWindow", 100))
         # One batch is worked on while the next is on its way: both have to fit the window.
         self.batch = batch or (max(1, min(BATCH, window // 2)) if self.leases else 1)
@@ -80,12 +86,16 @@ class Consuming:
         return self.current
 
     def finished(self, now_s: float) -> bool:
-        """Nothing came for as long as the user wants to wait."""
+        """Nothing came for as long as the user wants to wait. Then the next wait begins anew."""
         if self.closing:
             return True
         if self.timeout_ms is None or self._dry_since_s is None or not self._asked:
             return False
-        return not self._pulling and now_s >= self._dry_since_s + self.timeout_ms / 1000
+        if self._pulling or now_s < self._dry_since_s + self.timeout_ms / 1000:
+            return False
+        self._dry_since_s = None
+        self._asked = False
+        return True
 
     def took(self, deliveries: list[Delivery]) -> None:
         """What a pull brought."""
@@ -106,8 +116,8 @@ class Consuming:
         """The next pull, if it is time for one."""
         if self._pulling or self.closing:
             return None
-        dry = not self._ready
-        if not dry and not self.leases:
+        waiting = self._dry_since_s is not None
+        if not waiting and (not self.leases or self.batch == 1):
             return None  # what is handed out without a lease is gone if this process dies
         if len(self._ready) > self.batch // 2:
             return None
@@ -117,7 +127,7 @@ class Consuming:
             left_ms = self.timeout_ms - (now_s - since_s) * 1000
             wait_ms = min(WAIT_MS, max(0, round(left_ms)))
         self._pulling = True
-        self._asked = dry and self._dry_since_s is not None
+        self._asked = waiting
         return commands.pull(
             self.topic, self.group, batch=self.batch, wait_ms=wait_ms, partition=self.partition
         )

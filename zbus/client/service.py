@@ -201,7 +201,7 @@ class Service:
         if not isinstance(request, dict):
             raise ValueError('a call is {"method": …, "params": […]}')
         module, name = request.get("module") or "", request.get("method") or "index"
-        params = request.get("params") or []
+        params = [] if request.get("params") is None else request["params"]
         if not isinstance(name, str) or not isinstance(module, str) or not isinstance(params, list):
             raise ValueError("method and module are texts, params is a list")
         function = self.methods.get((module, name)) or self.methods.get(("", name))

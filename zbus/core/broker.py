@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from zbus.core import declare as declaring
 from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
+from zbus.core.changes import Changes
 from zbus.core.deadlines import Deadlines
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import (
@@ -54,6 +55,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}  # by lower-case name
         self.sessions: dict[bytes, Session] = {}
         self.calls = Calls(limits.calls_max)
+        self.changes = Changes()  # of topics, groups and readers
         self.cache = Cache(limits.cache_bytes_max)
         self.history = History(limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache, self.history)
@@ -97,6 +99,8 @@ class Broker:
             if self.topics.get(topic.name.lower()) is topic:
                 self.remove_topic(Silent(), topic)
         self.dispatch.run()
+        if self.changes.due_ms is not None:
+            self.changes.tell(self.now_ms)
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
@@ -109,6 +113,7 @@ class Broker:
             self._orphans.next_due(),
             self.tick.looks.next_due(),
             self.tick.forgets.next_due(),
+            self.changes.due_ms,
         )
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
@@ -158,6 +163,8 @@ class Broker:
         self.calls.drop(session.id)
         for group in list(session.groups or ()):
             self.leave_group(session, group)
+        if session.left is not None:
+            session.left(session)
 
     def leave_group(
         self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
@@ -165,7 +172,9 @@ class Broker:
         """The session reads this group no more; its pulls there end, and are told the reason."""
         if session.groups is not None:
             session.groups.pop(group, None)
-        group.readers.pop(session, None)
+        if session in group.readers:
+            del group.readers[session]
+            self.changes.note(self.now_ms)
         pulls = [pull for pull in session.pulls or () if pull.group is group]
         if session in group.waiting:
             pulls.insert(0, group.waiting[session])
@@ -192,6 +201,7 @@ class Broker:
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
+        self.changes.note(self.now_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self._dissolve(group, gone)
@@ -205,6 +215,7 @@ class Broker:
         """Delete a group; the messages stay."""
         topic = group.topic
         del topic.groups[group.name.lower()]
+        self.changes.note(self.now_ms)
         self._dissolve(group, group_unknown(group.name))
         for partition in topic.partitions:
             if group in partition.changed:
@@ -329,6 +340,8 @@ class Broker:
         """The session reads this group from now on; an error if another has it for itself."""
         if group.exclusive and group.readers and session not in group.readers:
             return group_taken(group.name)
+        if session not in group.readers:
+            self.changes.note(self.now_ms)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:

@@ -218,6 +218,7 @@ def _apply(
                 other.configure(other.options)
                 broker.dispatch.activate(other)
     group = None if wish is None else _apply_group(broker, topic, wish, places)
+    broker.changes.note(broker.now_ms)
     broker.tick.confirm_all(topic, ticket, Declared(topic, group))
 
 

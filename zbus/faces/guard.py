@@ -26,6 +26,13 @@ from zbus.wire.heads import Head
 
 _PREFLIGHT_MAX_AGE_S = 7200
 
+_FETCHED = frozenset(
+    (
+        *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-user", b"sec-fetch-dest"),
+        b"sec-fetch-storage-access",
+    )
+)
+
 _EARLY = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
 _EARLY_WORDS = (b"prefetch", b"prerender", b"preview")
 
@@ -116,13 +123,17 @@ class Guard:
         fields = head.fields
         host, origin = fields.get(b"host"), fields.get(b"origin")
         if host is not None and not self._is_ours(host):
-            text = "if it is a name of this broker, add it to the option allowed_hosts"
-            return Answer(421, f"421: there is no {_shown(host)} here; {text}")
+            return Answer(
+                421,
+                f"421: there is no {_shown(host)} here; if it is a name of this broker, add it to"
+                " the option allowed_hosts",
+            )
         if origin is not None:
-            if not (self._lists(origin) or _is_same(origin, host)):
-                text = "if they are to, add it to the option cors_origins"
+            if not (self._lists(fields) or _is_same(origin, host)):
                 return Answer(
-                    403, f"403: pages of {_shown(origin)} may not use this broker; {text}"
+                    403,
+                    f"403: pages of {_shown(origin)} may not use this broker; if they are to, add"
+                    " it to the option cors_origins",
                 )
             if head.method == b"OPTIONS" and b"access-control-request-method" in fields:
                 return Answer(204, lines=_preflight(fields))
@@ -132,8 +143,9 @@ class Guard:
             return Answer(425, "425: nothing is done ahead of time; open the address itself")
         if origin is not None:
             return None
-        fetched = any(name.startswith(b"sec-fetch-") for name in fields)
-        return (self._check_fetch if fetched else self._check_signs)(head, changes)
+        if _FETCHED.isdisjoint(fields):
+            return self._check_signs(head, changes)
+        return self._check_fetch(head, changes)
 
     def _check_fetch(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
         """A browser that says whence the request comes."""
@@ -172,7 +184,7 @@ class Guard:
         if not is_browser(head.fields):
             return None
         origin = head.fields.get(b"origin", b"")
-        if not origin or not self._lists(origin):
+        if not self._lists(head.fields):
             return Browser(head, _CLOSED)
         if origin.lower() in self._origins:
             return Browser(head, (*_OPEN, (b"access-control-allow-origin", origin), _CREDENTIALS))
@@ -193,8 +205,13 @@ class Guard:
             return False
         return True
 
-    def _lists(self, origin: bytes) -> bool:
-        return origin.lower() in self._origins or b"*" in self._origins
+    def _lists(self, fields: dict[bytes, bytes]) -> bool:
+        origin = fields.get(b"origin")
+        if origin is None:
+            return False
+        # What is for any page is for nobody's token: browsers add it to handshakes unasked.
+        anybody = b"*" in self._origins and b"token=" not in fields.get(b"cookie", b"")
+        return anybody or origin.lower() in self._origins
 
 
 class Browser:
@@ -256,7 +273,7 @@ _OFF = Answer(403, "403: an address that a browser opens changes nothing here (o
 def is_browser(fields: dict[bytes, bytes]) -> bool:
     """Whether a browser sent these fields. (There are programs that call themselves Mozilla; but
     no browser is without Accept.)"""
-    if b"origin" in fields or any(name.startswith(b"sec-fetch-") for name in fields):
+    if b"origin" in fields or not _FETCHED.isdisjoint(fields):
         return True
     return b"accept" in fields and fields.get(b"user-agent", b"").startswith(b"Mozilla/")
 

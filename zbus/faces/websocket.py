@@ -53,33 +53,31 @@ class Handshake(bytes):
 
 
 Admit = Callable[[Peer, Head], str]
-"""Asks whether a connection may open with this head; returns the text of a refusal, or ""."""
+"""Asks whether a connection may open with this head; returns why not, or ""."""
 
 
 def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Plan:
     """A handshake is done, or refused and the connection closed."""
     try:
-        return Upgrade(head, heads, planner, admit, accept_handshake(head))
+        return Upgrade(head, heads, planner, admit)
     except WireError as error:
-        return RefuseUpgrade(error)
+        return RefuseUpgrade(error.status, str(error))
 
 
 class Upgrade:
     """Plan of a handshake."""
 
-    def __init__(
-        self, head: Head, heads: Heads, planner: Planner, admit: Admit, answer: bytes
-    ) -> None:
+    def __init__(self, head: Head, heads: Heads, planner: Planner, admit: Admit) -> None:
+        self._answer = accept_handshake(head)
         self._head = head
         self._heads = heads
         self._planner = planner
         self._admit = admit
-        self._answer = answer
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         refused = self._admit(peer, self._head)
         if refused:
-            RefuseUpgrade(WireError(403, refused.removeprefix("403: "))).run(peer, id, body)
+            RefuseUpgrade(403, f"403: {refused}").run(peer, id, body)
             return
         http = peer.reader
         assert isinstance(http, HttpReader)
@@ -99,12 +97,13 @@ class Upgrade:
 
 
 class RefuseUpgrade:
-    """Plan of a handshake that is none, or one of another version."""
+    """Plan of a handshake that is none, of another version, or without a good token."""
 
-    def __init__(self, error: WireError) -> None:
-        text = f"{error.status}: {error.text}".encode()
-        lines = b"content-type: text/plain\r\n" + VERSION_LINE
-        self._answer = encode_reply(error.status, lines, text, close=True)
+    def __init__(self, status: int, text: str) -> None:
+        lines = b"content-type: text/plain\r\n"
+        if status != 403:
+            lines += VERSION_LINE
+        self._answer = encode_reply(status, lines, text.encode(), close=True)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         Reply(peer, b"", ordered=True).send(self._answer)

@@ -36,6 +36,7 @@ from zbus.wire.websocket import GOING_AWAY
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
+_HANDSHAKES_PER_TURN = 16
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
@@ -125,6 +126,7 @@ class Loop:
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
+        self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
     # -- doors and links ------------------------------------------------------------------
@@ -206,6 +208,7 @@ class Loop:
     def turn(self, events: Events) -> None:
         """One turn over what is ready. If the journal fails in it, nothing of it is told."""
         broker = self._broker
+        self._handshakes = _HANDSHAKES_PER_TURN
         try:
             broker.begin(self._clock.now_ms(), self._clock.ahead_ms())
             if self._mailbox.signalled:
@@ -247,11 +250,14 @@ class Loop:
         tickets_max = self.limits.tickets_per_connection_max
         try:
             if mask != WRITE:
+                tls = link.tls
+                if tls is not None and not (tls.established or self._may_shake()):
+                    return
                 data = link.sock.recv(_RECEIVE_BYTES)
                 over = not data
-                if link.tls is not None and data and not link.hung_up:
-                    data = self._decrypt(link, link.tls, data)
-                    over = link.tls.over
+                if tls is not None and data and not link.hung_up:
+                    data = self._decrypt(link, tls, data)
+                    over = tls.over
                 if data and not link.closing:  # what comes after the last request is dropped
                     link.heard_ms = self.now_ms
                     link.receive(data)
@@ -267,6 +273,11 @@ class Loop:
             self.drop(link)
         except Exception:
             self._failed(link)
+
+    def _may_shake(self) -> bool:
+        """Handshakes are dear: a crowd of them is spread over turns, in which others are served."""
+        self._handshakes -= 1
+        return self._handshakes >= 0
 
     def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
         """The plaintext of what came. What TLS has to say to it leaves at the end of the turn."""

@@ -34,12 +34,14 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.server import logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.advertised import advertised_address
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop, LoopLimits, Mailbox
 from zbus.server.pressure import Marks, Pressure
+from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
 from zbus.server.tokens import BadTokens, TokenFile
@@ -187,6 +189,12 @@ class Server:
                 if address.kind == "tcp":
                     text += "; is another broker running? Choose another port with --port"
                 raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        if first.kind == "unix" and not config.server_name:
+            self.address = first.path
+        else:
+            self.address = advertised_address(config.server_name, first.host, first.port)
+        self.port = first.port  # 0 for a Unix socket
 
     def _listen_no_more(self) -> None:
         for listening in self._listening:
@@ -203,9 +211,15 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, self._settings(clock), access, guard)
+        self.zbus = ZbusFace(self.broker, heads, self._settings(), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
+        self._reporters = [
+            Reporter(
+                tracker, self.zbus.tracking.server_event, self.broker.changes, config.tracker_token
+            )
+            for tracker in self.zbus.settings.trackers
+        ]
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
             tick_events_max=config.tick_events_max,
@@ -238,16 +252,14 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
-    def _settings(self, clock: Clock) -> ZbusSettings:
+    def _settings(self) -> ZbusSettings:
         config = self.config
-        first = self._listening[0].address  # the one that clients are told
-        self.address = config.server_name or first.authority
-        self.port = first.port  # 0 for a Unix socket
         return ZbusSettings(
             address=self.address,
-            tls=first.tls,
+            tls=self.addresses[0].tls,
             certificate=self._certificate,
             version=__version__,
+            trackers=listed(config.tracker_list),
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -258,7 +270,6 @@ class Server:
             allow_url_token=config.allow_url_token,
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
-            started_ms=clock.now_ms(),
         )
 
     @property
@@ -272,7 +283,7 @@ class Server:
     def _guard_settings(self) -> GuardSettings:
         config = self.config
         names = [address.host for address in self.addresses]
-        names += [config.server_name.rpartition(":")[0], socket.gethostname()]
+        names += [self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
         return GuardSettings(
             hosts=(*filter(None, names), *listed(config.allowed_hosts)),
             cors_origins=listed(config.cors_origins),
@@ -312,6 +323,8 @@ class Server:
             ready()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._obey_signals, signals)
+                for reporter in self._reporters:
+                    nursery.start_soon(reporter.run)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 
@@ -325,12 +338,15 @@ class Server:
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
+        failed = 0
         for reload in self.reloads:
             try:
                 reload()
             except Exception as error:
+                failed += 1
                 log.error("reloading failed, the old stays", extra={"why": error})
-        log.info("reloaded")
+        if not failed:
+            log.info("reloaded")
 
     def close(self) -> None:
         self.loop.close()
@@ -347,11 +363,15 @@ def _banner(server: Server) -> str:
         url = base = f"{'https' if first.tls else 'http'}://{server.address}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
     more = "".join(f"  and             {address}\n" for address in others)
+    tokens = ""
+    if server.tokens is not None:
+        tokens = f"  tokens          {config.token_file}\n"
+        options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n"
+        f"  topics          {len(server.broker.topics)}\n{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 

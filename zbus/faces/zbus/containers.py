@@ -61,8 +61,8 @@ def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
 
 def split_lines(lines: bytes) -> dict[str, str]:
     """A block of canonical header lines as a dictionary."""
-    pairs = [line.partition(b": ") for line in lines.split(b"\r\n") if line]
-    return {name.decode("latin-1"): value.decode("utf-8", "replace") for name, _, value in pairs}
+    pairs = [line.partition(": ") for line in lines.decode("utf-8", "replace").split("\r\n")]
+    return {name: value for name, _, value in pairs if name}
 
 
 def wanted_container(accept: bytes) -> bytes:

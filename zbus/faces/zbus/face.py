@@ -15,7 +15,18 @@ from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import consume, guarded, leases, login, manage, openapi, page, produce, read
+from zbus.faces.zbus import (
+    consume,
+    guarded,
+    leases,
+    login,
+    manage,
+    openapi,
+    page,
+    produce,
+    read,
+    track,
+)
 from zbus.faces.zbus.json_frames import encode_json
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
@@ -37,6 +48,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"tracker": track.Tracker,
+    b"track_sub": track.Follow,
+    b"track_pub": track.Report,
+    b"ssl": track.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -94,12 +109,7 @@ class ZbusFace:
         self.access = access
         self.guard = guard or Guard()
         self.reloads = Reloads(settings.reload_window_ms)
-        self._info_version = settings.started_ms
-
-    def next_info_version(self) -> int:
-        """The number of one more document: clients ignore those that are not newer."""
-        self._info_version = max(self._info_version + 1, self.broker.now_ms)
-        return self._info_version
+        self.tracking = track.Tracking(broker, settings)
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
@@ -125,7 +135,7 @@ class ZbusFace:
 
     def admit(self, peer: Peer, head: Head) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns the text of a refusal, a 403, or ""."""
+        requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
             return ""
         token = guarded.token_of(Params(head), self.settings.allow_url_token)
@@ -134,7 +144,7 @@ class ZbusFace:
         if token is not None:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
-                return "403: this token is not known"
+                return "this token is not known"
         return ""
 
     def upkeep(self) -> None:
@@ -146,6 +156,8 @@ class ZbusFace:
     def changes(self, head: Head) -> bool:
         """Whether this head asks for more than looking."""
         params, stray = self._read(head)
+        if params.cmd == b"login":
+            return head.method != b"GET"  # the form, and the token that was written into it
         return not stray and params.cmd not in READS
 
     def answer(self, head: Head, answer: Answer) -> Plan:

@@ -15,7 +15,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusReply, error_text
+from zbus.faces.zbus.replies import ZbusReply
 from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))
 _WHOLE = frozenset((b"remove", b"empty"))
 """Commands that without a group are about all groups of the topic."""
 
-URL_TOKEN = "403: a token in the URL is not taken here: send it as a header or cookie"
+URL_TOKEN = "a token in the URL is not taken here: send it as a header or cookie"
 
 
 @attrs.frozen
@@ -198,10 +198,10 @@ class Guarded:
         if params.cmd == b"home":
             reply.tell(302, b"location: /?cmd=login\r\n")
         elif type(self._token) is str:
-            reply.tell(403, body=self._token.encode())
+            reply.tell_error(BrokerError(Refusal.FORBIDDEN, self._token))
         else:
             name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
-            reply.tell(403, body=error_text(forbidden(name, params.topic)))
+            reply.tell_error(forbidden(name, params.topic))
 
 
 def expel(face: ZbusFace, access: Access) -> None:

@@ -98,7 +98,7 @@ def server_info(
             topic.name: topic_info(topic, settings, grant)
             for topic in visible_topics(broker, grant)
         },
-        "trackerList": [],
+        "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
     if broker.refusing is not None:
         document["refusing"] = broker.refusing.text

@@ -10,6 +10,7 @@ the same memo, the same plan.
 from __future__ import annotations
 
 import binascii
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -32,6 +33,9 @@ _OF_CONNECTION = frozenset(
 )
 """Headers that say how a message goes over a connection: a frame needs none of them."""
 
+_NAME_LENGTH_MAX = 64
+"""Of a name that is remembered."""
+
 _JSON_LINE = b"\r\ncontent-type: application/json"
 
 
@@ -48,7 +52,8 @@ class BadFrame(Exception):
 def read_request(frame: bytes, heads: Heads) -> Request:
     """A request out of a JSON object. `heads` read nothing but such requests."""
     try:
-        frame.decode()
+        if not frame.isascii():
+            frame.decode()
         members = _OBJECT.decode(frame)
         raw = bytes(members.pop("headers", b"null"))
         headers = {} if raw == b"null" else _OBJECT.decode(raw)
@@ -58,13 +63,11 @@ def read_request(frame: bytes, heads: Heads) -> Request:
     raw_id = bytes(members.get("id") or headers.get("id") or b"")
     try:
         body, is_json = _take_body(members)
-        if "status" in members:
-            del members["status"]  # a reply that is sent on says one
-        method, target = _scalar(members.pop("method", None)), _scalar(members.pop("url", None))
-        lines = [b"%b %b HTTP/1.1" % (method or b"POST", _target(target))]
-        for table in (headers, members):  # of a name in both the last one wins
-            for name, raw in table.items():
-                _add_line(lines, name, raw)
+        members.pop("status", None)  # a reply that is sent on says one
+        lines = [_request_line(members.pop("method", None), members.pop("url", None))]
+        if headers:
+            _add_lines(lines, headers)
+        _add_lines(lines, members)  # of a name in both the last one wins
         head = b"\r\n".join(lines)
         if is_json and b"\r\ncontent-type:" not in head.lower():
             head += _JSON_LINE
@@ -76,19 +79,35 @@ def read_request(frame: bytes, heads: Heads) -> Request:
     return found, id_, body
 
 
-def _add_line(lines: list[bytes], name: str, raw: msgspec.Raw) -> None:
+def _add_lines(lines: list[bytes], table: dict[str, msgspec.Raw]) -> None:
+    for name, raw in table.items():
+        beginning = _beginning(name) if len(name) <= _NAME_LENGTH_MAX else _begin(name)
+        value = bytes(raw)
+        if value[:1] == b'"' and b"\\" not in value:
+            value = value[1:-1]  # a line break would have to be escaped
+        else:
+            scalar = _scalar(raw, name)
+            if scalar is None:
+                continue
+            value = scalar
+            if b"\r" in value or b"\n" in value:
+                raise ValueError(f"{name[:40]} is more than one line")
+        if beginning:
+            lines.append(beginning + value)
+
+
+def _begin(name: str) -> bytes:
+    """How a header line of this name begins; b"" for one that a frame does not need."""
     spelled = name.encode()
     if not spelled or spelled.translate(None, TOKEN):
         raise ValueError(f"{name[:40]!a} is not the name of a header")
-    value = _scalar(raw, name)
-    if value is None or name.lower() in _OF_CONNECTION:
-        return
-    if b"\r" in value or b"\n" in value:
-        raise ValueError(f"the header {name[:40]} is more than one line")
-    lines.append(b"%b: %b" % (spelled, value))
+    return b"" if name.lower() in _OF_CONNECTION else spelled + b": "
 
 
-def _scalar(raw: msgspec.Raw | None, name: str = "") -> bytes | None:
+_beginning = lru_cache(maxsize=1024)(_begin)
+
+
+def _scalar(raw: msgspec.Raw | None, name: str) -> bytes | None:
     """Text as it is, numbers and booleans as they are written, None for null."""
     if raw is None:
         return None
@@ -96,16 +115,18 @@ def _scalar(raw: msgspec.Raw | None, name: str = "") -> bytes | None:
     if value[:1] == b'"':
         return value[1:-1] if b"\\" not in value else _TEXT.decode(value).encode()
     if value[:1] in b"{[":
-        raise ValueError(f"the header {name[:40]} is text, a number, true, false or null")
+        raise ValueError(f"{name[:40]} is text, a number, true, false or null")
     return None if value == b"null" else value
 
 
-def _target(url: bytes | None) -> bytes:
-    if not url:
-        return b"/"
-    if not url.translate(None, VISIBLE):
-        return url
-    return b"".join(b"%c" % byte if byte in VISIBLE else b"%%%02X" % byte for byte in url)
+def _request_line(raw_method: msgspec.Raw | None, raw_url: msgspec.Raw | None) -> bytes:
+    method = _scalar(raw_method, "method") or b"POST"
+    url = _scalar(raw_url, "url") or b"/"
+    if method.translate(None, TOKEN):
+        raise ValueError("the method is not a token")
+    if url.translate(None, VISIBLE):
+        url = b"".join(b"%c" % byte if byte in VISIBLE else b"%%%02X" % byte for byte in url)
+    return b"%b %b HTTP/1.1" % (method, url)
 
 
 def _take_body(members: dict[str, msgspec.Raw]) -> tuple[bytes, bool]:
@@ -121,7 +142,8 @@ def _take_body(members: dict[str, msgspec.Raw]) -> tuple[bytes, bool]:
             raise ValueError("body_base64 is not Base64") from None
     value = b"" if raw is None else bytes(raw)
     if value[:1] == b'"':
-        return _TEXT.decode(value).encode(), False
+        plain = b"\\" not in value
+        return value[1:-1] if plain else _TEXT.decode(value).encode(), False
     if not value or value == b"null":
         return b"", False
     return value, True
@@ -130,7 +152,7 @@ def _take_body(members: dict[str, msgspec.Raw]) -> tuple[bytes, bool]:
 def _id_of(raw: bytes) -> bytes:
     """The id of a request that is refused, for the reply."""
     try:
-        value = _scalar(msgspec.Raw(raw)) if raw else b""
+        value = _scalar(msgspec.Raw(raw), "id") if raw else b""
     except ValueError:
         return b""
     return b"" if value is None or value.translate(None, VISIBLE) else value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from zbus.faces.guard import PAGE
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
@@ -48,6 +49,7 @@ class Login:
     """Without a body the form; with one, `token=<token>`, the cookie."""
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
+        params.policy = PAGE
         self._face = face
         self._params = params
 

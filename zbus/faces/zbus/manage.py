@@ -18,7 +18,7 @@ from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import masks
-from zbus.faces.zbus.info import encode_document, group_info, server_info, topic_info
+from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import JSON, TEXT, DeclareReply, ZbusReply
 
@@ -163,7 +163,7 @@ class Query:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
-            document = server_info(face.broker, face.settings, face.next_info_version(), peer.grant)
+            document = face.tracking.server_info(peer.grant)
             reply.tell(200, JSON, encode_document(document))
             return
         found = find(face.broker, params, peer.grant)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from zbus.core.topic import Topic
+from zbus.faces.access import Grant
 from zbus.faces.guard import PAGE
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.info import visible_groups, visible_topics
@@ -22,22 +25,62 @@ ICON = (
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>zbus</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:46em;margin:2em auto;padding:0 1em}}
-td,th{{text-align:left;padding:.2em 1em .2em 0}}code{{background:#eee;padding:.1em .3em}}</style>
-</head><body><h1>zbus {version}</h1>
-<p>A message broker for whatever speaks HTTP. This address bar will do:</p>
+<meta name="viewport" content="width=device-width">
+<style>
+:root{{color-scheme:light dark;--line:#8884;--green:#07804e;--on:#fff}}
+@media(prefers-color-scheme:dark){{:root{{--green:#3c9;--on:#000}}}}
+body{{font:16px/1.55 system-ui,sans-serif;max-width:48em;margin:2.5em auto;padding:0 1em}}
+h1{{font-size:1.6em;margin:0}}h1 svg{{width:1em;height:1em;vertical-align:-.1em;margin-right:.4em}}
+h1 small,.dim{{font-size:.9rem;font-weight:400;opacity:.7}}
+h2{{font-size:1.1em;margin:2em 0 .5em}}p{{margin:.5em 0}}
+a{{color:var(--green)}}code,pre,input{{font:.9em/1.5 ui-monospace,monospace}}
+pre{{border:1px solid var(--line);border-radius:6px;padding:.8em 1em;overflow:auto;margin:0}}
+form{{display:flex;gap:.5em;margin:.4em 0}}
+input{{flex:1;min-width:4em}}input,button{{padding:.35em .6em;border:1px solid var(--line);
+border-radius:6px}}button{{font:inherit;min-width:6em;background:var(--green);color:var(--on)}}
+ul{{padding-left:1.2em}}table{{border-collapse:collapse;width:100%}}
+td,th{{text-align:left;padding:.35em 1em .35em 0;border-bottom:1px solid var(--line);
+vertical-align:top;overflow-wrap:anywhere}}th{{font-weight:600}}
+.n{{text-align:right;font-variant-numeric:tabular-nums}}
+</style></head><body>
+<h1>{icon}zbus <small>{version} at {address}</small></h1>
+<p>A message broker for whatever speaks HTTP. Messages are put into topics and kept in order; each
+group of readers takes every message once.</p>
+<h2>Try it</h2>
+<form action="/"><input type="hidden" name="cmd" value="declare">
+<button>Make</button><input name="topic" value="MyTopic" aria-label="topic" required></form>
+<form action="/"><input type="hidden" name="cmd" value="produce">
+<button>Put</button><input name="topic" value="MyTopic" aria-label="topic" required>
+<input name="body" value="hello" aria-label="message"></form>
+<form action="/"><input type="hidden" name="cmd" value="consume">
+<input type="hidden" name="timeout" value="1000">
+<button>Take</button><input name="topic" value="MyTopic" aria-label="topic" required></form>
+<p class="dim">The reply comes as a page of its own; go back for more. If there is no message to
+take, this page stays.</p>
+<p>The same in the address bar:</p>
 <ul>
 <li><a href="/MyTopic?cmd=declare">/MyTopic?cmd=declare</a> makes a topic</li>
 <li><a href="/MyTopic?body=hello">/MyTopic?body=hello</a> puts a message</li>
 <li><a href="/MyTopic?cmd=consume&amp;timeout=1000">/MyTopic?cmd=consume&amp;timeout=1000</a>
 takes one</li>
-<li><a href="/MyTopic?cmd=query">/MyTopic?cmd=query</a> looks at it</li>
+<li><a href="/MyTopic?cmd=query">/MyTopic?cmd=query</a> tells how things stand</li>
 </ul>
-<table><tr><th>topic</th><th>messages</th><th>groups</th><th>durability</th></tr>
-{rows}</table>{who}</body></html>
+<p>And in a shell:</p>
+<pre>curl '{url}/MyTopic?cmd=declare'
+curl {url}/MyTopic -d hello
+curl '{url}/MyTopic?cmd=consume&amp;timeout=1000'</pre>
+<h2>Topics</h2>
+{topics}{who}</body></html>
+"""
+
+_TABLE = """<table>
+<tr><th>topic</th><th class="n">put</th><th>groups, and what waits for them</th>
+<th>durability</th></tr>
+{rows}</table>
 """
 
 _ROWS_MAX = 100
+_GROUPS_MAX = 10  # of a topic
 
 
 class Home:
@@ -49,18 +92,41 @@ class Home:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        grant, who = peer.grant, ""
+        grant, who, settings = peer.grant, "", self._face.settings
         if grant is not None:
-            who = f'<p>{html.escape(grant.name)} · <a href="/?cmd=logout">log out</a></p>'
-        rows = "".join(
-            f"<tr><td>{html.escape(topic.name)}</td><td>{topic.depth()}</td>"
-            f"<td>{len(visible_groups(topic, grant))}</td>"
-            f"<td>{topic.options.durability}</td></tr>\n"
-            for topic in visible_topics(self._face.broker, grant)[:_ROWS_MAX]
+            who = f'<p>{html.escape(grant.name)} · <a href="/?cmd=logout">log out</a></p>\n'
+        address = html.escape(settings.address)
+        page = _PAGE.format(
+            icon=ICON.decode(),
+            version=settings.version,
+            address=address,
+            url=f"http{'s' * settings.tls}://{address}",
+            topics=_topics(visible_topics(self._face.broker, grant), grant),
+            who=who,
         )
-        page = _PAGE.format(version=self._face.settings.version, rows=rows, who=who)
         lines = b"content-type: text/html; charset=utf-8\r\n"
         ZbusReply(self._face, self._params, peer, id).tell(200, lines, page.encode())
+
+
+def _topics(topics: list[Topic], grant: Grant | None) -> str:
+    if not topics:
+        return "<p>There are none yet.</p>\n"
+    table = _TABLE.format(rows="".join(_row(topic, grant) for topic in topics[:_ROWS_MAX]))
+    more = len(topics) - _ROWS_MAX
+    return table + (f'<p>And <a href="/?cmd=server">{more} more</a>.</p>\n' if more > 0 else "")
+
+
+def _row(topic: Topic, grant: Grant | None) -> str:
+    name, link = html.escape(topic.name), quote(topic.name, safe="")
+    groups = visible_groups(topic, grant)
+    told = [f"{html.escape(group.name)}: {group.ready_count()}" for group in groups[:_GROUPS_MAX]]
+    if len(groups) > _GROUPS_MAX:
+        told.append(f"and {len(groups) - _GROUPS_MAX} more")
+    return (
+        f'<tr><td><a href="/?cmd=query&amp;topic={link}">{name}</a></td>'
+        f'<td class="n"><a href="/?cmd=read&amp;topic={link}&amp;count=20">{topic.depth()}</a></td>'
+        f"<td>{'<br>'.join(told)}</td><td>{topic.options.durability}</td></tr>\n"
+    )
 
 
 class Icon(Home):

@@ -19,6 +19,7 @@ class ZbusSettings:
     tls: bool = False  # they reach it there by TLS
     certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
     version: str = "0"
+    trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
     durability: str = "disk"  # of topics that do not choose their own
     retention_ms: int = 0  # likewise
     retention_bytes: int = 0  # likewise
@@ -29,4 +30,3 @@ class ZbusSettings:
     allow_url_token: bool = False
     reload_window_ms: int = 2_000
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args
-    started_ms: int = 0

@@ -178,7 +178,6 @@ class Process:
             durability=options.durability,
             call_timeout_ms=options.call_timeout_ms,
             waits_per_connection_max=options.tickets_per_connection_max,
-            started_ms=clock.time_ms,
         )
         self.front = Front(ZbusFace(self.broker, self._heads, settings))
         loop_limits = LoopLimits(

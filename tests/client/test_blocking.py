@@ -1,0 +1,268 @@
+"""The blocking client against a real broker."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+import zbus
+import zbus.client
+from zbus.client import BlockingClient, Delivery, Message
+
+_names = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"blocking-{next(_names)}"
+
+
+@pytest.fixture
+def bus(url: str) -> Iterator[BlockingClient]:
+    with zbus.connect(url) as client:
+        yield client
+
+
+def bodies(messages: Any) -> list[str]:
+    return [message.text for message in messages]
+
+
+def test_produce_and_consume(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    stored = bus.produce(topic, "one", tag="a", key="k")
+    assert (stored.offset, stored.durability, stored.duplicate) == (0, "disk", False)
+    assert bus.produce_many(topic, [b"two", Message("three", tag="b")]).offset == 1
+    with bus.consume(topic, "g", timeout_ms=0) as messages:
+        found = list(messages)
+    assert [(m.text, m.tag) for m in found] == [("one", "a"), ("two", ""), ("three", "b")]
+    assert bus.query(topic, "g")["leasedCount"] == 0
+
+
+def test_an_empty_group_ends_the_loop(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    with bus.consume(topic, "g", timeout_ms=20) as messages:
+        assert list(messages) == []
+        bus.produce(topic, "x")
+        assert bodies(messages) == ["x"]
+
+
+def test_break_counts_as_done(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    bus.produce_many(topic, ["0", "1", "2"])
+    with bus.consume(topic, "g") as messages:
+        for message in messages:
+            if message.text == "1":
+                break
+    with bus.consume(topic, "g", timeout_ms=0) as messages:
+        assert bodies(messages) == ["2"]
+
+
+def test_an_exception_gives_it_back(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    bus.produce_many(topic, ["0", "1", "2"])
+
+    def work() -> None:
+        with bus.consume(topic, "g") as messages:
+            for message in messages:
+                if message.text == "1":
+                    raise LookupError("of mine")
+
+    with pytest.raises(LookupError, match="of mine"):
+        work()
+    with bus.consume(topic, "g", timeout_ms=0) as messages:
+        assert [(m.text, m.retry) for m in messages] == [("1", 1), ("2", 1)]
+
+
+def test_a_plain_loop(bus: BlockingClient, topic: str) -> None:
+    """Without `with` it is not known why the loop ended: the current message comes again."""
+    bus.declare(topic, "g", ack=True)
+    bus.produce_many(topic, ["0", "1", "2"])
+    for message in bus.consume(topic, "g"):
+        if message.text == "1":
+            break
+    gc.collect()
+    assert bodies(bus.consume(topic, "g", timeout_ms=0)) == ["1", "2"]
+    assert bus.query(topic, "g")["consumerCount"] == 0
+
+
+def test_by_hand(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    bus.produce_many(topic, ["0", "1", "2"])
+    with bus.consume(topic, "g", auto_ack=False, timeout_ms=0) as messages:
+        found = list(messages)
+        messages.ack(found[0])
+        messages.nack(found[1])
+        assert [(m.text, m.retry) for m in messages] == [("1", 1)]
+        messages.ack(found[2])
+    assert bus.query(topic, "g")["leasedCount"] == 1
+
+
+def test_a_group_without_leases(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    bus.produce_many(topic, ["0", "1", "2"])
+    with bus.consume(topic) as messages:
+        assert next(iter(messages)).text == "0"
+    assert bodies(bus.consume(topic, timeout_ms=0)) == ["1", "2"]
+
+
+def test_waiting_for_what_comes_later(url: str, bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    got: list[Delivery] = []
+    ready = threading.Event()
+
+    def read() -> None:
+        with bus.consume(topic, "g") as messages:
+            ready.set()
+            for message in messages:
+                got.append(message)
+                if len(got) == 3:
+                    return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert ready.wait(10)
+    for number in range(3):
+        bus.produce(topic, str(number))
+    reader.join(10)
+    assert [message.text for message in got] == ["0", "1", "2"]
+
+
+def test_threads_share_a_client(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    wrong: list[object] = []
+
+    def work(name: int) -> None:
+        try:
+            for number in range(50):
+                bus.produce(topic, f"{name}/{number}")
+                bus.ping()
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == []
+    found = [delivery.text for delivery in bus.read(topic, count=1_000)]
+    assert len(found) == 400
+    for name in range(8):
+        mine = [text for text in found if text.startswith(f"{name}/")]
+        assert mine == [f"{name}/{number}" for number in range(50)]
+
+
+def test_a_pipeline(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    with bus.pipeline(in_flight_max=10) as pipe:
+        pending = [pipe.produce(topic, str(number)) for number in range(333)]
+        early = pending[5].result().offset
+    assert early == 5
+    assert [p.result().offset for p in pending] == list(range(333))
+    assert all(p.done for p in pending)
+
+
+def test_a_pipeline_tells_its_first_error_at_the_end(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    pending = []
+
+    def work() -> None:
+        with bus.pipeline() as pipe:
+            pending.extend(pipe.produce(name) for name in (topic, "nowhere", topic))
+
+    with pytest.raises(zbus.client.NotFound, match="nowhere"):
+        work()
+    assert pending[2].result().offset == 1
+    with pytest.raises(zbus.client.NotFound):
+        pending[1].result()
+
+
+def test_refusals_and_that_it_goes_on(bus: BlockingClient, topic: str) -> None:
+    with pytest.raises(zbus.client.NotFound) as caught:
+        bus.produce(topic, "x")
+    assert caught.value.text == f"404: Topic({topic}) Not Found"
+    bus.declare(topic)
+    with pytest.raises(zbus.client.TooLarge):
+        bus.produce(topic, b"x" * (2 << 20))
+    with pytest.raises(zbus.client.TooLarge):
+        bus.produce(topic, b"x" * (17 << 20))  # the broker does not even read that
+    assert bus.produce(topic, "fits").offset == 0
+    with pytest.raises(zbus.client.NotFound), bus.consume(topic, "nobody") as messages:
+        list(messages)
+
+
+def test_an_exclusive_group(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True, exclusive=True)
+    bus.produce(topic, "x")
+    with bus.consume(topic, "g") as messages:
+        next(iter(messages))
+        with pytest.raises(zbus.client.Forbidden):
+            bus.pull(topic, "g")
+    assert bus.pull(topic, "g") == []
+
+
+def test_large_bodies(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    large = bytes(range(256)) * 4096
+    for _ in range(5):
+        bus.produce(topic, large)
+    with bus.consume(topic, "g", timeout_ms=0) as messages:
+        assert [message.body == large for message in messages] == [True] * 5
+
+
+def test_a_unix_path_or_port_where_nobody_is(tmp_path: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(zbus.client.ConnectionLost, match=f"no connection to 127.0.0.1:{port}"):
+            zbus.connect(f"http://127.0.0.1:{port}")
+    with pytest.raises(ConnectionError, match=r"nobody\.sock"):
+        zbus.connect(f"unix:{tmp_path}/nobody.sock")
+    with pytest.raises(ValueError, match="not of the form"):
+        zbus.connect("ftp://127.0.0.1")
+    with pytest.raises(TypeError):
+        zbus.connect("http://127.0.0.1", tokn="x")  # type: ignore[call-arg]
+
+
+def test_a_peer_that_says_nothing() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with zbus.connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05) as bus:
+            with pytest.raises(zbus.client.Timeout, match=r"within 0\.05 s"):
+                bus.ping()
+            with pytest.raises(TimeoutError):
+                bus.ping(timeout_s=0.01)
+
+
+def test_a_closed_client(url: str) -> None:
+    bus = zbus.connect(url)
+    bus.close()
+    with pytest.raises(zbus.client.ConnectionLost, match="closed"):
+        bus.ping()
+
+
+def test_closing_wakes_who_waits(url: str, topic: str) -> None:
+    bus = zbus.connect(url)
+    bus.declare(topic)
+    ended = threading.Event()
+
+    def wait() -> None:
+        try:
+            bus.pull(topic, wait_ms=60_000)
+        except zbus.client.ConnectionLost:
+            ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not bus.query(topic, topic)["consumerCount"]:
+        pass
+    bus.close()
+    assert ended.wait(10)
+    thread.join(10)

@@ -1,0 +1,220 @@
+"""The core of the consumers against the broker in one process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.client.peer import NEVER, Joined
+from zbus.client import commands
+from zbus.client.consuming import Consuming
+from zbus.client.exchange import Call
+from zbus.client.messages import Delivery
+from zbus.testing.world import World
+
+
+class Reader:
+    """A consumer without IO: as the shells do it, on a `Joined`. Time is the world's."""
+
+    def __init__(self, joined: Joined, **options: Any) -> None:
+        settings: dict[str, Any] = {
+            **{"batch": None, "partition": None, "timeout_ms": 0, "auto_ack": True},
+            **options,
+        }
+        self.joined = joined
+        self.core = Consuming("T", "g", joined.run(commands.query("T", "g")), **settings)
+        self.pull: Call[list[Delivery]] | None = None
+        self.sent: list[Call[Any]] = []
+
+    @property
+    def now_s(self) -> float:
+        return self.joined.world.now_ms / 1000
+
+    def next(self) -> Delivery | None:
+        core = self.core
+        while True:
+            delivery = core.step(self.now_s)
+            self.send(core.requests(self.now_s))
+            finished = delivery is None and core.finished(self.now_s)
+            pull = None if finished else core.pull(self.now_s)
+            if pull is not None:
+                self.pull = self.joined.submit(pull)
+            if delivery is not None or finished:
+                return delivery
+            assert self.pull is not None
+            self.joined.settle()
+            if not self.pull.done:
+                self.joined.world.advance(1_000)
+                self.joined.settle()
+            core.took(self.pull.result())
+            self.pull = None
+
+    def send(self, requests: list[Any]) -> None:
+        self.sent += [self.joined.submit(request) for request in requests]
+
+    def close(self, failed: bool = False) -> None:
+        self.send(self.core.close())
+        self.joined.settle()
+        if self.pull is not None:
+            assert self.pull.done, "unconsume ends it"
+            self.core.took(self.pull.result())
+        self.send(self.core.give_back(failed, self.now_s))
+        self.joined.settle()
+        for call in self.sent:
+            call.result()
+
+
+def world_of(count: int, **options: Any) -> World:
+    world = World()
+    joined = Joined(world)
+    joined.run(commands.declare("T", "g", **{"ack": True, "lease_ms": 5_000, **options}))
+    if count:
+        joined.run(commands.produce_many("T", [b"%d" % n for n in range(count)]))
+    return world
+
+
+def left(world: World) -> dict[str, int]:
+    info = Joined(world).run(commands.query("T", "g"))
+    return {name: info[name] for name in ("messageCount", "leasedCount")}
+
+
+def test_a_whole_topic() -> None:
+    world = world_of(1_000)
+    joined = Joined(world)
+    reader = Reader(joined)
+    bodies = []
+    while (delivery := reader.next()) is not None:
+        bodies.append(int(delivery.body))
+    assert bodies == list(range(1_000))
+    requests = len(reader.sent)
+    assert requests < 100, "many acknowledgements in one request"
+    reader.close()
+    assert left(world) == {"messageCount": 0, "leasedCount": 0}
+
+
+def test_what_nobody_saw_comes_again_in_its_order_and_at_once() -> None:
+    world = world_of(300)
+    first = Reader(Joined(world))
+    seen = [first.next() for _ in range(10)]
+    assert [int(d.body) for d in seen if d] == list(range(10))
+    first.close()
+    assert left(world) == {"messageCount": 290, "leasedCount": 0}
+    second = Reader(Joined(world))
+    again = [second.next() for _ in range(290)]
+    assert [int(d.body) for d in again if d] == list(range(10, 300))
+
+
+def test_a_failure_gives_the_current_one_back() -> None:
+    world = world_of(3)
+    reader = Reader(Joined(world))
+    reader.next()
+    reader.next()
+    reader.close(failed=True)
+    again = Reader(Joined(world))
+    found = []
+    while (delivery := again.next()) is not None:
+        found.append((int(delivery.body), delivery.retry))
+    # All three were fetched, and handed out once.
+    assert found == [(1, 1), (2, 1)]
+
+
+def test_by_hand_nothing_is_settled_for_the_user() -> None:
+    world = world_of(4)
+    reader = Reader(Joined(world), auto_ack=False)
+    first, second, third = (reader.next() for _ in range(3))
+    assert first
+    assert second
+    assert third
+    reader.core.ack(second, reader.now_s)
+    request = reader.core.nack(third, 0, True)
+    assert request is not None
+    reader.send([request])
+    assert reader.core.nack(third, 0, True) is None
+    reader.core.ack(third, reader.now_s)
+    reader.close()
+    assert left(world) == {"messageCount": 2, "leasedCount": 1}, "the third, the fourth; the first"
+
+
+def test_leases_are_kept() -> None:
+    world = world_of(100)
+    reader = Reader(Joined(world))
+    reader.next()
+    for _ in range(20):
+        world.advance(round(reader.core.keep_every_s * 1000))
+        reader.send(reader.core.extensions())
+        reader.joined.settle()
+    other = Reader(Joined(world))
+    found = []
+    while (delivery := other.next()) is not None:
+        found.append(delivery.retry)
+    assert set(found) <= {0}
+    reader.close()
+
+
+def test_a_group_without_leases_is_read_one_by_one() -> None:
+    world = world_of(5, ack=False)
+    reader = Reader(Joined(world))
+    reader.next()
+    assert reader.pull is None, "nothing is fetched ahead"
+    assert left(world)["messageCount"] == 4
+    reader.next()
+    reader.close()
+    assert left(world)["messageCount"] == 3
+
+
+def test_acknowledgements_do_not_wait_for_ever() -> None:
+    world = world_of(50)
+    reader = Reader(Joined(world))
+    reader.next()
+    reader.next()
+    assert reader.sent == []
+    world.advance(101)
+    reader.next()
+    reader.joined.settle()
+    (ack,) = reader.sent
+    assert ack.result() is None
+    assert left(world)["leasedCount"] == 48
+
+
+cuts = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 20_000), st.just(NEVER)),
+        st.one_of(st.integers(0, 20_000), st.just(NEVER)),
+    ),
+    max_size=6,
+)
+
+
+@given(cuts, st.integers(0, 2**32), st.integers(1, 120), st.sampled_from([1, 3, 30, None]))
+@settings(max_examples=150, deadline=None)
+def test_no_message_is_lost(
+    breaks: list[tuple[int, int]], seed: int, count: int, batch: int | None
+) -> None:
+    """Consumers come and go, fail, and lose connections: all messages are worked on, and in the end
+    all are done."""
+    world = world_of(count)
+    choose = random.Random(seed)
+    done: set[bytes] = set()
+    for _ in range(200):
+        if left(world) == {"messageCount": 0, "leasedCount": 0}:
+            break
+        reader = Reader(Joined(world, breaks), batch=batch)
+        breaks = []
+        failed = False
+        for _ in range(choose.randrange(1, 60)):
+            delivery = reader.next()
+            if delivery is None:
+                break
+            failed = choose.random() < 0.05
+            if failed:
+                break
+            done.add(delivery.body)
+        reader.close(failed)
+        if left(world)["messageCount"] == 0:
+            world.advance(5_000)  # what was on its way when a connection broke
+    assert left(world) == {"messageCount": 0, "leasedCount": 0}
+    assert done == {b"%d" % n for n in range(count)}
+    world.broker.check()

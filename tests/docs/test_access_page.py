@@ -1,0 +1,57 @@
+"""The page about access and its example are what the code does."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import DOCS, ROOT
+from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
+from zbus.faces.zbus import guarded
+from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
+
+PAGE = DOCS / "reference/access.md"
+EXAMPLE = ROOT / "examples/tokens.toml"
+
+
+def rows() -> dict[str, str]:
+    """Command and operation, as the page has them."""
+    found = re.findall(r"^\| `(\w+)` \| (`\w+`|none) \|", PAGE.read_text(), re.MULTILINE)
+    return {command: operation.strip("`") for command, operation in found}
+
+
+def test_the_table_of_operations() -> None:
+    expected = {name.decode(): operation for name, operation in guarded.OPERATION.items()}
+    expected |= {name.decode(): "none" for name in guarded.NO_OPERATION}
+    assert rows() == expected
+    assert set(OPERATIONS) == set(expected.values()) - {"none"}
+
+
+def test_what_needs_nothing_and_what_is_everything() -> None:
+    text = PAGE.read_text()
+    for name in (*guarded.FREE, ALL.encode(), ADMIN.encode()):
+        assert f"`{name.decode()}`" in text
+    assert guarded.URL_TOKEN in text
+
+
+def test_limits() -> None:
+    text = PAGE.read_text()
+    assert FILE_BYTES_MAX == 1 << 20
+    assert "at most 1 MiB" in text
+    assert f"At most {DIGESTS_MAX:,} in the file" in text
+    assert f"1 to {NAME_BYTES_MAX} bytes" in text
+
+
+def test_the_example() -> None:
+    text = EXAMPLE.read_text()
+    access = Access(parse_tokens(text))
+    for name, token in (
+        ("shop", "shop-token"),
+        ("billing", "billing-token"),
+        ("billing", "billing-token-2"),
+        ("admin", "admin-token"),
+    ):
+        assert token in text
+        assert access.of_token(token.encode()).grant.name == name
+    assert access.of_principal("turnstile-7.example").grant.name == "turnstile"
+    assert access.anonymous.grant.name == "everybody"
+    assert access.of_token(b"billing-token").grant.sees("Invoices.2027", "any")

@@ -1,0 +1,52 @@
+"""Notice that topics, groups or readers are not what they were, for whoever shows them elsewhere.
+
+Ten thousand changes are not ten thousand notices: watchers are called at the end of a turn, and not
+again before `pause_ms` have passed. The last change is always told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+PAUSE_MS = 100
+
+
+class Changes:
+    """See the module."""
+
+    __slots__ = ("_told_ms", "_watchers", "count", "due_ms", "pause_ms")
+
+    def __init__(self) -> None:
+        self.count = 0  # of all changes so far
+        self.due_ms: int | None = None  # when the watchers are to be called; None = not
+        self.pause_ms = PAUSE_MS  # a watcher whose work is long asks for longer ones
+        self._told_ms = -PAUSE_MS
+        self._watchers: dict[Callable[[], None], None] = {}
+
+    def watch(self, call: Callable[[], None]) -> None:
+        """Call this from now on; twice is once."""
+        self._watchers[call] = None
+
+    def unwatch(self, call: Callable[[], None]) -> None:
+        self._watchers.pop(call, None)
+
+    def note(self, now_ms: int) -> None:
+        """Something changed."""
+        self.count += 1
+        self.wake(now_ms)
+
+    def wake(self, at_ms: int) -> None:
+        """Call the watchers at this time, or as soon after it as the pause allows."""
+        if self._watchers:
+            at_ms = max(at_ms, self._told_ms + self.pause_ms)
+            if self.due_ms is None or at_ms < self.due_ms:
+                self.due_ms = at_ms
+
+    def tell(self, now_ms: int) -> None:
+        """Call the watchers, if it is time."""
+        if self.due_ms is None or self.due_ms > now_ms:
+            return
+        self.due_ms = None
+        self._told_ms = now_ms
+        for call in list(self._watchers):
+            call()

@@ -1,0 +1,252 @@
+"""Trackers: who follows this broker's documents, and which other servers it knows (specification,
+sections 5.10, 5.11 and 9). Every broker is its own tracker; stock clients begin with `track_sub`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.broker import Broker
+from zbus.core.changes import PAUSE_MS
+from zbus.faces.access import Bearer, Grant
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.info import Document, encode_document, server_info
+from zbus.faces.zbus.json_frames import encode_json
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
+from zbus.faces.zbus.servers import Servers, read_event
+from zbus.faces.zbus.settings import ZbusSettings
+from zbus.wire.replies import encode_reply
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+BYTES_PER_MS = 2_500
+"""How much of documents is made in a millisecond of the time between two pushes: a twentieth of the
+time is spent on them at most, however large they are."""
+
+VERSIONS_PER_MS = 1_000
+"""Versions of documents are microseconds of the broker's time, so that however many are asked for,
+they do not run ahead of it: after a restart they go on above those of before."""
+
+PUSHED = b"cmd: track_pub\r\n" + JSON
+"""Of a push. It has no id, so that nobody takes it for the answer to a request."""
+
+
+class Tracking:
+    """What `track_sub` and `track_pub` leave behind."""
+
+    def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._version = 0
+        self.servers = Servers()
+        self._followers: dict[Peer, Follower] = {}
+        self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
+        self._told = 0
+        self._reports = 0  # changes of `servers`
+
+    def next_version(self) -> int:
+        """The number of one more document: clients ignore those that are not newer."""
+        self._version = max(self._version + 1, self._broker.now_ms * VERSIONS_PER_MS)
+        return self._version
+
+    # -- documents --------------------------------------------------------------------------
+
+    def server_info(self, grant: Grant | None = None) -> Document:
+        """This server alone, as a grant may see it; None sees everything."""
+        return server_info(self._broker, self._settings, self.next_version(), grant)
+
+    def tracker_info(self, grant: Grant | None = None) -> Document:
+        """TrackerInfo: this server and those that reported to it."""
+        self.servers.forget_silent(self._broker.now_ms)
+        own = self.server_info(grant)
+        prefix = "[SSL]" if self._settings.tls else ""
+        return {
+            "infoVersion": own["infoVersion"],
+            "serverAddress": own["serverAddress"],
+            "serverTable": {
+                **self.servers.documents(grant),
+                prefix + self._settings.address: own,
+            },
+            "serverVersion": self._settings.version,
+        }
+
+    def server_event(self) -> bytes:
+        """What this broker reports to its trackers."""
+        event: Document = {"live": True, "serverInfo": self.server_info()}
+        if certificate := self._settings.certificate():
+            event["certificate"] = certificate
+        return encode_document(event)
+
+    # -- followers --------------------------------------------------------------------------
+
+    def follow(self, peer: Peer, json: bool) -> None:
+        """Push every change to this peer from now on, as long as whoever asks now may see it."""
+        if self._broker.sessions.get(peer.id) is not peer:
+            return  # it has gone meanwhile
+        peer.left = self._left
+        self._watch()
+        if not self._followers:
+            self._told = self._changes()
+        self._followers[peer] = Follower(peer.asker, json)
+
+    def _watch(self) -> None:
+        self._broker.changes.watch(self.tell)
+
+    def _changes(self) -> int:
+        return self._broker.changes.count + self._reports
+
+    def _left(self, peer: Peer) -> None:
+        """A follower or reporter is gone."""
+        self._followers.pop(peer, None)
+        self._behind.pop(peer, None)
+        if self.servers.forget_reporter(peer):
+            self._changed()
+        if not (self._followers or self.servers):
+            self._broker.changes.unwatch(self.tell)
+
+    def _changed(self) -> None:
+        self._reports += 1
+        self._broker.changes.wake(self._broker.now_ms)
+
+    def report(self, peer: Peer, body: bytes) -> BadRequest | None:
+        """Another server says what it is like; an error if it cannot be taken."""
+        event = read_event(body) if body else ""
+        if not event:
+            return BadRequest(400, "400: Bad Format, track_pub json required")
+        if isinstance(event, str):
+            return BadRequest(400, f"400: Bad Format, track_pub: {event}")
+        address = event.server_info.server_address
+        if address.address == self._settings.address:
+            return None
+        if event.live:
+            if problem := self.servers.report(event, peer, self._broker.now_ms):
+                return BadRequest(429, f"429: {problem}")
+            peer.left = self._left
+            self._watch()
+        elif not self.servers.forget(address.key):
+            return None
+        self._changed()
+        return None
+
+    def tell(self) -> None:
+        """Push to whoever has not been told the last change, and takes what it is sent."""
+        changes = self._broker.changes
+        if self.servers.forget_silent(self._broker.now_ms):
+            self._reports += 1
+        if self._told != self._changes():
+            self._told = self._changes()
+            self._behind = dict(self._followers)
+        self._push([peer for peer in self._behind if not peer.stalled])
+        if self._behind:
+            changes.wake(self._broker.now_ms)
+        if (silent_ms := self.servers.next_silent()) is not None:
+            changes.wake(silent_ms)
+
+    def _push(self, peers: list[Peer]) -> None:
+        """Tell these; those that may see the same get the same bytes."""
+        made: dict[tuple[Grant | None, bool], bytes] = {}
+        for peer in peers:
+            follower = self._behind.pop(peer)
+            if not follower.may(self._broker.now_ms):
+                del self._followers[peer]
+                continue
+            key = (follower.grant, follower.json)
+            if key not in made:
+                body = encode_document(self.tracker_info(follower.grant))
+                made[key] = (encode_json if follower.json else encode_reply)(200, PUSHED, body)
+            peer.write(made[key])
+        size = sum(len(data) for data in made.values())
+        if size:
+            self._broker.changes.pause_ms = max(PAUSE_MS, size // BYTES_PER_MS)
+
+
+class Follower:
+    """Who asked to be told of changes, and how."""
+
+    __slots__ = ("_bearer", "json")
+
+    def __init__(self, bearer: Bearer | None, json: bool) -> None:
+        self._bearer = bearer
+        self.json = json
+
+    @property
+    def grant(self) -> Grant | None:
+        return None if self._bearer is None else self._bearer.grant
+
+    def may(self, now_ms: int) -> bool:
+        """Still: rights can be taken away, and end by themselves."""
+        bearer = self._bearer
+        return bearer is None or (bearer.is_known(now_ms) and bearer.grant.may("track_sub"))
+
+
+class Tracker:
+    """`tracker`: all servers that are known here, this one included."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        document = self._face.tracking.tracker_info(peer.grant)
+        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, encode_document(document))
+
+
+class Follow:
+    """`track_sub`: the same as a push, and again with every change. Plain HTTP would take a push
+    for its next answer, so there it is one document."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._tracking = face.tracking
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        params = self._params
+        reply = ZbusReply(self._face, params, peer, id)
+        body = encode_document(self._tracking.tracker_info(peer.grant))
+        if not params.headed:
+            reply.tell(200, PUSHED, body)
+            return
+        if params.head.keep_alive:
+            self._tracking.follow(peer, params.head.json)
+        reply.send(params.compose(200, PUSHED, body))
+
+
+class Report:
+    """`track_pub`: another server reports to this one."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._quiet = not params.flag(b"ack", True)
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = ZbusReply(self._face, self._params, peer, id, self._quiet)
+        problem = self._face.tracking.report(peer, body)
+        if problem is None:
+            reply.tell(200, body=b"%d" % self._face.broker.now_ms)
+        else:
+            reply.tell(problem.status, body=problem.text.encode())
+
+
+class Ssl:
+    """`ssl`: the certificate of this server, or of one that reported to it."""
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._address = params.text(b"server") or face.settings.address
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, address = self._face, self._address
+        reply = ZbusReply(face, self._params, peer, id)
+        if address == face.settings.address:
+            certificate = face.settings.certificate()
+        else:
+            certificate = face.tracking.servers.certificate(address)
+        if certificate:
+            reply.tell(200, TEXT, certificate.encode())
+        else:
+            reply.tell(404, body=f"404: Certificate({address}) Not Found".encode())
