@@ -11,7 +11,7 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-against crash crash-states disk-full simulate \
+.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate \
   h1spec autobahn stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
@@ -36,6 +36,9 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 	$(BIN)/python -m tests.bench.large_restart
 	$(BIN)/python -m tests.bench.large_topics
 	$(BIN)/python -m tests.bench.large_replay
+
+bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
+	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)

@@ -66,25 +66,18 @@ def redis_server(folder: Path, fsync: str) -> Iterator[Any]:
     """A Redis with an append-only file; a connected client."""
     import redis
 
-    path = folder / "redis.sock"
-    command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--dir", str(folder)]
-    command += ["--save", "", "--appendonly", "yes", "--appendfsync", fsync]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command[2] = str(port)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    command = ["redis-server", "--port", str(port), "--dir", str(folder), "--save", ""]
+    command += ["--appendonly", "yes", "--appendfsync", fsync]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     client = redis.Redis(port=port)
     try:
-        end_s = time.monotonic() + 30
-        while True:
-            try:
-                client.ping()
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Ready to accept connections" in line:
                 break
-            except redis.exceptions.ConnectionError:
-                if time.monotonic() > end_s:
-                    raise
-                time.sleep(0.05)
         yield client
     finally:
         client.close()

@@ -104,7 +104,9 @@ def test_sends_these_headers(
     result = zbus(*args)
     assert result.exit_code == 0, result.output
     (asked,) = broker.asked
-    own = {"host", "content-length", "id", "idempotency-key"} - set(headers)  # the client's
+    own = {"host", "content-length", "id", "idempotency-key", "idempotent"} - set(
+        headers
+    )  # the client's
     assert {name: value for name, value in asked.headers.items() if name not in own} == headers
 
 

@@ -170,7 +170,7 @@ def test_a_pipeline(bus: BlockingClient, topic: str) -> None:
 
 def test_a_pipeline_tells_its_first_error_at_the_end(bus: BlockingClient, topic: str) -> None:
     bus.declare(topic)
-    pending = []
+    pending: list[zbus.client.Pending[zbus.client.Stored]] = []
 
     def work() -> None:
         with bus.pipeline() as pipe:

@@ -371,3 +371,47 @@ class TestExpectedOffset:
         request = cmd("produce", "topic: T", "ack: 0", "expected_offset: 7", body=b"x")
         assert client.exchange(request) == []
         assert depth(client) == 0
+
+
+class TestTheIdAsKey:
+    """`idempotent: 1` says that the request's id is its idempotency key."""
+
+    def test_it_is_stored_once(self) -> None:
+        _, client = declared("T")
+        request = cmd("produce", "topic: T", "id: a-1", "idempotent: 1", body=b"x")
+        assert ok(client, request).headers["offset"] == "0"
+        again = ok(client, request)
+        assert (again.headers["offset"], again.headers["duplicate"]) == ("0", "1")
+        named = cmd("produce", "topic: T", "id: b", "idempotency-key: a-1", body=b"x")
+        assert ok(client, named).headers["duplicate"] == "1", "it is the same key"
+        reply = pull(client)
+        assert reply.headers["idempotency-key"] == "a-1"
+        assert "idempotent" not in reply.headers
+        assert pull(client).status == 204
+
+    def test_of_a_batch(self) -> None:
+        world, client = declared("T")
+        lines = ("topic: T", "id: 7", "idempotent: 1", "content-type: application/x-ndjson")
+        request = cmd("produce", *lines, body=b"1\n2\n")
+        assert ok(client, request).headers["offset"] == "0"
+        client = restart(world).connect()
+        assert ok(client, request).headers["duplicate"] == "2"
+
+    def test_a_key_of_its_own_counts(self) -> None:
+        _, client = declared("T")
+        for id in ("1", "2"):
+            lines = ("topic: T", f"id: {id}", "idempotency-key: k", "idempotent: 1")
+            reply = ok(client, cmd("produce", *lines, body=b"x"))
+        assert reply.headers["duplicate"] == "1"
+
+    @pytest.mark.parametrize("line", ["x: y", 'id: a"b', "id: a b", "id: a\\b"])
+    def test_it_needs_an_id(self, line: str) -> None:
+        _, client = declared("T")
+        text = "400: Bad Format, an idempotent request has an id of visible ASCII characters"
+        request = cmd("produce", "topic: T", line, "idempotent: 1", body=b"x")
+        assert refused(client, request) == (400, f"{text} without quotes")
+
+    def test_a_call_takes_none(self) -> None:
+        _, client = declared("R?topic_mask=3")
+        request = cmd("produce", "topic: R", "id: 1", "idempotent: 1", body=b"{}")
+        assert refused(client, request)[0] == 400

@@ -15,6 +15,7 @@ from zbus.client import commands
 from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming
+from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.options import Options, parse_url
 from zbus.client.requests import Request
@@ -184,6 +185,8 @@ class AsyncPipeline:
     async def _begin(self, request: Request[T]) -> AsyncPending[T]:
         if len(self._open) >= self._max:
             await self._drain(self._max - 1)
+        if isinstance(self._error, ConnectionLost | Timeout):
+            await self.wait()  # raises it: to go on would be in vain
         call = self._link.submit(request)
         self._open.append(call)
         self._unsent += 1

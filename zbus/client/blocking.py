@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from zbus.client import commands
 from zbus.client.consumer import Consumer
 from zbus.client.consuming import Consuming
+from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.options import Options, parse_url
@@ -182,6 +183,8 @@ class Pipeline:
     def _begin(self, request: Request[T]) -> Pending[T]:
         if len(self._open) >= self._max:
             self._drain(self._max - 1)
+        if isinstance(self._error, ConnectionLost | Timeout):
+            self.wait()  # raises it: to go on would be in vain
         call = self._link.submit(request)
         self._open.append(call)
         self._unsent += 1

@@ -111,7 +111,7 @@ class Exchange:
             request.lines,
             self._common,
             id,
-            b"idempotency-key: %b\r\n" % id if keyed else b"",
+            b"idempotent: 1\r\n" if keyed else b"",
             len(body),
             body,
         )

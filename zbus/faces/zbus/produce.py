@@ -35,7 +35,7 @@ _OF_KEYS = VISIBLE.translate(None, b'"\\')
 _NOT_STORED = frozenset(
     (
         b"ack body cmd connection consume_group content-length cookie delay deliver_at expect"
-        b" expected_offset group host id idempotency-key keep-alive key offset origin_id"
+        b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
         b" origin_method origin_status origin_url partition remote-addr retry sender skipped tag te"
         b" timeout timestamp token topic trailer transfer-encoding ttl upgrade"
     ).split()
@@ -110,6 +110,7 @@ class Produce:
         "deliver_at_ms",
         "expected_offset",
         "face",
+        "idempotent",
         "key",
         "key_line",
         "lines",
@@ -147,6 +148,8 @@ class Produce:
                 KEY_LINE,
                 encode_header_value(read_idempotency_key(value)),
             )
+        # Its id is its key: then the heads of a client's messages do not differ in more than that.
+        self.idempotent = not self.key_line and params.flag(b"idempotent")
         self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
@@ -162,6 +165,7 @@ class Produce:
             and not any(time is not None for time in times)
             and self.expected_offset is None
             and not self.key_line
+            and not self.idempotent
             and params.browser is None
         )
 
@@ -197,8 +201,10 @@ class Produce:
             else:
                 partition = self._partition(topic, self.key)
                 due_ms, expires_ms = self._times()
+                key_line = self._key_line(id)
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
+                message.headers = key_line + message.headers
                 if self._may_be_a_reload(topic, id):
                     broker = face.broker
                     key = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
@@ -210,8 +216,8 @@ class Produce:
 
     def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         broker, topic = self.face.broker, partition.topic
-        browser = self.params.browser is not None
-        if self.key_line or browser or topic.options.dedupe_ms or self.expected_offset is not None:
+        once = self.key_line or self.idempotent or self.params.browser is not None
+        if once or topic.options.dedupe_ms or self.expected_offset is not None:
             broker.put_once(partition, messages, ticket, self.expected_offset)
         else:
             broker.put_all(partition, messages, ticket)
@@ -221,7 +227,9 @@ class Produce:
         browser = self.params.browser
         if browser is None or not browser.navigates or self.params.head.method != b"GET":
             return False
-        known = self.key_line or (topic.options.dedupe_ms and (id or self.params.id))
+        known = (
+            self.key_line or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        )
         return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
@@ -257,6 +265,16 @@ class Produce:
         lines = self.lines + peer.lines
         return Message(id, self.tag, self.key, lines, body, now_ms, due_ms, expires_ms)
 
+    def _key_line(self, id: bytes) -> bytes:
+        """The line of a key that is the request's id; none if it has another, or none."""
+        if not self.idempotent:
+            return b""
+        id = id or self.params.id
+        if not id or id.translate(None, _OF_KEYS):
+            text = "an idempotent request has an id of visible ASCII characters without quotes"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        return b"%b%b\r\n" % (KEY_LINE, encode_header_value(id))
+
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         try:
             count_max = self.face.settings.batch_messages_max
@@ -267,6 +285,7 @@ class Produce:
             raise BadRequest(400, "400: Bad Format, the batch is empty")
         partition = self._batch_partition(topic, items)
         due_ms, expires_ms = self._times()
+        key_line = self.key_line or self._key_line(id)
         shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
         now_ms = self.face.broker.now_ms
         messages = []
@@ -275,7 +294,7 @@ class Produce:
             fields = item.fields
             lines = lines_of.get(object_id := id_of(fields))
             if lines is None:
-                lines = lines_of[object_id] = self.key_line + stored_lines(fields) + shared
+                lines = lines_of[object_id] = key_line + stored_lines(fields) + shared
             tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
             tag = self.tag if tag is None else decode_valid_percent(tag)
             check_labels(tag, key)
@@ -303,7 +322,7 @@ class Produce:
         """A produce to a topic of services: the reply is what a service routes back."""
         face, params = self.face, self.params
         broker = face.broker
-        if self.key_line or self.expected_offset is not None:
+        if self.key_line or self.idempotent or self.expected_offset is not None:
             text = "a call takes no idempotency-key and no expected_offset"
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.lines + peer.lines
