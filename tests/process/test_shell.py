@@ -218,6 +218,13 @@ def test_topics_and_groups_are_completed(broker: BrokerProcess, zbus: Zbus) -> N
     assert completed("http://127.0.0.1:1", "zbus consume C") == []
 
 
+def test_a_put_to_services_is_a_call(zbus: Zbus) -> None:
+    """So it has no key of the client's, which calls do not take."""
+    zbus("declare", "Services", "--topic-mask", "3")
+    late = zbus("produce", "Services", "x", "--header", "timeout: 1", code=1)
+    assert late.stderr == "504: no service answered this call in time\n"
+
+
 def test_errors_as_json(zbus: Zbus) -> None:
     error = msgspec.json.decode(zbus("query", "NoTopic", "--json", code=1).stderr)
     assert error == {"error": "404: Topic(NoTopic) Not Found", "exit_code": 1, "status": 404}

@@ -31,8 +31,8 @@ FOR_EVER_S = 1e6
 """For requests that wait until somebody stops them."""
 
 UNREPEATED = frozenset(("produce", "consume", "route"))
-"""Commands that are not done twice: if the answer is lost, it stays unknown whether they were done.
-(A produce gets a key, and then is safe to repeat.)"""
+"""Commands that are not sent twice: if the answer is lost, it stays unknown whether they were done.
+(A produce may be a call, which takes no idempotency key; with one of the user's it is safe.)"""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -217,13 +217,11 @@ def command(
     id = str(given.pop("id", ""))
     lines = b"".join(line(name.encode(), value) for name, value in given.items())
     word = given.get("cmd")
-    is_put = word == "produce" and "timeout" not in given
     return client.Request(
         b"GET / HTTP/1.1\r\n" + lines,
         parse,
         body,
         safe=word not in UNREPEATED or "idempotency-key" in given,
-        keyed=is_put and not id and "idempotency-key" not in given,
         waits=word in UNREPEATED,
         id=id.encode(),
         timeout_s=FOR_EVER_S if timeout_s is None else timeout_s,
