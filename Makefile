@@ -11,8 +11,8 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate \
-  h1spec autobahn stock-clients clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn \
+  stock-clients clean system-packages load-generators bench-fanout
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -39,6 +39,9 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)
+
+bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing
+	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)

@@ -161,6 +161,9 @@ class Config:
         10_000, 100, HOUR_MS, "A client that takes none of its replies for so long is cut off."
     )
     drain_timeout_ms: int = _number(5_000, 0, HOUR_MS, "Longest wait for replies to leave at stop.")
+    sse_heartbeat_ms: int = _number(
+        15_000, 100, HOUR_MS, "A stream of events without an event for so long gets a comment."
+    )
     navigation_timeout_ms: int = _number(
         30_000, 100, HOUR_MS, "Longest wait of a browser page that asks for a message."
     )

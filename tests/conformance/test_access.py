@@ -601,3 +601,40 @@ def test_no_table_no_guard() -> None:
     assert pull(client).status == 204
     head, _ = world._heads.read(b"GET /T?cmd=consume HTTP/1.1\r\nhost: x")
     assert type(world.front.plan(head)).__name__ == "Consume"
+
+
+class TestStreams:
+    """Of server-sent events."""
+
+    WANTED = ("accept: text/event-stream", "token: ann")
+
+    def stream(self, world: World, target: str) -> Client:
+        client = world.connect()
+        client.send(http(target, *self.WANTED))
+        world.settle()
+        assert client.received.startswith(b"HTTP/1.1 200 OK")
+        client.received = b""
+        return client
+
+    def test_following_needs_the_group_of_the_topic_s_name(self) -> None:
+        ann = entry("ann", "consume", {"Orders": ["billing"]})
+        world, _ = world_with(ann)
+        reply = world.connect().request(http("/Orders?cmd=consume", *self.WANTED))
+        assert reply.status == 403
+        self.stream(world, "/Orders/billing?cmd=consume")
+
+    @pytest.mark.parametrize("target", ["/Orders?cmd=consume", "/Orders/billing?cmd=consume"])
+    def test_a_stream_ends_with_the_right_to_it(self, target: str) -> None:
+        ann = entry("ann", "consume", {"Orders": []})
+        world, client = world_with(ann)
+        reader, other = self.stream(world, target), self.stream(world, "/Orders?cmd=consume")
+        replace_table(world, ADMIN_ENTRY, ann)
+        assert not reader.closed
+        replace_table(world, ADMIN_ENTRY, entry("ann", "consume", {"Secret": []}))
+        world.settle()
+        ended = b"event: end\ndata: 403: Command(consume) Topic(Orders) Forbbiden\n\n"
+        assert reader.received == other.received == ended
+        assert reader.closed
+        ok(client, http("/Orders", ADMIN, body=b"x"))
+        assert reader.received == ended
+        world.broker.check()

@@ -514,7 +514,8 @@ def test_a_principal_is_granted_what_the_table_says(tmp_path: Path) -> None:
     files = write_files(tmp_path)
     table = tmp_path / "tokens.toml"
     table.write_text(
-        '[[token]]\nname = "a"\nprincipal = "alice"\noperations = ["produce"]\ntopics = { A = ["*"] }\n'
+        '[[token]]\nname = "a"\nprincipal = "alice"\noperations = ["produce"]\n'
+        'topics = { A = ["*"] }\n'
         '[[token]]\nname = "root"\nprincipal = "root"\noperations = ["admin"]\n'
     )
     table.chmod(0o600)

@@ -40,12 +40,13 @@ class AsyncConsumer:
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
         self._tasks: TaskGroup | None = None
+        self._receiving = anyio.CancelScope(shield=True)
 
     async def __aenter__(self) -> Self:
         tasks = self._tasks = anyio.create_task_group()
         await tasks.__aenter__()
         try:
-            tasks.start_soon(self._link.receive)
+            tasks.start_soon(self._receive)
             try:
                 info = await self._link.run(self._query)
             except Forbidden:
@@ -54,6 +55,7 @@ class AsyncConsumer:
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._link.close()
+            self._receiving.cancel()
             tasks.cancel_scope.cancel()
             await tasks.__aexit__(None, None, None)
             raise
@@ -77,10 +79,16 @@ class AsyncConsumer:
                 except ZbusError as refused:
                     problem = refused
             await self._link.close()
+        self._receiving.cancel()
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
         if problem is not None and kind is None:
             raise problem
+
+    async def _receive(self) -> None:
+        """Who cancels the consumer still lets it say good-bye, and hear the answer."""
+        with self._receiving:
+            await self._link.receive()
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self

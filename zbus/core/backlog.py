@@ -208,6 +208,14 @@ class Backlog:
         self._reset = True
         self.cursor = cursor
 
+    def rewind(self, cursor: int) -> None:
+        """Read again from `cursor` on; what waits below it stays where it is."""
+        kept = [entry for entry in self._entries(self._exceptions()) if entry.offset < cursor]
+        self.seek(cursor)
+        for entry in kept:
+            self._apply_entry(entry)
+            self._touched[entry.offset] = None
+
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)

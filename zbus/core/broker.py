@@ -26,6 +26,8 @@ from zbus.core.errors import (
     group_unknown,
     topic_unknown,
 )
+from zbus.core.flock import Follower, Form
+from zbus.core.follow import ENDED_STOPPING
 from zbus.core.group import Group, Pull
 from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
@@ -60,6 +62,7 @@ class Broker:
         self.history = History(limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, self.cache, self.history)
         self.tick = self.dispatch.tick
+        self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch)
         self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
@@ -81,6 +84,7 @@ class Broker:
         self.ahead_ms = ahead_ms
         self.turns += 1
         self.dispatch.expire(now_ms)
+        self.following.expire(now_ms)
         self.calls.expire(now_ms)
         self.retention.run(now_ms)
         if self.tick.forgets:
@@ -99,6 +103,7 @@ class Broker:
             if self.topics.get(topic.name.lower()) is topic:
                 self.remove_topic(Silent(), topic)
         self.dispatch.run()
+        self.following.run()
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
 
@@ -110,6 +115,7 @@ class Broker:
             self.tick.due_ms(),
             self.calls.next_due(),
             self.dispatch.next_due(),
+            self.following.next_due(),
             self._orphans.next_due(),
             self.tick.looks.next_due(),
             self.tick.forgets.next_due(),
@@ -142,6 +148,7 @@ class Broker:
         for topic in self.topics.values():
             for group in topic.groups.values():
                 self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+            self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
 
     # -- sessions -------------------------------------------------------------------------
@@ -156,11 +163,15 @@ class Broker:
         for group in session.groups or ():
             if group.waiting:
                 self.dispatch.activate(group)
+        if session.follower is not None:
+            self.following.resume(session)
 
     def leave(self, session: Session) -> None:
         """A peer is gone: its pulls, calls and registrations end. Its leases run out by time."""
         self.sessions.pop(session.id, None)
         self.calls.drop(session.id)
+        if session.follower is not None:
+            self.following.leave(session)
         for group in list(session.groups or ()):
             self.leave_group(session, group)
         if session.left is not None:
@@ -205,6 +216,7 @@ class Broker:
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self._dissolve(group, gone)
+        self.following.end(topic, gone)
         self.tick.forget(topic)
         self.retention.forget(topic)
         for partition in topic.partitions:
@@ -349,6 +361,32 @@ class Broker:
         session.groups[group] = None
         return None
 
+    def rewind(self, group: Group, position: list[int]) -> None:
+        """Hand out again what comes from `position` on, where the group is beyond it."""
+        for partition, place in zip(group.topic.partitions, position, strict=True):
+            backlog = group.backlogs[partition.index]
+            place = max(place, partition.first)
+            if place < backlog.cursor:
+                backlog.rewind(place)
+                self.tick.change(partition, group)
+                self.dispatch.schedule(group, partition.index)
+
+    def follow(
+        self,
+        follower: Follower,
+        form: Form,
+        partitions: list[Partition],
+        filter: str = "",
+        position: list[int] | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        """Tell a session all messages of partitions of a topic (`zbus.core.follow`), until it
+        leaves or there is a reason to end it."""
+        if self.stopping:
+            follower.settle(ENDED_STOPPING)
+        else:
+            self.following.follow(follower, form, partitions, filter, position, since_ms)
+
     def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
         """Settle a message that was handed out, also one whose lease has ended since. Whoever
         asks, and asked for twice, it is the same. What was never handed out is not settled, but
@@ -450,6 +488,8 @@ class Broker:
             for partition in topic.partitions:
                 assert partition.first <= partition.visible <= partition.end
                 partition.originals.check()
+            self.following.check(topic)
+            for partition in topic.partitions:
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]
                     backlog.check()

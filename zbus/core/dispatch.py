@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError, damaged
+from zbus.core.follow import Following
 from zbus.core.group import Group, Pull
 from zbus.core.history import History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
@@ -39,6 +40,7 @@ class Dispatch:
         self._recorder = recorder
         self._history = history
         self.tick = Tick(recorder, cache, self.wake_readers)
+        self.following = Following(recorder, history)
         self.active: list[Group] = []
         self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
         self._pulls: Deadlines[Pull] = Deadlines()
@@ -63,6 +65,8 @@ class Dispatch:
             if group.waiting and not group.active:
                 group.active = True
                 self.active.append(group)
+        if partition.topic.followed is not None:
+            self.following.wake(partition.topic.followed)
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         """Queue up; the pull is served or ended later, in this tick at the earliest."""
@@ -183,10 +187,11 @@ class Dispatch:
         self._skips_left = skips_max
         while waiting:
             pull = next(iter(waiting.values()))
-            if pull.count_max > 1 and self._batched_left <= 0:
+            many = pull.count_max > 1 or pull.credit > 1
+            if many and self._batched_left <= 0:
                 self.activate(group)
                 break
-            stalled = pull.session.stalled
+            stalled = pull.session.stalled or (pull.window > 0 and pull.full(group))
             record = None if stalled else self._next(group, pull)
             if record is None:
                 if pull.partition is None and not stalled:
@@ -195,6 +200,8 @@ class Dispatch:
                 del waiting[pull.key]
                 continue
             records = [record] if pull.count_max == 1 else self._collect(group, pull, record)
+            if pull.window and group.lease:
+                pull.handed.update((record.partition, record.offset) for record in records)
             delivered = Delivered(group, records, self._tell(group) if group.untold else 0)
             if pull.credit > 1:
                 pull.credit -= 1
@@ -207,7 +214,7 @@ class Dispatch:
                 if pull.key is pull:
                     self._forget(pull)
                 pull.ticket.settle(delivered)
-            if pull.count_max > 1:
+            if many:
                 self._batched_left -= len(records)
                 if self._batched_left <= 0:
                     self._sated.append(group)

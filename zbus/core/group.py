@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from zbus.core.topic import Topic
 
 
+ENDLESS = 1 << 62
+"""Credit that nobody uses up."""
+
+
 class Pull:
     """A request for messages that may have to wait."""
 
@@ -24,6 +28,7 @@ class Pull:
         "count_max",
         "credit",
         "group",
+        "handed",
         "key",
         "partition",
         "postponed",
@@ -31,6 +36,7 @@ class Pull:
         "session",
         "skipped",
         "ticket",
+        "window",
     )
 
     def __init__(
@@ -42,6 +48,7 @@ class Pull:
         credit: int = 1,
         replaces: bool = False,
         bytes_max: int = 128 << 10,
+        window: int = 0,
     ) -> None:
         self.ticket = ticket
         self.session = session
@@ -52,11 +59,21 @@ class Pull:
         self.partition = partition  # None = all in turn
         self.credit = credit  # answers that may be sent before another pull is needed
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
+        self.window = window  # messages that it may have leased at once; 0 = as the group may
+        self.handed: set[tuple[int, int]] = set()  # with a window: partition and offset of those
         # Its key among those that wait. A session's second one in a group is its own key.
         self.key: Session | Pull = session
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
         self.group: Group | None = None  # where it waits
+
+    def full(self, group: Group) -> bool:
+        """It holds as many messages as it may."""
+        if len(self.handed) < self.window:
+            return False
+        backlogs = group.backlogs
+        self.handed = {(i, offset) for i, offset in self.handed if offset in backlogs[i].leased}
+        return len(self.handed) >= self.window
 
 
 class Group:

@@ -18,6 +18,7 @@ from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
+    from zbus.core.flock import Watch
     from zbus.core.history import Portion
     from zbus.core.retention import Extent
 
@@ -136,9 +137,11 @@ class Partition:
         self.behind = False  # a change found no room: the next write is to tell everything
 
     def readers_at(self) -> list[int]:
-        """The cursors of all groups that somebody reads from."""
+        """The cursors of all groups that somebody reads from, and the places of followers."""
         index = self.index
-        return [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
+        places = [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
+        followed = self.topic.followed
+        return places if followed is None else places + followed.places(index)
 
     def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""
@@ -177,6 +180,7 @@ class Topic:
     __slots__ = (
         "born",
         "careful",
+        "followed",
         "groups",
         "name",
         "options",
@@ -191,6 +195,7 @@ class Topic:
         self.configure(options)
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
         self.groups: dict[str, Group] = {}  # by lower-case name
+        self.followed: Watch | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
         self.born = False  # somebody was told of it, or it was recovered: it must not go again

@@ -39,6 +39,26 @@ class Planner(Protocol):
         """Tell a message that nobody on this connection has asked for."""
 
 
+class Deaf:
+    """The reader of a connection from which nothing more is read."""
+
+    interim = b""
+    done = False
+    error: WireError | None = None
+
+    def receive(self, data: bytes) -> list[Request]:
+        return []
+
+    def waiting_for(self) -> Literal["nothing", "head", "body"]:
+        return "nothing"
+
+    def close(self) -> None:
+        pass
+
+
+_DEAF = Deaf()
+
+
 class Reader(Protocol):
     """Cuts what a connection received into requests: `HttpReader`, or after a handshake another."""
 
@@ -88,6 +108,7 @@ class Peer(Session):
         "out_bytes",
         "out_bytes_max",
         "principal",
+        "pulse",
         "reader",
         "secure",
         "turns",
@@ -124,6 +145,9 @@ class Peer(Session):
         self.open_tickets = 0  # requests without a final answer
         self.open_waits = 0  # those of them that may take for ever: pulls and calls
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
+        # A stream takes the whole connection: nothing is read from it any more, and this is sent
+        # when there was nothing else for a while. None = there is no stream.
+        self.pulse: bytes | None = None
         self.headed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
@@ -155,6 +179,8 @@ class Peer(Session):
             if plan is None:
                 plan = head.plan = self._planner.plan(head)
             plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
+            if self.pulse is not None:
+                return
         reader = self.reader
         if reader.interim:
             self.write(reader.interim)
@@ -197,10 +223,26 @@ class Peer(Session):
     def push(self, routed: Routed) -> bool:
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
-        if not self.headed or self.stalled:
+        if not self.headed or self.stalled or self.pulse is not None:
             return False
         self._planner.push(self, routed)
         return True
+
+    def begin_stream(self, pulse: bytes) -> None:
+        """The reply that is begun now ends with the connection: what else was or will be asked
+        here is dropped."""
+        self.pulse = pulse
+        self.reader.close()
+        self.reader = _DEAF
+        self.open_tickets += 1
+        self.open_waits += 1
+
+    def end_stream(self) -> None:
+        """Close when all is sent."""
+        self.open_tickets -= 1
+        self.open_waits -= 1
+        self.closing = True
+        self.write(b"")  # the loop has to look at this peer
 
     def take_turn(self, reply: Reply) -> None:
         """This reply goes out after those to the requests before it."""

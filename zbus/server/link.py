@@ -44,7 +44,7 @@ class Link(Peer):
         self.sock = sock
         self.tls = tls  # None: plain
         self.secure = tls is not None
-        self.unsent = b""  # what the socket did not take yet
+        self.unsent = bytearray()  # what the socket did not take yet
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
         self.heard_ms = now_ms

@@ -354,7 +354,7 @@ class Loop:
             link.sent_ms = now_ms
             link.out_bytes -= sent
             if sent < len(data):
-                link.unsent = data[sent:]
+                link.unsent += data[sent:]
                 self._held[link] = None
             elif link.closing or link.stalled:
                 self._held[link] = None
@@ -367,7 +367,7 @@ class Loop:
         sent = link.sock.send(link.unsent) if link.unsent else 0
         if sent:
             link.sent_ms = self.now_ms
-            link.unsent = link.unsent[sent:]
+            del link.unsent[:sent]
             link.out_bytes -= sent
         self._held[link] = None
 
@@ -423,7 +423,7 @@ class Loop:
         except OSError:
             self.drop(link)
             return False
-        link.unsent = data[sent:]
+        link.unsent = bytearray(data[sent:])
         link.out_bytes += len(link.unsent)
         if link.unsent:
             self._watch(link, WRITE)

@@ -29,6 +29,7 @@ class Patience:
     body_timeout_ms: int = 30_000
     idle_timeout_ms: int = 180_000
     stall_timeout_ms: int = 10_000
+    sse_heartbeat_ms: int = 15_000
 
 
 class Sweep:
@@ -72,6 +73,9 @@ class Sweep:
             if now_ms - link.sent_ms > patience.stall_timeout_ms:
                 self._drop(link)
             return
+        if link.pulse and now_ms - link.sent_ms >= patience.sse_heartbeat_ms and not link.closing:
+            link.write(link.pulse)
+            return
         silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms
         if link.closing:
             if silent:
@@ -106,6 +110,6 @@ class Sweep:
         elif link.reader.waiting_for() != "nothing":
             if unheard_ms > patience.body_timeout_ms:
                 link.refuse(WireError(408, "the rest of a message did not come in time"))
-        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms < link.heard_ms:
+        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
             link.pinged_ms = now_ms
             link.write(framing.ping())

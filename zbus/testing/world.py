@@ -71,6 +71,7 @@ class Client:
         self.world = world
         self.peer = peer
         self.received = b""
+        self.takes = True  # False = reads nothing of what it is sent
 
     def send(self, data: bytes) -> None:
         """Bytes for the broker, in one piece; they are read in the next turn."""
@@ -196,6 +197,8 @@ class World:
             client.peer.receive(data)
         self.broker.finish()
         for client in self.clients:
+            if not client.takes:
+                continue
             peer = client.peer
             client.received += b"".join(peer.out)
             peer.out = []
@@ -213,7 +216,7 @@ class World:
         self.turn()
         for _ in range(1_000):
             due_ms = self.broker.next_due()
-            busy = any(client.peer.out for client in self.clients)
+            busy = any(client.peer.out for client in self.clients if client.takes)
             if not (
                 busy or self.inbox or self.posted or (due_ms is not None and due_ms <= self.now_ms)
             ):

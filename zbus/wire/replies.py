@@ -85,6 +85,11 @@ def encode_reply(
     return b"%b%b%b\r\n" % (_status_line(status), connection, lines)
 
 
+def encode_stream_head(lines: bytes) -> bytes:
+    """The head of a 200 whose body ends with the connection."""
+    return b"%b%b%b\r\n" % (_STATUS_LINES[200], _CLOSE, lines)
+
+
 def _status_line(status: int) -> bytes:
     known = _STATUS_LINES.get(status)
     return known or b"HTTP/1.1 %d Unknown Status (%d)\r\n" % (status, status)

@@ -24,8 +24,12 @@ ANSWER_LIMITS = WireLimits(
 _MEMO_MAX = 4096
 _MEMO_LINE_BYTES_MAX = 256
 _FRAMING = (b"content-length", b"transfer-encoding")
-_UNIQUE = frozenset((b"id", b"offset", b"origin_id", b"timestamp"))
+_UNIQUE = frozenset((b"id", b"idempotency-key", b"offset", b"origin_id", b"timestamp"))
 """Names whose values hardly come again: not worth remembering."""
+
+# What a line says depends on nothing else, so all readers remember together.
+_lines: dict[bytes, tuple[bytes, bytes]] = {}
+_starts: dict[bytes, int] = {}
 
 
 class Response(NamedTuple):
@@ -48,8 +52,6 @@ class ResponseReader:
         self._pending: tuple[int, dict[bytes, bytes]] | None = None  # its body is on its way
         self._parts: list[bytes] = []
         self._missing = 0
-        self._lines: dict[bytes, tuple[bytes, bytes]] = {}
-        self._starts: dict[bytes, int] = {}
         self.error: WireError | None = None
 
     @property
@@ -118,8 +120,8 @@ class ResponseReader:
         lines = raw.split(b"\r\n")
         if len(lines) > self._limits.fields_max:
             raise WireError(431, f"there are more than {self._limits.fields_max} header lines")
-        status = self._starts.get(lines[0]) or self._new_start(lines[0])
-        get = self._lines.get
+        status = _starts.get(lines[0]) or self._new_start(lines[0])
+        get = _lines.get
         fields: dict[bytes, bytes] = {}
         for line in lines[1:]:
             name, value = get(line) or self._new_line(line)
@@ -146,8 +148,8 @@ class ResponseReader:
         if b"\r" in reason or b"\n" in reason:
             raise WireError(400, "a status line has a control byte in its reason")
         status = int(code)
-        if len(self._starts) < _MEMO_MAX and len(line) <= _MEMO_LINE_BYTES_MAX:
-            self._starts[line] = status
+        if len(_starts) < _MEMO_MAX and len(line) <= _MEMO_LINE_BYTES_MAX:
+            _starts[line] = status
         return status
 
     def _new_line(self, line: bytes) -> tuple[bytes, bytes]:
@@ -160,9 +162,9 @@ class ResponseReader:
         if name == b"content-length" and not (value.isdigit() and len(value) <= 19):
             raise WireError(400, f"the content-length {quoted(value)} is not a number of bytes")
         if len(line) <= _MEMO_LINE_BYTES_MAX and name not in _UNIQUE:
-            if len(self._lines) >= _MEMO_MAX:
-                self._lines.clear()
-            self._lines[line] = field
+            if len(_lines) >= _MEMO_MAX:
+                _lines.clear()
+            _lines[line] = field
         return field
 
 

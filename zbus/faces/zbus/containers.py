@@ -94,6 +94,11 @@ def encode_records(
     return msgspec.json.encode(objects)
 
 
+def encode_object(topic: Topic, group: Group | None, record: Record) -> bytes:
+    """One message as a JSON object, in one line."""
+    return msgspec.json.encode(_object(topic, group, record))
+
+
 def _object(topic: Topic, group: Group | None, record: Record) -> dict[str, Any]:
     partition, offset, message, attempts = record
     item: dict[str, Any] = {

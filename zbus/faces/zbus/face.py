@@ -17,6 +17,7 @@ from zbus.faces.guard import Answer, Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.zbus import (
     consume,
+    events,
     guarded,
     leases,
     login,
@@ -39,7 +40,7 @@ Prepare: TypeAlias = "Callable[[ZbusFace, Params], Plan]"
 
 COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
-    b"consume": consume.Consume,
+    b"consume": events.prepare,
     b"unconsume": consume.Unconsume,
     b"ack": leases.Ack,
     b"nack": leases.Nack,

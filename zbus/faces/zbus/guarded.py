@@ -14,6 +14,7 @@ import attrs
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
 from zbus.faces.peer import Peer, Plan
+from zbus.faces.zbus.events import FollowStream
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.wire.target import decode_valid_percent
@@ -205,10 +206,19 @@ class Guarded:
 
 
 def expel(face: ZbusFace, access: Access) -> None:
-    """End the reading of groups by those who may not any more; their waiting consumes get a 403."""
+    """End the reading of groups by those who may not any more; their waiting consumes get a 403.
+    So do those who follow a topic."""
     broker = face.broker
     for peer in list(broker.sessions.values()):
-        if not isinstance(peer, Peer) or not peer.admitted:
+        if not isinstance(peer, Peer):
+            continue
+        follower = peer.follower
+        if isinstance(follower, FollowStream) and follower.bearer is not None:
+            topic = follower.params.topic
+            known = follower.bearer.is_known(broker.now_ms)
+            if not (known and Needs("consume", topic, (topic,)).met_by(follower.bearer.grant)):
+                broker.following.expel(follower, forbidden("consume", topic))
+        if not peer.admitted:
             continue
         for group, bearer in list(peer.admitted.items()):
             topic = group.topic.name

@@ -316,9 +316,11 @@ def _consume(settings: ZbusSettings) -> Command:
         {
             200: Answer(
                 "The message, with the headers and content type that it was put with. With `batch`,"
-                " a container of messages, chosen by `accept`.",
+                " a container of messages, chosen by `accept`. With an `accept` of"
+                " `text/event-stream`, events without end: of a group, or without one of all that"
+                " comes.",
                 parts.DELIVERY,
-                {**parts.CONTAINERS, "*/*": {}},
+                {**parts.CONTAINERS, parts.EVENTS: TEXT, "*/*": {}},
             ),
             204: Answer("There is none; `empty` says why.", ("empty",)),
         },
@@ -341,8 +343,11 @@ def _consume(settings: ZbusSettings) -> Command:
                 "The message there, whatever the group has read; changes nothing.", parts.integer()
             ),
             "consume_window": Parameter(
-                "Only with a `cmd` header: up to so many replies.", parts.integer(WINDOW_MAX)
+                "With a `cmd` header: up to so many replies. Of events: so many unacknowledged.",
+                parts.integer(WINDOW_MAX),
             ),
+            "envelope": Parameter("Of events: all that is known, as JSON.", parts.words("json")),
+            "last-event-id": Parameter("Of events: go on behind this one.", TEXT, place="header"),
             "ack": _ACK,
         },
     )

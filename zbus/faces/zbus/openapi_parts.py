@@ -119,6 +119,7 @@ MESSAGES = containers.MESSAGES.decode()
 NDJSON = containers.NDJSON.decode()
 JSON = containers.JSON.decode()
 BATCHES = containers.BATCHES.decode()
+EVENTS = "text/event-stream"
 
 CONTAINERS: dict[str, Schema] = {
     JSON: {"type": "array", "items": ref("Message")},

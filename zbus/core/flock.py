@@ -1,0 +1,137 @@
+"""Who follows a topic: sessions that are told every message, and how they are grouped.
+
+A follower is no group: nothing is stored of it, it takes nothing from anybody, and it is told what
+is durable, each partition in its order, from a place of its choice on. It names its place when it
+comes back.
+
+Followers read together. Those of a topic that want the same (filter, form, partitions) are an
+*audience*; those of an audience that are at the same place are a *flock*, which reads and encodes
+each message once and gives all its members the same bytes. Nearly everybody is in the audience's
+`live` flock, which is at the end of the log or on its way there. A follower that begins further
+back is a flock of its own, `behind`, until it has caught up with the live one, which it never
+overtakes: so a busy topic does not break up into many flocks. One that does not take what it is
+told is `parked`, alone, and costs nothing until it takes bytes again; then it is behind.
+
+A message that is not due yet is passed, and told when it is due to all who have passed it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from zbus.core.deadlines import Deadlines
+from zbus.core.filters import compile_filter
+from zbus.core.outcomes import Record
+from zbus.core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from zbus.core.session import Session
+    from zbus.core.topic import Partition, Topic
+
+
+class Form(Protocol):
+    """How messages read. Followers with the same form share the bytes, so it is one object."""
+
+    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
+        """One message; `position` is where its follower is then, by partition followed."""
+
+    def tell_gap(self, count: int, position: list[int]) -> bytes:
+        """So many messages were forgotten before they were told."""
+
+
+class Follower(Ticket):
+    """Settled, with an error, when there is a reason to tell it no more; not when its session
+    leaves."""
+
+    __slots__ = ("flock", "session", "tell")
+
+    def __init__(self, session: Session, tell: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self.session = session
+        self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
+        self.flock: Flock | None = None  # None until it has begun
+
+    def begin(self) -> None:
+        """Called before anything is told."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Its session leaves: this is the end of it."""
+        raise NotImplementedError
+
+
+class Flock:
+    """Followers at the same place."""
+
+    __slots__ = ("audience", "fetching", "late", "members", "position", "queued")
+
+    def __init__(self, audience: Audience, position: list[int]) -> None:
+        self.audience = audience
+        self.position = position  # the next offset, by partition followed
+        # Due by now, and not told yet: index in `position`, and offset.
+        self.late: deque[tuple[int, int]] = deque()
+        self.members: dict[Follower, None] = {}
+        self.queued = False
+        self.fetching = False  # what it wants next is being read from storage
+
+
+class Audience:
+    """Followers of a topic who want the same."""
+
+    __slots__ = (
+        "awake",
+        "behind",
+        "filter",
+        "form",
+        "live",
+        "match",
+        "parked",
+        "partitions",
+        "watch",
+    )
+
+    def __init__(self, watch: Watch, filter: str, form: Form, partitions: list[Partition]) -> None:
+        self.watch = watch
+        self.filter = filter
+        self.match = compile_filter(filter)
+        self.form = form
+        self.partitions = partitions
+        self.live: Flock | None = None
+        self.behind: dict[Flock, None] = {}
+        self.parked: dict[Flock, None] = {}
+        self.awake = False  # the live flock has a turn in this tick
+
+    def flocks(self) -> Iterator[Flock]:
+        if self.live is not None:
+            yield self.live
+        yield from self.behind
+        yield from self.parked
+
+    def at_end(self, flock: Flock) -> bool:
+        pairs = zip(flock.position, self.partitions, strict=True)
+        return not flock.late and all(place >= part.visible for place, part in pairs)
+
+
+class Watch:
+    """What is known of a topic that is followed, or was while something delayed was put."""
+
+    __slots__ = ("audiences", "delayed", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.audiences: dict[tuple[str, int, int], Audience] = {}
+        # Partition and offset of what is not due and some follower has passed.
+        self.delayed: Deadlines[tuple[int, int]] = Deadlines()
+
+    def places(self, index: int) -> list[int]:
+        """Where a partition is being read."""
+        return [
+            place
+            for audience in self.audiences.values()
+            for flock in (audience.live, *audience.behind)
+            if flock is not None
+            for place, partition in zip(flock.position, audience.partitions, strict=True)
+            if partition.index == index
+        ]

@@ -1,0 +1,478 @@
+"""Telling every message of a topic to all who follow it (`zbus.core.flock`).
+
+An audience is *awake* when its live flock may have something to tell: more is visible, or something
+became due. Flocks behind queue up. Both are served once a turn after the groups, the live ones
+first, each a portion, as many as the turn has room for; the others go first in the next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from zbus.core.deadlines import Deadlines
+from zbus.core.errors import BrokerError, Refusal, damaged, topic_unknown
+from zbus.core.flock import Audience, Flock, Follower, Form, Watch
+from zbus.core.history import History
+from zbus.core.locate import TimeSearch
+from zbus.core.message import Message
+from zbus.core.outcomes import Record
+from zbus.core.recorder import Found, Recorder
+
+if TYPE_CHECKING:
+    from zbus.core.session import Session
+    from zbus.core.topic import Partition, Topic
+
+PORTION_COUNT = 1_000
+"""Messages that one flock looks at in one turn."""
+
+PORTION_BYTES = 64 << 10
+"""What one follower is told in one turn, about: a turn ends with the message that passes it."""
+
+PORTION_BYTES_MIN = 4 << 10
+FLOCK_BYTES = 16 << 20
+"""What all members of a flock are told in one turn, about; but each a good piece."""
+
+LIVE_PER_TURN_MAX = 20_000
+BEHIND_PER_TURN_MAX = 4_000
+"""Work of all live flocks, and of all behind, in one turn: a message looked at is 1, each KiB told
+is 1, each follower told is 2, which is about what they cost. Who comes later waits for the next."""
+
+DUE_PER_TURN_MAX = 1_000
+LATE_MAX = 10_000
+"""Messages that became due, for a follower that takes nothing. With more it is given up."""
+
+ENDED_STOPPING = BrokerError(Refusal.STOPPING, "the broker is stopping")
+ENDED_LATE = BrokerError(Refusal.TOO_MANY, "too much became due for a follower that takes nothing")
+SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services cannot be followed")
+
+
+class Following:
+    """All followers of a broker."""
+
+    def __init__(self, recorder: Recorder, history: History) -> None:
+        self._recorder = recorder
+        self._history = history
+        self._now_ms = 0
+        self._awake: deque[Audience] = deque()  # their live flocks have something to do
+        self._queue: deque[Flock] = deque()  # those behind, in turn
+        self._due: Deadlines[Watch] = Deadlines()
+        self._reads: dict[Partition, list[tuple[Flock, int]]] = {}  # who waits for it, for what
+        self._failed: list[tuple[Flock, BrokerError]] = []
+        self._work_left = 0  # of this turn
+
+    # -- beginning and end ----------------------------------------------------------------
+
+    def follow(
+        self,
+        follower: Follower,
+        form: Form,
+        partitions: list[Partition],
+        filter: str = "",
+        position: list[int] | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        """Tell what `partitions` (of one topic) hold from `position` on, or what was put since a
+        time; else what the topic's own group has still to read, or if there is none what comes."""
+        session, topic = follower.session, partitions[0].topic
+        if topic.options.rpc:
+            follower.settle(SERVICES)
+            return
+        assert session.follower is None, "a session follows one topic"
+        session.follower = follower
+        if since_ms is not None:
+            self._search(follower, form, partitions, filter, since_ms, [])
+            return
+        if position is None:
+            own = topic.groups.get(topic.name.lower())
+            position = [
+                partition.visible if own is None else own.backlogs[partition.index].cursor
+                for partition in partitions
+            ]
+        self._begin(follower, form, partitions, filter, position)
+
+    def _search(
+        self,
+        follower: Follower,
+        form: Form,
+        partitions: list[Partition],
+        filter: str,
+        since_ms: int,
+        found: list[int],
+    ) -> None:
+        """Find the place in each partition, one after the other."""
+
+        def done(place: int | BrokerError) -> None:
+            if follower.session.follower is not follower:
+                return  # gone meanwhile
+            if isinstance(place, BrokerError):
+                self.expel(follower, place)
+                return
+            places = [*found, place]
+            if len(places) < len(partitions):
+                self._search(follower, form, partitions, filter, since_ms, places)
+            else:
+                self._begin(follower, form, partitions, filter, places)
+
+        TimeSearch(self._recorder, partitions[len(found)], since_ms, done)
+
+    def _begin(
+        self,
+        follower: Follower,
+        form: Form,
+        partitions: list[Partition],
+        filter: str,
+        position: list[int],
+    ) -> None:
+        topic = partitions[0].topic
+        if partitions[0].removed:
+            self.expel(follower, topic_unknown(topic.name))
+            return
+        places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
+        watch = topic.followed
+        if watch is None:
+            watch = topic.followed = self._watch(topic)
+        only = partitions[0].index if len(partitions) < len(topic.partitions) else -1
+        key = (filter, id(form), only)
+        audience = watch.audiences.get(key)
+        if audience is None:
+            audience = watch.audiences[key] = Audience(watch, filter, form, partitions)
+        follower.begin()
+        flock = follower.flock = Flock(audience, places)
+        flock.members[follower] = None
+        if follower.session.stalled:
+            audience.parked[flock] = None
+        else:
+            self._go_on(flock)
+
+    def _watch(self, topic: Topic) -> Watch:
+        """What the groups have passed because it is not due, nobody has been told."""
+        watch = Watch(topic)
+        for group in topic.groups.values():
+            for partition in topic.partitions:
+                backlog = group.backlogs[partition.index]
+                for offset in backlog.delayed:
+                    if not backlog.attempts.get(offset):
+                        due_ms = backlog.delayed.due_of(offset)
+                        watch.delayed.set((partition.index, offset), due_ms)
+        self._schedule(watch)
+        return watch
+
+    def leave(self, session: Session) -> None:
+        """The session is gone, or does not want to be told any more."""
+        follower = session.follower
+        if follower is not None:
+            self._take_out(follower)
+            follower.leave()
+
+    def _take_out(self, follower: Follower) -> None:
+        follower.session.follower = None
+        flock, follower.flock = follower.flock, None
+        if flock is not None:
+            del flock.members[follower]
+            if not flock.members:
+                self._drop(flock)
+
+    def resume(self, session: Session) -> None:
+        """It takes what it is told again."""
+        follower = session.follower
+        if follower is None or (flock := follower.flock) is None:
+            return
+        if flock in flock.audience.parked:
+            del flock.audience.parked[flock]
+            self._go_on(flock)
+
+    def end(self, topic: Topic, why: BrokerError) -> None:
+        """Tell all followers of the topic that there is no more, and why."""
+        watch, topic.followed = topic.followed, None
+        if watch is None:
+            return
+        self._due.discard(watch)
+        for audience in list(watch.audiences.values()):
+            for flock in list(audience.flocks()):
+                self._end(flock, why)
+
+    def _end(self, flock: Flock, why: BrokerError) -> None:
+        for follower in list(flock.members):
+            self.expel(follower, why)
+
+    def expel(self, follower: Follower, why: BrokerError) -> None:
+        """Tell it no more."""
+        self._take_out(follower)
+        follower.settle(why)
+
+    def _drop(self, flock: Flock) -> None:
+        """Nobody is in it any more."""
+        audience = flock.audience
+        if flock is audience.live:
+            audience.live = None
+            for other in audience.behind:
+                self._enqueue(other)
+        audience.behind.pop(flock, None)
+        audience.parked.pop(flock, None)
+        if audience.live is None and not audience.behind and not audience.parked:
+            watch = audience.watch
+            for key in [key for key, known in watch.audiences.items() if known is audience]:
+                del watch.audiences[key]
+            if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
+                watch.topic.followed = None
+
+    # -- what gives flocks something to do ------------------------------------------------
+
+    def wake(self, watch: Watch) -> None:
+        """More of the topic may be told."""
+        for audience in watch.audiences.values():
+            if audience.live is not None and not audience.awake:
+                audience.awake = True
+                self._awake.append(audience)
+
+    def expire(self, now_ms: int) -> None:
+        """What became due is told to all who have passed it."""
+        self._now_ms = now_ms
+        for watch in self._due.pop_due(now_ms):
+            for _ in range(DUE_PER_TURN_MAX):
+                found = watch.delayed.pop_first(now_ms)
+                if found is None:
+                    break
+                for audience in watch.audiences.values():
+                    self._became_due(audience, *found)
+            self._schedule(watch)
+            self.wake(watch)
+            if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
+                watch.topic.followed = None
+
+    def _became_due(self, audience: Audience, index: int, offset: int) -> None:
+        places = [p.index for p in audience.partitions]
+        if index not in places:
+            return
+        at = places.index(index)
+        for flock in list(audience.flocks()):
+            if flock.position[at] > offset:
+                flock.late.append((at, offset))
+                if len(flock.late) > LATE_MAX and flock in audience.parked:
+                    self._end(flock, ENDED_LATE)
+        for flock in audience.behind:
+            self._enqueue(flock)
+
+    def _schedule(self, watch: Watch) -> None:
+        due_ms = watch.delayed.next_due()
+        if due_ms is not None:
+            self._due.set(watch, due_ms)
+
+    def next_due(self) -> int | None:
+        """When the next turn is needed."""
+        return self._now_ms if self._awake or self._queue else self._due.next_due()
+
+    def _go_on(self, flock: Flock) -> None:
+        """A flock of the audience that is not live: it has a way to go, perhaps none."""
+        flock.audience.behind[flock] = None
+        self._enqueue(flock)
+
+    def _enqueue(self, flock: Flock) -> None:
+        if not flock.queued:
+            flock.queued = True
+            self._queue.append(flock)
+
+    # -- telling --------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Tell what can be told, the live flocks first."""
+        self._work_left = LIVE_PER_TURN_MAX
+        for _ in range(len(self._awake)):
+            if self._work_left <= 0:
+                break
+            audience = self._awake.popleft()
+            audience.awake = False
+            if audience.live is not None and not audience.live.fetching:
+                self._serve_live(audience, audience.live)
+        self._work_left = BEHIND_PER_TURN_MAX
+        for _ in range(len(self._queue)):
+            if self._work_left <= 0:
+                break
+            flock = self._queue.popleft()
+            flock.queued = False
+            if flock in flock.audience.behind and not flock.fetching:
+                self._serve_behind(flock.audience, flock)
+        if self._failed:
+            failed, self._failed = self._failed, []
+            for flock, why in failed:
+                self._end(flock, why)
+
+    def _serve_live(self, audience: Audience, flock: Flock) -> None:
+        self._tell(flock, None)
+        if flock.members and not flock.fetching and not audience.at_end(flock):
+            self.wake(audience.watch)
+        for other in audience.behind:
+            self._enqueue(other)
+
+    def _serve_behind(self, audience: Audience, flock: Flock) -> None:
+        live = audience.live
+        self._tell(flock, live)
+        if flock not in audience.behind or flock.fetching:
+            return
+        if live is not None and flock.position == live.position and not (flock.late or live.late):
+            del audience.behind[flock]
+            for follower in flock.members:
+                follower.flock = live
+            live.members.update(flock.members)
+        elif live is None and audience.at_end(flock):
+            del audience.behind[flock]
+            audience.live = flock
+        elif flock.late or live is None or self._may_go_on(flock, live):
+            self._enqueue(flock)
+        # Else it waits for the live flock to come by.
+
+    @staticmethod
+    def _may_go_on(flock: Flock, live: Flock) -> bool:
+        return any(here < there for here, there in zip(flock.position, live.position, strict=True))
+
+    def _tell(self, flock: Flock, live: Flock | None) -> None:
+        """Give all members the next portion; those that do not take it are parked."""
+        told = self._collect(flock, live)
+        if not told:
+            return
+        data = told[0] if len(told) == 1 else b"".join(told)
+        self._work_left -= 2 * len(flock.members) + (len(data) >> 10)
+        stalled = []
+        for follower in flock.members:
+            follower.tell(data)
+            if follower.session.stalled:
+                stalled.append(follower)
+        for follower in stalled:
+            self._park(flock, follower)
+
+    def _park(self, flock: Flock, follower: Follower) -> None:
+        audience = flock.audience
+        alone = Flock(audience, flock.position.copy())
+        alone.late.extend(flock.late)
+        alone.members[follower] = None
+        follower.flock = alone
+        audience.parked[alone] = None
+        del flock.members[follower]
+        if not flock.members:
+            self._drop(flock)
+
+    def _collect(self, flock: Flock, live: Flock | None) -> list[bytes]:
+        """The next messages as bytes; `live` is whom the flock must not overtake."""
+        audience = flock.audience
+        room = max(PORTION_BYTES_MIN, min(PORTION_BYTES, FLOCK_BYTES // len(flock.members)))
+        told = self._collect_late(flock, room) if flock.late else []
+        share = room // len(audience.partitions)
+        for at, partition in enumerate(audience.partitions):
+            end = partition.visible if live is None else live.position[at]
+            if flock.position[at] < end:
+                self._collect_from(flock, at, partition, end, share, told)
+        return told
+
+    def _collect_from(
+        self, flock: Flock, at: int, partition: Partition, end: int, room: int, told: list[bytes]
+    ) -> None:
+        audience, position = flock.audience, flock.position
+        topic, form, match = partition.topic, audience.form, audience.match
+        now_ms = self._now_ms
+        place = position[at]
+        if place < partition.first:
+            gap = min(partition.first, end) - place
+            place = position[at] = place + gap
+            told.append(form.tell_gap(gap, position))
+        looked_max = max(1, PORTION_COUNT // len(audience.partitions))
+        stop = min(end, place + looked_max)
+        while place < stop and room > 0:
+            message = partition.cache.get(place) or self._fetch(flock, partition, place)
+            if message is None:
+                break
+            place += 1
+            position[at] = place
+            self._work_left -= 1
+            if message.due_ms > now_ms:
+                self._delay(audience.watch, partition.index, place - 1, message)
+            elif message.expires_ms and message.expires_ms <= now_ms:
+                pass
+            elif match is None or match(message.tag):
+                record = Record(partition.index, place - 1, message, 0)
+                data = form.tell(topic, record, position)
+                room -= len(data)
+                told.append(data)
+
+    def _delay(self, watch: Watch, index: int, offset: int, message: Message) -> None:
+        if (index, offset) not in watch.delayed:
+            watch.delayed.set((index, offset), message.due_ms)
+            self._schedule(watch)
+
+    def _collect_late(self, flock: Flock, room: int) -> list[bytes]:
+        """What became due since the flock passed it."""
+        told: list[bytes] = []
+        audience, late = flock.audience, flock.late
+        while late and room > 0:
+            at, offset = late[0]
+            partition = audience.partitions[at]
+            if offset >= partition.first:
+                message = partition.cache.get(offset) or self._fetch(flock, partition, offset)
+                if message is None:
+                    break
+                expired = message.expires_ms and message.expires_ms <= self._now_ms
+                if not expired and (audience.match is None or audience.match(message.tag)):
+                    record = Record(partition.index, offset, message, 0)
+                    told.append(audience.form.tell(partition.topic, record, flock.position))
+                    room -= len(told[-1])
+            late.popleft()
+        return told
+
+    # -- what is not at hand --------------------------------------------------------------
+
+    def _fetch(self, flock: Flock, partition: Partition, offset: int) -> Message | None:
+        """Have it read back; it is here at once, or the flock has its turn when it is."""
+        waiting = self._reads.get(partition)
+        flock.fetching = True
+        if waiting is not None:
+            waiting.append((flock, offset))
+            return None
+        self._reads[partition] = [(flock, offset)]
+
+        def done(found: Found) -> None:
+            waiters = self._reads.pop(partition)
+            if not isinstance(found, BrokerError) and found:
+                self._history.admit(partition, found[0][0], [message for _, message in found])
+            for waiter, wanted in waiters:
+                waiter.fetching = False
+                if wanted == offset and isinstance(found, BrokerError):
+                    # Not now: the flock may be in the middle of a portion.
+                    self._failed.append((waiter, found))
+                elif (
+                    wanted == offset
+                    and offset >= partition.first
+                    and not (found and found[0][0] <= offset)  # type: ignore[index]
+                ):
+                    self._failed.append((waiter, damaged(partition.index, offset)))
+                self._look_again(waiter)
+
+        self._recorder.fetch(partition, offset, self._history.portion(partition), done)
+        return partition.cache.get(offset)
+
+    def _look_again(self, flock: Flock) -> None:
+        audience = flock.audience
+        if flock in audience.behind:
+            self._enqueue(flock)
+        elif flock is audience.live:
+            self.wake(audience.watch)
+
+    def check(self, topic: Topic) -> None:
+        """Assert the invariants of a topic's followers."""
+        watch = topic.followed
+        if watch is None:
+            return
+        assert watch.audiences or watch.delayed
+        watch.delayed.check()
+        for audience in watch.audiences.values():
+            flocks = list(audience.flocks())
+            assert flocks
+            for flock in flocks:
+                assert flock.members
+                assert flock.audience is audience
+                for follower in flock.members:
+                    assert follower.open
+                    assert follower.flock is flock
+                    assert follower.session.follower is follower
+                pairs = zip(flock.position, audience.partitions, strict=True)
+                assert all(place <= partition.visible for place, partition in pairs)
+            assert all(len(flock.members) == 1 for flock in audience.parked)

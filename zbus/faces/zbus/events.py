@@ -1,0 +1,352 @@
+"""`consume` as a stream of server-sent events (HTML standard, section 9.2).
+
+Without a group it follows the topic: everybody is told everything, and nothing is kept of it. With
+a group it reads from that group as any other consumer does. Either takes the whole connection.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.filters import FILTER_BYTES_MAX
+from zbus.core.flock import Follower
+from zbus.core.follow import SERVICES
+from zbus.core.group import ENDLESS, Group, Pull
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Record
+from zbus.core.ticket import Ticket
+from zbus.core.topic import Partition, Topic
+from zbus.faces.numbers import parse_number
+from zbus.faces.peer import Peer
+from zbus.faces.zbus.consume import WINDOW_MAX, Consume, GroupPlan
+from zbus.faces.zbus.containers import encode_object
+from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.replies import STATUS, ZbusReply, error_text
+from zbus.wire.replies import encode_reply, encode_stream_head
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.face import ZbusFace
+
+EVENTS = b"text/event-stream"
+LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
+RETRY = b"retry: 1000\n\n"
+"""Milliseconds after which a browser comes again."""
+
+PULSE = b":\n\n"
+"""A comment. Sent when there is nothing else, it keeps proxies from hanging up."""
+
+_OFFSET_MAX = (1 << 63) - 2
+_LAST = (b"last-event-id", b"last_event_id")
+_FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
+
+
+def prepare(face: ZbusFace, params: Params) -> Consume | Follow | Stream:
+    """The plan of a `consume`, as events or not."""
+    if EVENTS not in params.fields.get(b"accept", b"").lower():
+        return Consume(face, params)
+    return Stream(face, params) if params.group else Follow(face, params)
+
+
+# -- events -------------------------------------------------------------------------------
+
+
+def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
+    """One event. Each line of the body is a line of its data. Whoever reads it puts them together
+    again with a line feed, so CR and CRLF become one."""
+    if b"\r" in body:
+        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\n" in body:
+        body = body.replace(b"\n", b"\ndata: ")
+    if type:
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (type, id, body)
+    return b"id: %b\ndata: %b\n\n" % (id, body)
+
+
+def encode_place(position: list[int]) -> bytes:
+    """The last offset told of each partition; empty if there is none."""
+    if len(position) == 1:
+        return b"%d" % (position[0] - 1) if position[0] else b""
+    return b",".join([b"%d" % (place - 1) if place else b"" for place in position])
+
+
+def read_place(value: bytes) -> list[int]:
+    """What `encode_place` made: the offsets that come next."""
+    return [place + 1 for place in _offsets(b"last-event-id", value, -1)]
+
+
+def _offsets(name: bytes, value: bytes, missing: int) -> list[int]:
+    offsets = []
+    for part in value.split(b","):
+        offset = parse_number(part, _OFFSET_MAX) if part else missing
+        if offset is None:
+            shown = value[:40].decode("utf-8", "replace")
+            text = f"{name.decode()} is an offset, or one for each partition, not {shown!r}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        offsets.append(offset)
+    return offsets
+
+
+class Bodies:
+    """The body is the data. What is not UTF-8 cannot be, and is told as an event `base64`."""
+
+    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
+        return self.encode(topic, None, record, position)
+
+    def tell_gap(self, count: int, position: list[int]) -> bytes:
+        return encode_event(encode_place(position), b"%d" % count, b"skipped")
+
+    def encode(
+        self, topic: Topic, group: Group | None, record: Record, position: list[int]
+    ) -> bytes:
+        body = record.message.body
+        if not body.isascii():
+            try:
+                body.decode()
+            except UnicodeDecodeError:
+                return encode_event(encode_place(position), base64.b64encode(body), b"base64")
+        return encode_event(encode_place(position), body)
+
+
+class Envelopes(Bodies):
+    """The data is a JSON object with all that is known of the message."""
+
+    def encode(
+        self, topic: Topic, group: Group | None, record: Record, position: list[int]
+    ) -> bytes:
+        return encode_event(encode_place(position), encode_object(topic, group, record))
+
+
+FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
+
+
+# -- streams ------------------------------------------------------------------------------
+
+
+def open_stream(peer: Peer, params: Params, id: bytes) -> None:
+    """The head of a reply that ends with its connection."""
+    peer.write(_head(params, id) + RETRY)
+
+
+def _head(params: Params, id: bytes) -> bytes:
+    lines = b"%bid: %b\r\n%b" % (params.topic_line, id, LINES)
+    if params.browser is not None:
+        lines = params.browser.cover(lines, b"", params.policy, None)
+    return encode_stream_head(lines)
+
+
+def close_stream(peer: Peer, error: BrokerError | None) -> None:
+    """Say why, if there is anything to say, and close."""
+    if error is not None:
+        peer.write(b"event: end\ndata: %b\n\n" % error_text(error))
+    peer.end_stream()
+
+
+class FollowStream(Follower):
+    """Of a stream without a group."""
+
+    __slots__ = ("bearer", "begun", "id", "params", "peer")
+
+    def __init__(self, peer: Peer, params: Params, id: bytes) -> None:
+        super().__init__(peer, peer.write)
+        self.peer = peer
+        self.params = params
+        self.id = id
+        self.bearer = peer.asker  # by whose right it follows; None = everybody may
+        self.begun = False
+
+    def begin(self) -> None:
+        self.begun = True
+        open_stream(self.peer, self.params, self.id)
+
+    def leave(self) -> None:
+        self.open = False
+        close_stream(self.peer, None)
+
+    def answer(self, outcome: Outcome) -> None:
+        assert isinstance(outcome, BrokerError)
+        if self.begun:
+            close_stream(self.peer, outcome)
+            return
+        params, text = self.params, error_text(outcome)
+        lines = b"%bid: %b\r\n" % (params.topic_line, self.id)
+        if params.browser is not None:
+            lines = params.browser.cover(lines, text, params.policy, None)
+        self.peer.write(encode_reply(STATUS[outcome.refusal], lines, text, close=True))
+        self.peer.end_stream()
+
+
+class GroupStream(Ticket):
+    """Of a stream from a group."""
+
+    __slots__ = ("form", "peer", "position")
+
+    def __init__(self, peer: Peer, group: Group, form: Bodies) -> None:
+        super().__init__()
+        self.peer = peer
+        self.form = form
+        self.position = group.position()
+
+    def answer(self, outcome: Outcome) -> None:
+        if type(outcome) is Delivered:
+            self._tell(outcome)
+        elif isinstance(outcome, Empty):
+            stopping = outcome.reason is EmptyReason.STOPPING
+            error = BrokerError(Refusal.STOPPING, "the broker is stopping") if stopping else None
+            close_stream(self.peer, error)
+        else:
+            assert isinstance(outcome, BrokerError)
+            close_stream(self.peer, outcome)
+
+    def _tell(self, delivered: Delivered) -> None:
+        peer, group, position = self.peer, delivered.group, self.position
+        if delivered.skipped:
+            peer.write(self.form.tell_gap(delivered.skipped, position))
+        for record in delivered.records:
+            # What comes again, or late, does not bring the place back.
+            position[record.partition] = max(position[record.partition], record.offset + 1)
+            peer.write(self.form.encode(group.topic, group, record, position))
+
+
+# -- plans --------------------------------------------------------------------------------
+
+
+class _Events(GroupPlan):
+    """What both kinds of streams have in common."""
+
+    __slots__ = ("form", "last", "partition")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        envelope = params.fields.get(b"envelope", b"")
+        if envelope not in FORMS:
+            raise BadRequest(400, "400: Bad Format, envelope is json")
+        self.form = FORMS[envelope]
+        self.partition = params.number(b"partition")
+        last = next((value for name in _LAST if (value := params.fields.get(name))), b"")
+        self.last = read_place(last) if last else None
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        problem = self._begin(peer, id or self.params.id)
+        if problem is not None:
+            reply = ZbusReply(self.face, self.params, peer, id)
+            reply.tell(problem.status, body=problem.text.encode())
+
+    def _begin(self, peer: Peer, id: bytes) -> BadRequest | None:
+        if peer.framing is not None:
+            return BadRequest(400, "400: Bad Format, a stream of events needs plain HTTP")
+        if peer.open_tickets or peer.turns:
+            text = "a stream of events needs a connection on which nothing else is open"
+            return BadRequest(400, f"400: Bad Format, {text}")
+        topic = self.face.broker.topics.get(self.topic_key)
+        if topic is None:
+            return _refused(topic_unknown(self.params.topic))
+        partitions = topic.partitions
+        if self.partition is not None:
+            if self.partition >= len(partitions):
+                return BadRequest(404, f"404: Partition({self.partition}) Not Found")
+            partitions = [partitions[self.partition]]
+        return self._open(peer, id or self.face.broker.new_id(), topic, partitions)
+
+    def _open(
+        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+    ) -> BadRequest | None:
+        raise NotImplementedError
+
+    def _only_head(self, peer: Peer, id: bytes) -> bool:
+        """A HEAD is answered with the head."""
+        if self.params.head.method != b"HEAD":
+            return False
+        peer.begin_stream(b"")
+        peer.write(_head(self.params, id))
+        peer.end_stream()
+        return True
+
+
+def _refused(error: BrokerError) -> BadRequest:
+    return BadRequest(STATUS[error.refusal], error_text(error).decode())
+
+
+def _wrong_count(name: str, count: int) -> BadRequest:
+    text = f"{name} needs an offset for each partition, and there are {count}"
+    return BadRequest(400, f"400: Bad Format, {text}")
+
+
+class Follow(_Events):
+    """Plan of a stream without a group."""
+
+    __slots__ = ("filter", "offset", "since_ms")
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        self.filter = params.text(b"group_filter") or ""
+        if len(self.filter.encode()) > FILTER_BYTES_MAX:
+            text = f"filter length should be <= {FILTER_BYTES_MAX}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        self.since_ms = params.number(b"group_start_time")
+        self.offset = params.fields.get(b"offset", b"")
+        if self.offset not in (b"", b"begin", b"end"):
+            _offsets(b"offset", self.offset, 0)
+
+    def _open(
+        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+    ) -> BadRequest | None:
+        if topic.options.rpc:
+            return _refused(SERVICES)
+        position = self._position(partitions)
+        if position is not None and len(position) != len(partitions):
+            return _wrong_count("offset" if self.last is None else "last-event-id", len(partitions))
+        if not self._only_head(peer, id):
+            peer.begin_stream(PULSE)
+            follower = FollowStream(peer, self.params, id)
+            since_ms = self.since_ms if position is None else None
+            broker = self.face.broker
+            broker.follow(follower, self.form, partitions, self.filter, position, since_ms)
+        return None
+
+    def _position(self, partitions: list[Partition]) -> list[int] | None:
+        if self.last is not None:
+            return self.last
+        if self.offset == b"begin":
+            return [partition.first for partition in partitions]
+        if self.offset == b"end":
+            return [partition.visible for partition in partitions]
+        return _offsets(b"offset", self.offset, 0) if self.offset else None
+
+
+class Stream(_Events):
+    """Plan of a stream from a group."""
+
+    __slots__ = ("window",)
+
+    def __init__(self, face: ZbusFace, params: Params) -> None:
+        super().__init__(face, params)
+        for name in _FOLLOWERS_ONLY:
+            if name in params.fields:
+                text = f"{name.decode()} is for a stream without a group"
+                raise BadRequest(400, f"400: Bad Format, {text}")
+        self.window = params.number(b"consume_window", WINDOW_MAX) or 0
+
+    def _open(
+        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+    ) -> BadRequest | None:
+        found = self.find()
+        if isinstance(found, BrokerError):
+            return _refused(found)
+        group = found[1]
+        if self.last is not None and len(self.last) != len(topic.partitions):
+            return _wrong_count("last-event-id", len(topic.partitions))
+        if self._only_head(peer, id):
+            return None
+        broker = self.face.broker
+        alone = not group.readers
+        if (taken := broker.register(peer, group)) is not None:
+            return _refused(taken)
+        if self.last is not None and alone and not group.lease:
+            broker.rewind(group, self.last)
+        peer.begin_stream(PULSE)
+        open_stream(peer, self.params, id)
+        ticket = GroupStream(peer, group, self.form)
+        pull = Pull(ticket, peer, 1, self.partition, ENDLESS, window=self.window)
+        broker.pull(group, pull, None)
+        return None
