@@ -11,8 +11,8 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-fanout bench-against crash \
-  crash-states disk-full simulate h1spec autobahn stock-clients clean system-packages load-generators
+.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn \
+  stock-clients clean system-packages load-generators bench-fanout
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \

@@ -97,9 +97,10 @@ def handler(broker: FakeBroker) -> type[BaseHTTPRequestHandler]:
             path = [name for name in url.path.split("/") if name]
             headers |= dict(zip(("topic", "consume_group"), path, strict=False))
             body = self.rfile.read(int(headers.get("content-length", 0)))
-            answer = broker.answer(Asked(headers, body))
+            asked = Asked(headers, body)
+            answer = broker.answer(asked)
             self.send_response(answer.status)
-            for name, value in answer.headers:
+            for name, value in (*answer.headers, ("id", asked.headers.get("id", "made"))):
                 self.send_header(name, value)
             if answer.status != 204:
                 self.send_header("content-length", str(len(answer.body)))

@@ -12,21 +12,21 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from tests.conformance.dialogue import World, declared, document, http, ok, pull, put
+from tests.conformance.dialogue import EPOCH_MS, World, declared, document, http, ok, pull, put
 from tests.docs.pages import ROOT
 from tests.docs.test_pages import PARAMETERS
 from zbus.core.errors import Refusal
-from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.core.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
 from zbus.faces.zbus.face import COMMANDS, MOUNTED
-from zbus.faces.zbus.openapi import describe
+from zbus.faces.zbus.openapi import DAY_MS, describe
 from zbus.faces.zbus.openapi_commands import commands
 from zbus.faces.zbus.openapi_parts import ANYWHERE
 from zbus.faces.zbus.replies import STATUS
 from zbus.faces.zbus.settings import ZbusSettings
 
 SETTINGS = ZbusSettings()
-TABLE = commands(SETTINGS, DEFAULT_LIMITS)
-WHOLE = describe(SETTINGS, DEFAULT_LIMITS)
+TABLE = commands(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
+WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 
 NO_PARAMETERS = {
     *("accept", "content-type"),  # media types of bodies and replies
@@ -57,7 +57,9 @@ def test_it_is_served() -> None:
     assert served["openapi"].startswith("3.1.")
     assert served["info"]["version"] == "7.8.9"
     assert parameters(served)["partitions"]["schema"]["maximum"] == 5
-    assert served == describe(world.face.settings, world.broker.limits)
+    day_ms = EPOCH_MS // DAY_MS * DAY_MS
+    assert served == describe(world.face.settings, world.broker.limits, day_ms)
+    assert parameters(served)["deliver_at"]["schema"]["maximum"] == day_ms + DELAY_MS_MAX
 
 
 def test_one_command_is_served() -> None:
@@ -77,7 +79,7 @@ def test_one_command_is_served() -> None:
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_its_row(command: bytes) -> None:
     assert command.decode() in TABLE, "add it to zbus/faces/zbus/openapi_commands.py"
-    assert operations(describe(SETTINGS, DEFAULT_LIMITS, command.decode()))
+    assert operations(describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS, command.decode()))
 
 
 def test_every_row_is_a_command() -> None:
@@ -100,7 +102,7 @@ def test_every_refusal_is_somebodys(refusal: Refusal) -> None:
     # A name or value that is illegal is a 400, and those can come from everywhere.
     assert whose or refusal is Refusal.ILLEGAL
     for name in whose:
-        described = operations(describe(SETTINGS, DEFAULT_LIMITS, name))
+        described = operations(describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS, name))
         assert all(str(STATUS[refusal]) in each["responses"] for each in described.values())
 
 
@@ -172,6 +174,7 @@ def test_documents_are_as_described() -> None:
     conforms("TopicInfo", document(ok(client, http("/T?cmd=query"))))
     conforms("TopicInfo", document(ok(client, http("/Plain?cmd=query"))))
     conforms("ServerInfo", document(ok(client, http("/?cmd=server"))))
+    conforms("TrackerInfo", document(ok(client, http("/?cmd=tracker"))))
     for reply in (
         client.request(http("/_log/T?count=10")),
         client.request(http("/T?cmd=consume&batch=10&timeout=0")),
@@ -184,6 +187,6 @@ def test_documents_are_as_described() -> None:
 
 def test_operations_have_ids_of_their_own() -> None:
     for command in ("", *TABLE):
-        found = operations(describe(SETTINGS, DEFAULT_LIMITS, command))
+        found = operations(describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS, command))
         ids = [operation["operationId"] for operation in found.values()]
         assert len(ids) == len(set(ids))

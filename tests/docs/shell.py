@@ -57,6 +57,7 @@ class Shell:
         (tools / ".curlrc").write_text(_CURL_SETTINGS)
         here = (str(tools), str(Path(sys.executable).parent), os.environ["PATH"])
         self._environment = os.environ | {"PATH": os.pathsep.join(here), "CURL_HOME": str(tools)}
+        self._environment["HOME"] = str(tmp_path)  # files of a page are below ~
 
     def __enter__(self) -> Shell:
         return self

@@ -32,8 +32,14 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
     """So that a page cannot drop out because its blocks are not recognised any more."""
     names = {name_of(page) for page in PLAYED}
     howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
-    howtos |= {"idempotent-produce", "retention", "tokens", "browser-and-cors"}
-    howtos |= {"server-sent-events"}
+    howtos |= {
+        "browser-and-cors",
+        "idempotent-produce",
+        "retention",
+        "server-sent-events",
+        "shell",
+        "tokens",
+    }
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
 
 

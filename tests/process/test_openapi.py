@@ -30,10 +30,11 @@ EXAMPLES = 8
 DONE = ["2xx", 302, 404, 409, 429, 507]  # what a well-formed request may get
 CONTRADICTIONS = {
     "declare": [400],  # of parameters that are fine each by itself, or with what is there already
-    "produce": [422],
+    "produce": [400, 422],  # `idempotent` wants an id, too
     "ack": [400],  # of ranges that run backwards
     "nack": [400],
     "extend": [400],
+    "track_pub": [400],  # a document that lacks what only part of it must have
 }
 REFUSED = [302, 400, 404, 409, 413, 414, 429, 431]
 

@@ -9,6 +9,8 @@ was written wrong (64 is `EX_USAGE`, so that scripts can tell a typing error fro
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -16,9 +18,12 @@ import click
 from zbus import __version__
 from zbus.cli.backup import backup, restore
 from zbus.cli.bench.command import bench
+from zbus.cli.completion import completion
 from zbus.cli.messages import ack, call, consume, produce
 from zbus.cli.serve import serve
+from zbus.cli.tail import tail
 from zbus.cli.token import token
+from zbus.cli.top import top
 from zbus.cli.topics import declare, empty, query, remove
 from zbus.cli.verify import verify
 from zbus.cli.words import show_usage
@@ -53,6 +58,10 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(EXIT_USAGE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            # Whoever read this (`head`) has seen enough. Nothing must be written at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,10 +80,13 @@ for _command in (
     remove,
     empty,
     call,
+    tail,
+    top,
     bench,
     verify,
     backup,
     restore,
+    completion,
     token,
 ):
     main.add_command(_command)

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Generator
+from collections.abc import Iterator
+from typing import IO, Any
 
+import attrs
 import click
 import msgspec
 
+from zbus import client
+from zbus.cli import show
+from zbus.cli.completion import complete_group, complete_topic
+from zbus.cli.files import Out, progress_bar, read_units, send
 from zbus.cli.remote import (
     GRACE_S,
     MESSAGES_TYPE,
     Remote,
     Reply,
-    split_messages,
+    as_deliveries,
+    command,
+    json_option,
+    opened,
     url_option,
 )
+from zbus.cli.words import Failed, counted, print_json, print_time
+from zbus.client import Delivery
 
-EXIT_NOTHING = 3
 STDIN = "-"
+FILE_BATCH = 100
+"""Messages that are fetched at once if they are acknowledged or go to a file."""
+
+
+class Nothing(Failed):
+    """Nothing came in time."""
+
+    exit_code = 3
+
 
 NON_NEGATIVE = click.IntRange(min=0)
 POSITIVE = click.IntRange(min=1)
@@ -38,7 +56,7 @@ def _headers(
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("body", required=False)
 @click.option("--tag", help="Dotted words that filters match.")
 @click.option("--key", help="Messages of one key stay in order.")
@@ -58,51 +76,101 @@ def _headers(
     callback=_headers,
     help="Any other header; may be repeated.",
 )
+@click.option("--file", type=click.File("rb"), help="Put what is in a file, as many messages.")
+@click.option("--stdin", "file", flag_value="-", type=click.File("rb"), help="--file -")
+@click.option("--lines", "form", flag_value="lines", default="lines", help="Each line is one.")
+@click.option("--whole", "form", flag_value="whole", help="All of it is one.")
+@click.option("--ndjson", "form", flag_value="ndjson", help="Each line is one, and JSON.")
+@click.option("--messages", "form", flag_value="messages", help="As of consume --messages.")
+@click.option("--progress", is_flag=True, help="Show a bar on stderr.")
+@json_option
 @url_option
 def produce(
     topic: str,
     body: str | None,
-    tag: str | None,
-    key: str | None,
-    message_id: str | None,
-    partition: int | None,
-    delay_ms: int | None,
-    ttl_ms: int | None,
-    idempotency_key: str | None,
-    expected_offset: int | None,
     headers: dict[str, str],
+    file: IO[bytes] | None,
+    form: str,
+    progress: bool,
+    as_json: bool,
     url: str,
+    **labels: Any,  # noqa: ANN401 - the options that are the message's
 ) -> None:
     """Put a message into TOPIC and print the broker's time.
 
-    BODY is the text to send; "-" reads it from standard input; none is an empty message.
+    BODY is the text to send; "-" reads it from standard input; none is an empty message. With
+    --file or --stdin: many messages, in batches, and how many there were is printed.
     """
+    if file is not None:
+        if body is not None or headers or labels["message_id"] or labels["expected_offset"]:
+            raise click.UsageError("--file has no BODY, --id, --expected-offset or --header")
+        _produce_file(topic, file, form, progress, as_json, url, labels)
+        return
     content = sys.stdin.buffer.read() if body == STDIN else (body or "").encode()
     options: dict[str, str | int | None] = {
         "cmd": "produce",
         "topic": topic,
-        "id": message_id,
-        "tag": tag,
-        "key": key,
-        "partition": partition,
-        "delay": delay_ms,
-        "ttl": ttl_ms,
-        "idempotency-key": idempotency_key,
-        "expected_offset": expected_offset,
+        "id": labels["message_id"],
+        "tag": labels["tag"],
+        "key": labels["key"],
+        "partition": labels["partition"],
+        "delay": labels["delay_ms"],
+        "ttl": labels["ttl_ms"],
+        "idempotency-key": labels["idempotency_key"],
+        "expected_offset": labels["expected_offset"],
     }
     # An option that was not given must not hide a --header of its name.
     given = {name: value for name, value in options.items() if value is not None}
     with Remote(url) as remote:
-        _print(remote.request({**headers, **given}, content))
+        reply = remote.request({**headers, **given}, content)
+    if as_json:
+        print_json(
+            {
+                name: int(value) if value.isdecimal() and name != "id" else value
+                for name, value in reply.headers.items()
+                if name in ("id", "offset", "partition", "durability", "duplicate")
+            }
+        )
+    else:
+        _print(reply)
+
+
+def _produce_file(
+    topic: str,
+    file: IO[bytes],
+    form: str,
+    progress: bool,
+    as_json: bool,
+    url: str,
+    labels: dict[str, Any],
+) -> None:
+    own = {
+        name: labels[name]
+        for name in ("tag", "key", "partition", "delay_ms", "ttl_ms")
+        if labels[name] is not None
+    }
+    with opened(url) as bus, progress_bar(file, progress) as advance:
+        units = read_units(file, form)
+        sent = send(bus, topic, units, own, labels["idempotency_key"], advance)
+    if as_json:
+        print_json(attrs.asdict(sent))
+    else:
+        known = f", {sent.duplicates} of them known" if sent.duplicates else ""
+        click.echo(f"{counted(sent.count, 'message')}{known}")
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group", required=False)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
 @click.option("--count", type=NON_NEGATIVE, default=1, show_default=True, help="0 is no end.")
 @click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
 @click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
+@click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
+@click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
+@click.option("--lines", "form", flag_value="lines", default="lines", help="Bodies; the default.")
+@click.option("--messages", "form", flag_value="messages", help="As produce --messages reads it.")
 @click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
+@json_option
 @url_option
 def consume(
     topic: str,
@@ -110,65 +178,81 @@ def consume(
     count: int,
     timeout_ms: int | None,
     batch: int | None,
+    acks: bool,
+    out: str | None,
+    form: str,
     verbose: bool,
+    as_json: bool,
     url: str,
 ) -> None:
     """Take messages from TOPIC, as GROUP, and print each body as a line."""
+    if batch is None and (acks or out):
+        batch = FILE_BATCH
+    encode = show.FORMS["json" if as_json else form]
     taken = 0
-    with (
-        Remote(url) as remote,
-        contextlib.closing(
-            _deliveries(remote, topic, group, count, timeout_ms, batch)
-        ) as deliveries,
-    ):
-        for message in deliveries:
-            taken += 1
-            _print(message, verbose)
+    target = Out(out, show.as_verbose if verbose and not as_json else encode)
+    try:
+        with opened(url) as bus:
+            for messages in _deliveries(bus, topic, group, count, timeout_ms, batch):
+                target.write(messages)
+                if acks:
+                    acknowledge(bus, topic, group, messages)
+                taken += len(messages)
+    finally:
+        target.close()
     if not taken:
-        click.echo(f"zbus: nothing in {topic} within {timeout_ms} ms", err=True)
-        sys.exit(EXIT_NOTHING)
+        raise Nothing(f"nothing in {topic} within {timeout_ms} ms")
+
+
+def acknowledge(
+    bus: client.BlockingClient, topic: str, group: str | None, messages: list[Delivery]
+) -> None:
+    """One request for each partition."""
+    offsets: dict[int, list[int]] = {}
+    for message in messages:
+        offsets.setdefault(message.partition, []).append(message.offset)
+    for partition, of in offsets.items():
+        bus.ack(topic, group, of, partition=partition)
 
 
 def _deliveries(
-    remote: Remote,
+    bus: client.BlockingClient,
     topic: str,
     group: str | None,
     count: int,
     timeout_ms: int | None,
     batch: int | None,
-) -> Generator[Reply, None, None]:
+) -> Iterator[list[Delivery]]:
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:
         wanted = None if batch is None else min(batch, left) if count else batch
-        reply = remote.request(
-            {
-                "cmd": "consume",
-                "topic": topic,
-                "consume_group": group,
-                "timeout": timeout_ms,
-                "batch": wanted,
-                "accept": None if batch is None else MESSAGES_TYPE,
-            },
-            timeout_s=None if timeout_ms is None else timeout_ms / 1000 + GRACE_S,
-        )
-        if reply.status == 204:
-            return
-        is_batch = reply.headers.get("content-type", "").startswith(MESSAGES_TYPE)
-        messages = split_messages(reply.body) if is_batch else [reply]
+        fields = {
+            "cmd": "consume",
+            "topic": topic,
+            "consume_group": group,
+            "timeout": timeout_ms,
+            "batch": wanted,
+            "accept": None if batch is None else MESSAGES_TYPE,
+        }
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S
+        messages = bus.run(command(fields, as_deliveries, timeout_s=timeout_s))
         if not messages:
             return
         left -= len(messages)
-        yield from messages
+        yield messages
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", shell_complete=complete_group)
 @click.argument("offset", type=NON_NEGATIVE)
 @click.option("--partition", type=NON_NEGATIVE, help="Where the message is; default 0.")
+@json_option
 @url_option
-def ack(topic: str, group: str, offset: int, partition: int | None, url: str) -> None:
+def ack(
+    topic: str, group: str, offset: int, partition: int | None, as_json: bool, url: str
+) -> None:
     """Tell that GROUP is done with the message at OFFSET of TOPIC."""
     with Remote(url) as remote:
         reply = remote.request(
@@ -180,18 +264,25 @@ def ack(topic: str, group: str, offset: int, partition: int | None, url: str) ->
                 "partition": partition,
             }
         )
-    _print(reply)
+    print_time(reply.body, as_json)
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("method")
 @click.argument("args", nargs=-1)
 @click.option("--module", default="", help="Module of the service.")
 @click.option("--timeout-ms", type=POSITIVE, default=30_000, show_default=True)
+@json_option
 @url_option
 def call(
-    topic: str, method: str, args: tuple[str, ...], module: str, timeout_ms: int, url: str
+    topic: str,
+    method: str,
+    args: tuple[str, ...],
+    module: str,
+    timeout_ms: int,
+    as_json: bool,
+    url: str,
 ) -> None:
     """Ask the service on TOPIC to run METHOD and print its answer.
 
@@ -209,7 +300,10 @@ def call(
             msgspec.json.encode(question),
             timeout_s=timeout_ms / 1000 + GRACE_S,
         )
-    _print(reply)
+    if as_json and not reply.headers.get("content-type", "").startswith("application/json"):
+        print_json(reply.body.decode("utf-8", "replace"))
+    else:
+        _print(reply)
 
 
 def _argument(text: str) -> object:
@@ -219,10 +313,6 @@ def _argument(text: str) -> object:
         return text
 
 
-def _print(reply: Reply, verbose: bool = False) -> None:
+def _print(reply: Reply) -> None:
     """Write a body as it came, and a line end if it has none."""
-    if verbose:
-        for name, value in reply.headers.items():
-            click.echo(f"{name}: {value}")
-        click.echo()
     click.echo(reply.body, nl=not reply.body.endswith(b"\n"))

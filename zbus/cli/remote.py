@@ -1,25 +1,25 @@
-"""Talking to a broker from the command line: one request, one reply, over plain HTTP.
+"""Talking to a broker from the command line: the options that say where it is, and one request
+after another over `zbus.client`.
 
-Every command is a `GET /` with the broker's words in headers (`cmd`, `topic`, ...) and perhaps a
-body. Nothing else is sent, because what the broker does not know it stores with the message.
-A refusal (status 400 and up) and an absent broker are exceptions that click prints on stderr and
-turns into the exit codes 1 and 2.
+What goes wrong is an exception that click prints on stderr and turns into an exit code: 1 for a
+refusal (status 400 and up), 2 for a broker that cannot be reached or stops talking.
 """
 
 from __future__ import annotations
 
-import http.client
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
-from zbus.cli.words import Failed
+from zbus import client
+from zbus.cli.words import Failed, keep_json
+from zbus.client.messages import read_container
+from zbus.client.options import DEFAULT_URL, parse_url
+from zbus.client.requests import line
+from zbus.wire.responses import Response
 
-DEFAULT_URL = "http://127.0.0.1:15555"
-DEFAULT_PORT = 15555
 MESSAGES_TYPE = "application/vnd.zbus.messages"
 """Content type of a body that is messages one after the other, each a start line, headers, body."""
 
@@ -27,14 +27,15 @@ CONNECT_TIMEOUT_S = 10.0
 GRACE_S = 10.0
 """How much longer than the broker we wait: the broker's answer says more than our own timeout."""
 
-DECODED_HEADERS = frozenset(
-    {"topic", "consume_group", "tag", "group_filter", "group_start_copy", "token"}
-)
-"""Headers in which a broker decodes `%41`, so that a literal one has to be written `%2541`."""
+FOR_EVER_S = 1e6
+"""For requests that wait until somebody stops them."""
 
-_LOOKS_CODED = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+UNREPEATED = frozenset(("produce", "consume", "route"))
+"""Commands that are not sent twice: if the answer is lost, it stays unknown whether they were done.
+(A produce may be a call, which takes no idempotency key; with one of the user's it is safe.)"""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Refused(Failed):
@@ -47,12 +48,15 @@ class Refused(Failed):
         self.status = status
         self._text = text
 
-    def show(self, file: object = None) -> None:
+    def tell(self) -> None:
         """Print the broker's text as it came: it may be a service's, and of any form."""
         if self._text:
             click.echo(self._text, err=True)
         else:
-            super().show()
+            super().tell()
+
+    def document(self) -> dict[str, object]:
+        return {**super().document(), "status": self.status}
 
 
 class Unreachable(Failed):
@@ -69,73 +73,190 @@ class Reply(NamedTuple):
     body: bytes
 
 
-_TOKEN = f"{__name__}.token"
+class Access(NamedTuple):
+    """Who asks, and whom to trust."""
+
+    token: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+
+
+_ACCESS = f"{__name__}.access"
 
 
 def url_option(command: Command) -> Command:
-    """Give a command the options `--url` and `--token`. A command is not handed its token: whatever
-    it sends through a `Remote` carries it."""
-    command = click.option(
-        "--token",
-        envvar="ZBUS_TOKEN",
-        metavar="TEXT",
-        expose_value=False,
-        callback=_keep_token,
-        help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
-    )(command)
+    """Give a command the options that say where the broker is and who asks. A command is handed its
+    URL alone: `opened` and `Remote` know the rest. `--json` is kept for errors."""
+    for option in (
+        click.option(
+            "--cert",
+            envvar="ZBUS_CERT",
+            metavar="FILE",
+            expose_value=False,
+            callback=_keep,
+            help="This client's certificate and key, PEM, for a broker that asks for one.",
+        ),
+        click.option(
+            "--ca",
+            envvar="ZBUS_CA",
+            metavar="FILE",
+            expose_value=False,
+            callback=_keep,
+            help="Certificates to trust, PEM; the system's otherwise.",
+        ),
+        click.option(
+            "--token",
+            envvar="ZBUS_TOKEN",
+            metavar="TEXT",
+            expose_value=False,
+            callback=_keep,
+            help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
+        ),
+        click.option(
+            "--url",
+            envvar="ZBUS_URL",
+            default=DEFAULT_URL,
+            show_default=True,
+            show_envvar=True,
+            help="Where the broker is: http://, https:// or unix:/path.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def json_option(command: Command) -> Command:
+    """Give a command `--json`; errors are then JSON, too."""
     return click.option(
-        "--url",
-        envvar="ZBUS_URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        show_envvar=True,
-        help="Where the broker is.",
+        "--json", "as_json", is_flag=True, callback=keep_json, help="Print JSON, errors included."
     )(command)
 
 
-def _keep_token(context: click.Context, _parameter: click.Parameter, token: str | None) -> None:
-    if token is not None and not token.isprintable():
-        raise click.BadParameter("a token has no control characters")
-    context.meta[_TOKEN] = token or None
+def _keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    name = str(parameter.name)
+    if value is not None and not value.isprintable():
+        raise click.BadParameter(f"a {name} has no control characters")
+    access = context.meta.get(_ACCESS, Access())
+    context.meta[_ACCESS] = access._replace(**{name: value or None})
+
+
+def given_access() -> Access:
+    """What the command that runs was given."""
+    context = click.get_current_context(silent=True)
+    access: Access = Access() if context is None else context.meta.get(_ACCESS, Access())
+    return access
 
 
 def given_token() -> str | None:
     """The token of the command that runs, if it was given one."""
-    context = click.get_current_context(silent=True)
-    return None if context is None else context.meta.get(_TOKEN)
+    return given_access().token
 
 
 def address(url: str) -> tuple[str, int]:
-    """The host and port that a URL such as `http://127.0.0.1:15555` or `broker:15555` names."""
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        port = parts.port if parts.port is not None else DEFAULT_PORT
-    except ValueError as error:
-        raise click.UsageError(f"--url {url!r}: {error}") from None
-    if parts.scheme != "http" or not parts.hostname:
+    """The host and port of a URL such as `http://127.0.0.1:15555` or `broker:15555`, for those who
+    speak plain HTTP alone."""
+    kind, host, port = _parsed(url)
+    if kind != "tcp":
         raise click.UsageError(f"--url {url!r} is not of the form http://host:port")
-    return parts.hostname, port
+    return host, port
+
+
+def _parsed(url: str) -> tuple[str, str, int]:
+    try:
+        return parse_url(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}") from None
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn what a client raises into what a command ends with."""
+    try:
+        yield
+    except client.Refused as error:
+        raise Refused(error.status, error.text) from None
+    except client.RpcError as error:
+        raise Refused(error.status, error.text.strip()) from None
+    except client.ZbusError as error:
+        raise Unreachable(str(error)) from None
+    except ValueError as error:  # cannot be sent as it stands
+        raise click.UsageError(str(error)) from None
+
+
+def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 - of `Options`
+    """A client of the broker at `url`, for the token and certificates that the command was given.
+    What goes wrong later is for `failures` to catch."""
+    _parsed(url)
+    given = {"connect_timeout_s": CONNECT_TIMEOUT_S, **given_access()._asdict(), **options}
+    with failures():
+        try:
+            return client.connect(url, **given)
+        except client.ConnectionLost as error:
+            why = str(error).removeprefix("no connection to ")
+            raise Unreachable(f"cannot connect to a broker at {why}") from None
+        except OSError as error:
+            why = f"cannot use the certificates: {error.strerror or error}"
+            raise click.UsageError(why) from None
+
+
+@contextmanager
+def opened(url: str, **options: Any) -> Iterator[client.BlockingClient]:  # noqa: ANN401
+    """The same for a `with`; errors end the command."""
+    with connect(url, **options) as bus, failures():
+        yield bus
+
+
+def command(
+    fields: Mapping[str, str | int | None],
+    parse: Callable[[Response], T],
+    body: bytes = b"",
+    timeout_s: float | None = None,
+) -> client.Request[T]:
+    """A request with these headers; those that are None are left out."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    id = str(given.pop("id", ""))
+    lines = b"".join(line(name.encode(), value) for name, value in given.items())
+    word = given.get("cmd")
+    return client.Request(
+        b"GET / HTTP/1.1\r\n" + lines,
+        parse,
+        body,
+        safe=word not in UNREPEATED or "idempotency-key" in given,
+        waits=word in UNREPEATED,
+        id=id.encode(),
+        timeout_s=FOR_EVER_S if timeout_s is None else timeout_s,
+    )
+
+
+def as_reply(response: Response) -> Reply:
+    """An answer as it came."""
+    headers = {
+        name.decode("latin-1"): value.decode("utf-8", "replace")
+        for name, value in response.fields.items()
+    }
+    return Reply(response.status, headers, response.body)
+
+
+def as_deliveries(response: Response) -> list[client.Delivery]:
+    """The messages of an answer: none, one, or a container of many."""
+    if response.status == 204:
+        return []
+    if response.fields.get(b"content-type", b"") == MESSAGES_TYPE.encode():
+        return read_container(response.body)
+    return [client.Delivery(response)]
 
 
 class Remote:
     """One connection to a broker, kept open over several requests."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        """`token`: by default that of the command that runs."""
-        self.host, self.port = address(url)
-        self._token = token or given_token()
-        self._connection: http.client.HTTPConnection | None = None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def __init__(self, url: str, **options: Any) -> None:  # noqa: ANN401 - as `connect`
+        self._bus = connect(url, **options)
 
     def __enter__(self) -> Remote:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - as it came
+        self._bus.close()
 
     def request(
         self,
@@ -143,84 +264,7 @@ class Remote:
         body: bytes | None = None,
         timeout_s: float | None = CONNECT_TIMEOUT_S + GRACE_S,
     ) -> Reply:
-        """Send one command and wait for its reply; headers that are None are left out."""
-        headers = {**headers, "token": self._token}
-        fields = {name: _value(name, value) for name, value in headers.items() if value is not None}
-        try:
-            reply = self._exchange(self._connected(), fields, body, timeout_s)
-        except TimeoutError:
-            self.close()
-            raise Unreachable(f"the broker at {self.host}:{self.port} did not answer") from None
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            what = str(error) or type(error).__name__
-            raise Unreachable(
-                f"lost the connection to the broker at {self.host}:{self.port}: {what}"
-            ) from None
-        if reply.status >= 400:
-            raise Refused(reply.status, reply.body.decode("utf-8", "replace").strip())
-        return reply
-
-    def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is None:
-            connection = http.client.HTTPConnection(self.host, self.port, CONNECT_TIMEOUT_S)
-            try:
-                connection.connect()
-            except OSError as error:
-                raise Unreachable(
-                    f"cannot connect to a broker at {self.host}:{self.port}: "
-                    f"{error.strerror or error}"
-                ) from None
-            self._connection = connection
-        return self._connection
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        fields: Mapping[str, bytes],
-        body: bytes | None,
-        timeout_s: float | None,
-    ) -> Reply:
-        connection.sock.settimeout(timeout_s)
-        connection.putrequest("GET", "/", skip_accept_encoding=True)
-        try:
-            for name, value in fields.items():
-                connection.putheader(name, value)
-        except ValueError as error:
-            self.close()  # half a request has been prepared on it
-            raise click.UsageError(str(error)) from None
-        if body is not None:
-            connection.putheader("content-length", str(len(body)))
-        connection.endheaders(body)
-        response = connection.getresponse()
-        content = response.read()
-        if response.will_close:
-            self.close()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, found, content)
-
-
-def _value(name: str, value: str | int) -> bytes:
-    text = str(value)
-    if name in DECODED_HEADERS:
-        text = _LOOKS_CODED.sub("%25", text)
-    return text.encode()
-
-
-def split_messages(body: bytes) -> list[Reply]:
-    """Take a body of type `MESSAGES_TYPE` apart. A damaged one raises `Unreachable`."""
-    messages, position = [], 0
-    while position < len(body):
-        end = body.find(b"\r\n\r\n", position)
-        lines = body[position:end].decode("utf-8", "replace").split("\r\n")[1:]
-        fields = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (s.partition(":") for s in lines)
-        }
-        length = fields.get("content-length", "0")
-        start = end + 4
-        if end < 0 or not length.isdecimal() or start + int(length) > len(body):
-            raise Unreachable("the broker sent a damaged batch")
-        position = start + int(length)
-        messages.append(Reply(200, fields, body[start:position]))
-    return messages
+        """Send one command and wait for its reply, for ever if `timeout_s` is None; headers that
+        are None are left out."""
+        with failures():
+            return self._bus.run(command(headers, as_reply, body or b"", timeout_s))

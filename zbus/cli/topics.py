@@ -5,14 +5,16 @@ from __future__ import annotations
 import click
 import msgspec
 
-from zbus.cli.remote import Remote, Reply, url_option
+from zbus.cli.completion import complete_group, complete_topic
+from zbus.cli.remote import Remote, Reply, json_option, url_option
+from zbus.cli.words import print_time
 
 NON_NEGATIVE = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group", required=False)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
 @click.option("--partitions", type=click.IntRange(min=1), help="Logs to spread the topic over.")
 @click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
 @click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
@@ -28,6 +30,7 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("--start-copy", metavar="GROUP", help="Start where this group stands.")
 @click.option("--start-offset", type=NON_NEGATIVE, help="First message the group gets.")
 @click.option("--start-time", type=NON_NEGATIVE, help="The same by time: ms since 1970; 0 is all.")
+@json_option
 @url_option
 def declare(
     topic: str,
@@ -47,6 +50,7 @@ def declare(
     start_copy: str | None,
     start_offset: int | None,
     start_time: int | None,
+    as_json: bool,
     url: str,
 ) -> None:
     """Make TOPIC (and GROUP) or change what is given; print what it is now."""
@@ -73,46 +77,52 @@ def declare(
                 "group_start_time": start_time,
             }
         )
-    _print_json(reply)
+    _print_json(reply, as_json)
 
 
 @click.command()
-@click.argument("topic", required=False)
-@click.argument("group", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
 @url_option
-def query(topic: str | None, group: str | None, url: str) -> None:
+def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None:
     """Print what the broker, or TOPIC, or its GROUP is."""
     with Remote(url) as remote:
         reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
-    _print_json(reply)
+    _print_json(reply, as_json)
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group", required=False)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
 @url_option
-def remove(topic: str, group: str | None, url: str) -> None:
+def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Delete TOPIC with all its messages, or its GROUP alone."""
-    _order("remove", topic, group, url)
+    _order("remove", topic, group, as_json, url)
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group", required=False)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
 @url_option
-def empty(topic: str, group: str | None, url: str) -> None:
+def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Drop what is in TOPIC, or what GROUP has not read yet."""
-    _order("empty", topic, group, url)
+    _order("empty", topic, group, as_json, url)
 
 
-def _order(word: str, topic: str, group: str | None, url: str) -> None:
+def _order(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
     with Remote(url) as remote:
         reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
-    click.echo(reply.body)
+    print_time(reply.body, as_json)
 
 
-def _print_json(reply: Reply) -> None:
-    """Indent what is JSON; a broker may say more than that, so show the rest as it is."""
+def _print_json(reply: Reply, as_json: bool) -> None:
+    """One line of it; or for people, indented. What is no JSON is shown as it is."""
+    if as_json:
+        click.echo(reply.body)
+        return
     try:
         click.echo(msgspec.json.format(reply.body, indent=2))
     except msgspec.DecodeError:

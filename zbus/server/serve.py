@@ -211,7 +211,7 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, self._settings(clock.now_ms()), access, guard)
+        self.zbus = ZbusFace(self.broker, heads, self._settings(), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -252,7 +252,7 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
-    def _settings(self, started_ms: int) -> ZbusSettings:
+    def _settings(self) -> ZbusSettings:
         config = self.config
         return ZbusSettings(
             address=self.address,
@@ -268,7 +268,6 @@ class Server:
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
             allow_url_token=config.allow_url_token,
-            started_ms=started_ms,
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
         )

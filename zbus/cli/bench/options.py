@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import attrs
 
-from zbus.cli.remote import DEFAULT_URL, MESSAGES_TYPE, address
+from zbus.cli.remote import MESSAGES_TYPE, address
+from zbus.client.options import DEFAULT_URL
 
 MODES: Final = ("produce", "consume", "produce-then-consume")
 

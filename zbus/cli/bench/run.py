@@ -47,7 +47,7 @@ def _declare(options: Options) -> None:
     """Make the topic and, so that it begins before the first message, the group."""
     if options.mode == "consume":
         return
-    with Remote(options.url, options.token) as remote:
+    with Remote(options.url, token=options.token or None) as remote:
         remote.request(
             {
                 "cmd": "declare",

@@ -75,6 +75,10 @@ _NAMES = {
 }
 
 
+DAY_MS = 86_400_000
+"""A description is good for a day: the limits of times in it are those of the day's beginning."""
+
+
 class Describe:
     """Plan of `/_openapi.json`."""
 
@@ -82,25 +86,26 @@ class Describe:
         self._face = face
         self._params = params
         self._command = params.text(b"command") or ""
-        known = commands(face.settings, face.broker.limits)
+        known = commands(face.settings, face.broker.limits, 0)
         if self._command and self._command not in known:
             raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(known)}")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face
-        document = encoded(face.settings, face.broker.limits, self._command)
+        day_ms = face.broker.now_ms // DAY_MS * DAY_MS
+        document = encoded(face.settings, face.broker.limits, day_ms, self._command)
         ZbusReply(face, self._params, peer, id).tell(200, JSON, document)
 
 
 @lru_cache(maxsize=64)  # of one broker: each command's and the whole
-def encoded(settings: ZbusSettings, limits: Limits, command: str) -> bytes:
+def encoded(settings: ZbusSettings, limits: Limits, day_ms: int, command: str) -> bytes:
     """The description as JSON; of one command, or of all if it is empty."""
-    return msgspec.json.encode(describe(settings, limits, command))
+    return msgspec.json.encode(describe(settings, limits, day_ms, command))
 
 
-def describe(settings: ZbusSettings, limits: Limits, command: str = "") -> Schema:
+def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
     """The description; of one command, or of all if it is empty."""
-    table = commands(settings, limits)
+    table = commands(settings, limits, now_ms)
     if command:
         table = {command: table[command]}
     paths: dict[str, Schema] = {}

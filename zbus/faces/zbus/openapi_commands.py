@@ -40,10 +40,10 @@ _HTML = {"text/html": TEXT}
 _PLAIN = {"text/plain": TEXT}
 
 
-def commands(settings: ZbusSettings, limits: Limits) -> dict[str, Command]:
-    """The table, by the value of `cmd`."""
+def commands(settings: ZbusSettings, limits: Limits, now_ms: int) -> dict[str, Command]:
+    """The table, by the value of `cmd`. It is of `now_ms` as far as times have limits."""
     table = {
-        "produce": _produce(settings),
+        "produce": _produce(now_ms),
         "consume": _consume(settings),
         "unconsume": Command(
             "Leave a group.",
@@ -72,6 +72,7 @@ def commands(settings: ZbusSettings, limits: Limits) -> dict[str, Command]:
         "route": _route(),
         **_looking(),
         **_access(),
+        **_tracking(),
     }
     table["openapi"] = _openapi((*table, "openapi"))
     return {
@@ -168,6 +169,45 @@ def _openapi(names: tuple[str, ...]) -> Command:
     )
 
 
+def _tracking() -> dict[str, Command]:
+    """Several brokers that know of each other."""
+    tracker = {parts.JSON: parts.ref("TrackerInfo")}
+    event = {parts.JSON: {"schema": parts.ref("ServerEvent")}}
+    return {
+        "tracker": Command(
+            "The servers that this one knows of.",
+            "server",
+            (SERVER,),
+            {200: Answer("The document.", content=tracker)},
+        ),
+        "track_sub": Command(
+            "The same; with a `cmd` header again after every change.",
+            "server",
+            (SERVER,),
+            {200: Answer("The document.", content=tracker)},
+        ),
+        "track_pub": Command(
+            "Another server reports itself.",
+            "server",
+            (SERVER,),
+            {200: Answer(f"Noted. {_TIME}")},
+            (Refusal.TOO_MANY,),
+            {"ack": _ACK},
+            event,
+        ),
+        "ssl": Command(
+            "A server's certificate.",
+            "server",
+            (SERVER,),
+            {
+                200: Answer("The certificate as PEM.", content=_PLAIN),
+                404: Answer("None is known."),
+            },
+            parameters={"server": Parameter("Whose; default this one's address.", TEXT)},
+        ),
+    }
+
+
 def _looking() -> dict[str, Command]:
     """What changes nothing and waits for nothing."""
     server = {parts.JSON: parts.ref("ServerInfo")}
@@ -223,8 +263,7 @@ def _looking() -> dict[str, Command]:
     }
 
 
-def _produce(settings: ZbusSettings) -> Command:
-    ten_years_ahead_ms = settings.started_ms + DELAY_MS_MAX
+def _produce(now_ms: int) -> Command:
     key = rf"[!#-\[\]-~]{{1,{IDEMPOTENCY_KEY_BYTES_MAX}}}"
     whole_key = {"type": "string", "pattern": f'^({key}|"{key}")$'}
     delay = parts.integer(DELAY_MS_MAX)
@@ -252,7 +291,7 @@ def _produce(settings: ZbusSettings) -> Command:
             "delay": Parameter("Milliseconds until it is due.", delay),
             "deliver_at": Parameter(
                 "When it is due, epoch ms; at most ten years ahead.",
-                parts.integer(ten_years_ahead_ms),
+                parts.integer(now_ms + DELAY_MS_MAX),
             ),
             "ttl": Parameter("Milliseconds until it expires.", delay),
             "expected_offset": Parameter("Put it only if it gets this offset.", parts.integer()),
@@ -260,6 +299,7 @@ def _produce(settings: ZbusSettings) -> Command:
             "module": Parameter("Of a call by URL: the module of the service.", TEXT),
             "method": Parameter("Of a call by URL; without it, the second segment.", TEXT),
             "ack": _ACK,
+            "idempotent": Parameter("The `id` is the request's idempotency key.", FLAG),
             "idempotency-key": Parameter(
                 "Names the request: it is stored once.", whole_key, place="header"
             ),
@@ -276,9 +316,11 @@ def _consume(settings: ZbusSettings) -> Command:
         {
             200: Answer(
                 "The message, with the headers and content type that it was put with. With `batch`,"
-                " a container of messages, chosen by `accept`.",
+                " a container of messages, chosen by `accept`. With an `accept` of"
+                " `text/event-stream`, events without end: of a group, or without one of all that"
+                " comes.",
                 parts.DELIVERY,
-                {**parts.CONTAINERS, "*/*": {}},
+                {**parts.CONTAINERS, parts.EVENTS: TEXT, "*/*": {}},
             ),
             204: Answer("There is none; `empty` says why.", ("empty",)),
         },
@@ -301,8 +343,11 @@ def _consume(settings: ZbusSettings) -> Command:
                 "The message there, whatever the group has read; changes nothing.", parts.integer()
             ),
             "consume_window": Parameter(
-                "Only with a `cmd` header: up to so many replies.", parts.integer(WINDOW_MAX)
+                "With a `cmd` header: up to so many replies. Of events: so many unacknowledged.",
+                parts.integer(WINDOW_MAX),
             ),
+            "envelope": Parameter("Of events: all that is known, as JSON.", parts.words("json")),
+            "last-event-id": Parameter("Of events: go on behind this one.", TEXT, place="header"),
             "ack": _ACK,
         },
     )

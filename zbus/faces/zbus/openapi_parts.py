@@ -119,6 +119,7 @@ MESSAGES = containers.MESSAGES.decode()
 NDJSON = containers.NDJSON.decode()
 JSON = containers.JSON.decode()
 BATCHES = containers.BATCHES.decode()
+EVENTS = "text/event-stream"
 
 CONTAINERS: dict[str, Schema] = {
     JSON: {"type": "array", "items": ref("Message")},
@@ -261,11 +262,32 @@ _MESSAGE = {
     "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
 }
 
+_TRACKER = _document(
+    "infoVersion serverAddress serverTable serverVersion",
+    {
+        "infoVersion": {**_COUNT, "description": "Grows with every document."},
+        "serverAddress": ref("ServerAddress"),
+        "serverTable": {"type": "object", "additionalProperties": {"type": "object"}},
+        "serverVersion": TEXT,
+    },
+)
+
+_EVENT = _document(
+    "serverInfo",
+    {
+        "serverInfo": {"type": "object", "description": "Of it, `serverAddress` must be there."},
+        "certificate": {**TEXT, "description": "As PEM."},
+        "live": {"type": "boolean"},
+    },
+)
+
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _GROUP,
     "Message": _MESSAGE,
     "ServerAddress": _ADDRESS,
+    "ServerEvent": _EVENT,
     "ServerInfo": _SERVER,
     "TopicInfo": _TOPIC,
+    "TrackerInfo": _TRACKER,
 }
 """The JSON documents."""

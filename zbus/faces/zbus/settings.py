@@ -29,5 +29,4 @@ class ZbusSettings:
     batch_messages_max: int = 10_000
     allow_url_token: bool = False
     reload_window_ms: int = 2_000
-    started_ms: int = 0  # when this run of the broker began; epoch milliseconds
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args

@@ -1,0 +1,123 @@
+"""How messages look on standard output: bodies as lines, as JSON, as a container, or for people."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zbus.client import Delivery
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OWN = frozenset(("id", "origin_id", "topic", "consume_group", "tag", "key", "connection"))
+"""Headers that a message's JSON has as keys of their own, or not at all."""
+
+NUMBERS = ("partition", "offset", "timestamp", "retry", "content-length")
+
+
+def as_document(message: Delivery) -> dict[str, Any]:
+    """A message as the broker has it in JSON (docs/reference/zbus.md, Containers)."""
+    document: dict[str, Any] = {
+        "id": message.id,
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp_ms,
+    }
+    labels = {
+        "consume_group": message.group,
+        "tag": message.tag,
+        "key": message.key,
+        "retry": message.retry,
+    }
+    document.update({name: value for name, value in labels.items() if value})
+    document["headers"] = {
+        name: value
+        for name, value in message.headers.items()
+        if name not in OWN and name not in NUMBERS
+    }
+    try:
+        document["body"] = message.text
+    except UnicodeDecodeError:
+        document["body_base64"] = base64.b64encode(message.body).decode()
+    return document
+
+
+def as_json(message: Delivery) -> bytes:
+    """One line."""
+    return msgspec.json.encode(as_document(message)) + b"\n"
+
+
+def as_line(message: Delivery) -> bytes:
+    """The body, and a line end if it has none."""
+    return message.body if message.body.endswith(b"\n") else message.body + b"\n"
+
+
+def as_container(message: Delivery) -> bytes:
+    """One message of a body of type `application/vnd.zbus.messages`."""
+    lines = b"".join(
+        b"%b: %b\r\n" % (name, value)
+        for name, value in message.fields.items()
+        if name not in (b"content-length", b"connection")
+    )
+    size = len(message.body)
+    return b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, size, message.body)
+
+
+def as_verbose(message: Delivery) -> bytes:
+    """Headers as they came, an empty line, the body."""
+    lines = [f"{name}: {value}\n" for name, value in message.headers.items()]
+    return f"{''.join(lines)}\n".encode() + as_line(message)
+
+
+FORMS = {"lines": as_line, "json": as_json, "messages": as_container}
+
+
+class Reader:
+    """Prints messages for people: where and when, then the body; JSON indented and in colour.
+
+    Colours are for a terminal, unless `NO_COLOR` is set."""
+
+    def __init__(self) -> None:
+        self._console: Console | None = None
+        if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+
+    def show(self, message: Delivery) -> None:
+        at = time.strftime("%H:%M:%S", time.localtime(message.timestamp_ms / 1000))
+        labels = [f"{message.partition}/{message.offset}", at, message.tag, message.key]
+        head = "  ".join(_printable(label) for label in labels if label)
+        body, is_json = self._body(message)
+        if self._console is None:
+            sys.stdout.write(f"-- {head}\n{body}\n")
+            sys.stdout.flush()
+            return
+        from rich.json import JSON
+        from rich.text import Text
+
+        self._console.print(Text(f"-- {head}", style="dim cyan"))
+        self._console.print(JSON(body) if is_json else Text(body))
+
+    def _body(self, message: Delivery) -> tuple[str, bool]:
+        if message.body[:1] in (b"{", b"["):
+            try:
+                msgspec.json.decode(message.body)
+                return msgspec.json.format(message.body, indent=2).decode(), True
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        return _printable(message.body.decode("utf-8", "backslashreplace"), keep="\n\t"), False
+
+
+def _printable(text: str, keep: str = "") -> str:
+    """Messages come from anybody: what would steer a terminal is shown as an escape."""
+    return "".join(
+        each if each.isprintable() or each in keep else ascii(each)[1:-1] for each in text
+    )

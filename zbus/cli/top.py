@@ -1,0 +1,149 @@
+"""`zbus top`: what goes in and out of the topics, now."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import msgspec
+
+from zbus.cli.remote import json_option, opened, url_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ROWS_MAX = 200
+"""Rows of `--once` and of the table; of `--json` there are all."""
+
+
+IDLE_TIMES = 20
+"""A look at many topics keeps the broker busy: the pause is so many times as long as the look."""
+
+
+@attrs.define
+class Row:
+    """A topic, or a group of it; rates are per second since the sample before."""
+
+    topic: str
+    group: str  # empty: the topic itself
+    messages: int  # ever put; of a group, ever finished
+    in_rate: float
+    out_rate: float
+    lag: int  # ready to be handed out
+    leased: int
+    delayed: int
+    consumers: int
+
+
+COLUMNS = [field.name for field in attrs.fields(Row)]
+SORTS = [name for name in COLUMNS if name not in ("topic", "group")]
+
+
+def rows_of(
+    server: dict[str, Any], before: dict[tuple[str, str], Row], seconds: float
+) -> list[Row]:
+    """One row for each topic and each of its groups."""
+    found: list[Row] = []
+
+    def rate(topic: str, group: str, messages: int) -> float:
+        last = before.get((topic, group))
+        # A topic that was removed and made again begins from nothing.
+        return max(0.0, (messages - last.messages) / seconds) if last and seconds > 0 else 0.0
+
+    for topic in server["topicTable"].values():
+        name, depth = topic["topicName"], topic["messageDepth"]
+        coming = rate(name, "", depth)
+        groups = []
+        for group in topic["consumeGroupList"]:
+            counts = (group["messageCount"], group["leasedCount"], group["delayedCount"])
+            done = depth - sum(counts)
+            going = rate(name, group["groupName"], done)
+            people = group["consumerCount"]
+            groups.append(Row(name, group["groupName"], done, coming, going, *counts, people))
+        lag = max((row.lag for row in groups), default=0)
+        leased = sum(row.leased for row in groups)
+        delayed = max((row.delayed for row in groups), default=0)
+        going = sum(row.out_rate for row in groups)
+        people = topic["consumerCount"]
+        found.append(Row(name, "", depth, coming, going, lag, leased, delayed, people))
+        found.extend(groups)
+    return found
+
+
+def ordered(rows: list[Row], sort: str) -> list[Row]:
+    """Topics by the column, each with its groups behind it."""
+    rank = {row.topic: -getattr(row, sort) for row in rows if not row.group}
+    return sorted(rows, key=lambda row: (rank[row.topic], row.topic, row.group))
+
+
+def _table(rows: list[Row], rows_max: int) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(
+            name.replace("_rate", "/s"), justify="left" if name in COLUMNS[:2] else "right"
+        )
+    for row in rows[:rows_max]:
+        numbers = [
+            f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+            for value in attrs.astuple(row)[2:]
+        ]
+        table.add_row("" if row.group else escape(row.topic), escape(row.group), *numbers)
+    if len(rows) > rows_max:
+        table.caption = f"{len(rows) - rows_max} rows more"
+    return table
+
+
+@click.command()
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True)
+@click.option("--sort", type=click.Choice(SORTS), default="in_rate", show_default=True)
+@click.option("--once", is_flag=True, help="Print it once and end; rates need two looks.")
+@json_option
+@url_option
+def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None:
+    """Show topics and groups: rates, lag, leased and delayed messages, consumers."""
+    before: dict[tuple[str, str], Row] = {}
+    last_s = 0.0
+    with opened(url) as bus:
+        view = None if once or as_json or not sys.stdout.isatty() else _view()
+        try:
+            for look in range(2 if once else 1 << 62):
+                asked_s = time.monotonic()
+                server = bus.query()
+                now_s = time.monotonic()
+                rows = ordered(rows_of(server, before, now_s - last_s if look else 0.0), sort)
+                before = {(row.topic, row.group): row for row in rows}
+                last_s = now_s
+                if look or not once:
+                    _show(rows, server, as_json, view)
+                if not once or not look:
+                    time.sleep(max(interval, (now_s - asked_s) * IDLE_TIMES))
+        finally:
+            if view is not None:
+                view.stop()
+
+
+def _view() -> Any:  # noqa: ANN401 - rich is imported late
+    from rich.live import Live
+
+    view = Live(auto_refresh=False, screen=True)
+    view.start()
+    return view
+
+
+def _show(rows: list[Row], server: dict[str, Any], as_json: bool, view: Any) -> None:  # noqa: ANN401
+    if as_json:
+        document = {"server": server["serverAddress"]["address"], "rows": rows}
+        sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+        sys.stdout.buffer.flush()
+    elif view is not None:
+        view.update(_table(rows, max(1, view.console.height - 2)), refresh=True)
+    else:
+        from rich.console import Console
+
+        Console(width=None if sys.stdout.isatty() else 160).print(_table(rows, ROWS_MAX))
