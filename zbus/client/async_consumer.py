@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
@@ -107,19 +107,23 @@ class AsyncConsumer:
     async def next(self) -> Delivery | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._opened()
-        while True:
-            now_s = anyio.current_time()
-            delivery = core.step(now_s)
-            finished = delivery is None and core.finished(now_s)
-            pull = None if finished else core.pull(now_s)
-            if pull is not None:
-                self._pull = self._link.submit(pull)
-            await self._send(core.requests(now_s), flush=pull is not None)
-            await self._check(wait=finished)
-            if delivery is not None or finished:
-                return delivery
-            assert self._pull is not None
-            await self._take(core, self._pull)
+        try:
+            while True:
+                now_s = anyio.current_time()
+                delivery = core.step(now_s)
+                finished = delivery is None and core.finished(now_s)
+                pull = None if finished else core.pull(now_s)
+                if pull is not None:
+                    self._pull = self._link.submit(pull)
+                await self._send(core.requests(now_s), flush=pull is not None)
+                await self._check(wait=finished)
+                if delivery is not None or finished:
+                    return delivery
+                assert self._pull is not None
+                await self._take(core, self._pull)
+        except BaseException:
+            core.unseen()  # cancelled, mostly
+            raise
 
     async def _send(self, requests: list[Request[Any]], flush: bool = False) -> None:
         for request in requests:
@@ -158,7 +162,8 @@ class AsyncConsumer:
     async def _leave(self, core: Consuming, failed: bool) -> None:
         await self._send(core.close())
         if self._pull is not None:
-            # Messages may have been on their way to us.
+            # Messages may have been on their way to us. If not, no others are wanted.
+            self._link.last_time(self._pull)
             try:
                 await self._take(core, self._pull, anyio.current_time() + LEAVE_S / 2)
             except ZbusError:
@@ -188,7 +193,5 @@ class AsyncConsumer:
             for request in [*core.flush(), *core.extensions()]:
                 try:
                     await self._link.run(request)
-                except (NotFound, ConnectionLost, Timeout):
-                    pass  # they come again; the loop will notice what is wrong
                 except ZbusError:
-                    return
+                    pass  # they come again; the loop will notice what is wrong

@@ -40,6 +40,8 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
                 tls_hostname=address.host,
                 tls_standard_compatible=False,
             )
+        except anyio.EndOfStream:
+            raise OSError("it was closed during the TLS handshake") from None
         except anyio.BrokenResourceError as error:
             cause = error.__cause__
             raise cause if isinstance(cause, ssl.SSLError) else OSError("TLS failed") from None
@@ -77,6 +79,10 @@ class AsyncLink:
         finally:
             self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
         return call.result()
+
+    def last_time(self, call: Call[Any]) -> None:
+        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        self._exchange.last_time(call)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`."""

@@ -128,7 +128,8 @@ def remove(
     topic: str, group: str | None = None, *, timeout_s: float | None = None
 ) -> Request[None]:
     """Delete a group, or a topic with its groups and messages. Raises NotFound."""
-    return Request(of_group(b"remove", topic, group), parse_nothing, timeout_s=timeout_s)
+    lines = of_group(b"remove", topic, group)
+    return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
 
 
 def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.messages import Delivery
@@ -92,24 +92,29 @@ class Consumer:
     def next(self) -> Delivery | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._open()
-        while True:
-            now_s = time.monotonic()
+        try:
+            while True:
+                now_s = time.monotonic()
+                with self._lock:
+                    delivery = core.step(now_s)
+                    requests = core.requests(now_s)
+                    finished = delivery is None and core.finished(now_s)
+                    pull = None if finished else core.pull(now_s)
+                for request in requests:
+                    self._sent.append(self._link.submit(request))
+                if pull is not None:
+                    self._pull = self._link.submit(pull)
+                if requests or pull is not None:
+                    self._link.flush()
+                self._check(wait=finished)
+                if delivery is not None or finished:
+                    return delivery
+                assert self._pull is not None
+                self._take(self._pull)
+        except BaseException:
             with self._lock:
-                delivery = core.step(now_s)
-                requests = core.requests(now_s)
-                finished = delivery is None and core.finished(now_s)
-                pull = None if finished else core.pull(now_s)
-            for request in requests:
-                self._sent.append(self._link.submit(request))
-            if pull is not None:
-                self._pull = self._link.submit(pull)
-            if requests or pull is not None:
-                self._link.flush()
-            self._check(wait=finished)
-            if delivery is not None or finished:
-                return delivery
-            assert self._pull is not None
-            self._take(self._pull)
+                core.unseen()
+            raise
 
     def _take(self, call: Call[list[Delivery]], until_s: float | None = None) -> None:
         assert self._core is not None
@@ -172,7 +177,8 @@ class Consumer:
             self._sent.append(self._link.submit(request))
         self._link.flush()
         if self._pull is not None:
-            # Messages may have been on their way to us.
+            # Messages may have been on their way to us. If not, no others are wanted.
+            self._link.last_time(self._pull)
             try:
                 self._take(self._pull, time.monotonic() + LEAVE_S)
             except ZbusError:
@@ -204,10 +210,8 @@ class Consumer:
             for request in requests:
                 try:
                     self._link.run(request)
-                except (NotFound, ConnectionLost, Timeout):
-                    pass  # they come again; the loop will notice what is wrong
                 except ZbusError:
-                    return
+                    pass  # they come again; the loop will notice what is wrong
 
 
 def _unless_gone(do: Callable[[], object]) -> None:

@@ -30,7 +30,7 @@ from zbus.client import commands
 from zbus.client.async_link import AsyncLink
 from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout
 from zbus.client.messages import Delivery
-from zbus.client.options import DEFAULT_URL, OptionArguments, Options, parse_url
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -124,7 +124,7 @@ class Service:
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Until cancelled; or until `taking` is, and the calls under way have been answered."""
-        link = AsyncLink(parse_url(url), options)
+        link = AsyncLink(*resolve(url, options))
         slots = anyio.Semaphore(self.concurrency)
         async with anyio.create_task_group() as receiving:
             receiving.start_soon(link.receive)
