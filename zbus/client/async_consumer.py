@@ -110,6 +110,7 @@ class AsyncConsumer:
         try:
             while True:
                 now_s = anyio.current_time()
+                self._take(core)
                 delivery = core.step(now_s)
                 finished = delivery is None and core.finished(now_s)
                 pull = None if finished else core.pull(now_s)
@@ -119,8 +120,7 @@ class AsyncConsumer:
                 await self._check(wait=finished)
                 if delivery is not None or finished:
                     return delivery
-                assert self._pull is not None
-                await self._take(core, self._pull)
+                await self._wait_for_pull()
         except BaseException:
             core.unseen()  # cancelled, mostly
             raise
@@ -131,17 +131,18 @@ class AsyncConsumer:
         if requests or flush:
             await self._link.flush()
 
-    async def _take(
-        self, core: Consuming, call: Call[list[Delivery]], until_s: float | None = None
-    ) -> None:
+    async def _wait_for_pull(self, until_s: float | None = None) -> None:
         # Cancelled here, the pull goes on: what it brings is not lost.
-        done = await self._link.wait(call, until_s)
-        self._pull = None
-        try:
-            core.took(call.result() if done else [])
-        except BaseException:
-            core.pull_failed()
-            raise
+        if self._pull is not None:
+            await self._link.wait(self._pull, until_s)
+
+    def _take(self, core: Consuming) -> None:
+        """What the pull brought, if it is done."""
+        pull = self._pull
+        if pull is not None and pull.done:
+            self._pull = None
+            core.pull_failed()  # as long as nothing else is known
+            core.took(pull.result())
 
     async def ack(self, delivery: Delivery) -> None:
         """This message is done, whatever becomes of the loop."""
@@ -164,8 +165,9 @@ class AsyncConsumer:
         if self._pull is not None:
             # Messages may have been on their way to us. If not, no others are wanted.
             self._link.last_time(self._pull)
+            await self._wait_for_pull(anyio.current_time() + LEAVE_S / 2)
             try:
-                await self._take(core, self._pull, anyio.current_time() + LEAVE_S / 2)
+                self._take(core)
             except ZbusError:
                 pass
         calls = [self._link.submit(r) for r in core.give_back(failed, anyio.current_time())]
@@ -190,6 +192,10 @@ class AsyncConsumer:
         """The task that keeps leases while the user works."""
         while True:
             await anyio.sleep(core.keep_every_s)
+            try:
+                self._take(core)  # what nobody has asked for yet is leased, too
+            except ZbusError:
+                pass  # the loop asks again
             for request in [*core.flush(), *core.extensions()]:
                 try:
                     await self._link.run(request)

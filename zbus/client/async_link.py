@@ -10,6 +10,7 @@ import ssl
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream
 
 from zbus.client.errors import ConnectionLost
@@ -98,6 +99,8 @@ class AsyncLink:
         exchange = self._exchange
         while exchange.out_count and self._stream is not None:
             async with self._sending:
+                # Cancelled before anything is sent: then nothing is half sent.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 stream = self._stream
                 if stream is None or not exchange.out_count:
                     return
@@ -114,6 +117,8 @@ class AsyncLink:
     async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
         if not call.done:
+            if self._exchange.out_count:
+                await self.flush()  # whoever was to do it was cancelled
             event = anyio.Event()
             call.waiter = event.set
             end_s = call.deadline_s if until_s is None else min(call.deadline_s, until_s)

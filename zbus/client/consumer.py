@@ -20,6 +20,9 @@ from zbus.client.requests import Request
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
 
+LISTEN_S = 0.01
+"""How long the keeper of leases listens for messages that nobody has asked for yet."""
+
 
 class Consumer:
     """The messages of a group, one after another. Made by `consume`."""
@@ -96,6 +99,7 @@ class Consumer:
             while True:
                 now_s = time.monotonic()
                 with self._lock:
+                    self._take(core)
                     delivery = core.step(now_s)
                     requests = core.requests(now_s)
                     finished = delivery is None and core.finished(now_s)
@@ -109,25 +113,24 @@ class Consumer:
                 self._check(wait=finished)
                 if delivery is not None or finished:
                     return delivery
-                assert self._pull is not None
-                self._take(self._pull)
+                self._wait_for_pull()
         except BaseException:
             with self._lock:
                 core.unseen()
             raise
 
-    def _take(self, call: Call[list[Delivery]], until_s: float | None = None) -> None:
-        assert self._core is not None
-        done = self._link.wait(call, until_s)
-        self._pull = None
-        try:
-            deliveries = call.result() if done else []
-        except BaseException:
-            with self._lock:
-                self._core.pull_failed()
-            raise
-        with self._lock:
-            self._core.took(deliveries)
+    def _wait_for_pull(self, until_s: float | None = None) -> None:
+        pull = self._pull
+        if pull is not None:
+            self._link.wait(pull, until_s)
+
+    def _take(self, core: Consuming) -> None:
+        """What the pull brought, if it is done. The lock is held."""
+        pull = self._pull
+        if pull is not None and pull.done:
+            self._pull = None
+            core.pull_failed()  # as long as nothing else is known
+            core.took(pull.result())
 
     def ack(self, delivery: Delivery) -> None:
         """This message is done, whatever becomes of the loop."""
@@ -179,8 +182,10 @@ class Consumer:
         if self._pull is not None:
             # Messages may have been on their way to us. If not, no others are wanted.
             self._link.last_time(self._pull)
+            self._wait_for_pull(time.monotonic() + LEAVE_S)
             try:
-                self._take(self._pull, time.monotonic() + LEAVE_S)
+                with self._lock:
+                    self._take(core)
             except ZbusError:
                 pass
         with self._lock:
@@ -205,7 +210,13 @@ class Consumer:
         core = self._core
         assert core is not None
         while not self._stop.wait(core.keep_every_s):
+            # What came while nobody listened is leased, too.
+            self._wait_for_pull(time.monotonic() + LISTEN_S)
             with self._lock:
+                try:
+                    self._take(core)
+                except ZbusError:
+                    pass  # the loop asks again
                 requests = [*core.flush(), *core.extensions()]
             for request in requests:
                 try:

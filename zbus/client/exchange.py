@@ -145,6 +145,8 @@ class Exchange:
         """Nobody waits for this one any more; its answer will be passed over."""
         if not call.done:
             self._open.pop(call.id, None)
+            if call.data in self._out:
+                self._out.remove(call.data)
             self._end(call, None, error)
 
     def last_time(self, call: Call[Any]) -> None:

@@ -121,6 +121,8 @@ class Link:
     def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
         changed, exchange = self._changed, self._exchange
+        if exchange.out_count:
+            self.flush()  # whoever was to do it was interrupted
         with changed:
             while not call.done:
                 now_s = time.monotonic()
