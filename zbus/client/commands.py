@@ -302,6 +302,11 @@ def pull(
     )
 
 
+def unconsume(topic: str, group: str | None = None) -> Request[None]:
+    """Read a group no more: a pull that waits ends with nothing. Nobody says that it was done."""
+    return Request(of_group(b"unconsume", topic, group), parse_nothing, silent=True)
+
+
 Offsets = int | Sequence[int]
 
 

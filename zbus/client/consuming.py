@@ -12,7 +12,7 @@ from typing import Any
 
 from zbus.client import commands
 from zbus.client.messages import Delivery
-from zbus.client.requests import Document, Request, of_group
+from zbus.client.requests import Document, Request
 
 BATCH = 100
 """Messages asked for at once from a group that leases."""
@@ -204,9 +204,7 @@ class Consuming:
     def close(self) -> list[Request[Any]]:
         """The last requests but `give_back`: no more messages are wanted."""
         self.closing = True
-        lines = of_group(b"unconsume", self.topic, self.group)
-        leave: Request[Any] = Request(lines, lambda response: None, silent=True)
-        return [*self.flush(), leave]
+        return [*self.flush(), commands.unconsume(self.topic, self.group)]
 
     def give_back(self, failed: bool, now_s: float) -> list[Request[Any]]:
         """What becomes of what is held, when the pull has ended: what nobody has seen comes again
