@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 RECEIVE_BYTES = 64 << 10
 
+CLOSED_EARLY = "it was closed during the TLS handshake"
+
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
@@ -42,10 +44,10 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
                 tls_standard_compatible=False,
             )
         except anyio.EndOfStream:
-            raise OSError("it was closed during the TLS handshake") from None
+            raise OSError(CLOSED_EARLY) from None
         except anyio.BrokenResourceError as error:
             cause = error.__cause__
-            raise cause if isinstance(cause, ssl.SSLError) else OSError("TLS failed") from None
+            raise cause if isinstance(cause, ssl.SSLError) else OSError(CLOSED_EARLY) from None
     raise TimeoutError("timed out")
 
 
@@ -116,9 +118,9 @@ class AsyncLink:
 
     async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
+        if not call.done and self._exchange.out_count:
+            await self.flush()  # whoever was to do it was cancelled
         if not call.done:
-            if self._exchange.out_count:
-                await self.flush()  # whoever was to do it was cancelled
             event = anyio.Event()
             call.waiter = event.set
             end_s = call.deadline_s if until_s is None else min(call.deadline_s, until_s)
