@@ -638,3 +638,18 @@ class TestStreams:
         ok(client, http("/Orders", ADMIN, body=b"x"))
         assert reader.received == ended
         world.broker.check()
+
+
+# -- what a token of one group may not do to the others -------------------------------------------
+
+
+def test_an_ack_of_another_group() -> None:
+    world, client = world_with(entry("mine", "produce", {"Orders": ["billing"]}))
+    ok(client, http("/Orders/audit?cmd=declare&group_mask=256", ADMIN))
+    ok(client, http("/Orders?body=x", ADMIN))
+    ok(client, http("/Orders/audit?cmd=consume", ADMIN))
+    other = world.connect()
+    for group in ("consume_group: audit", "group: AUDIT", "x: "):
+        reply = other.request(cmd("ack", "topic: Orders", group, "offset: 0", "token: mine"))
+        assert (reply.status, reply.body) == (403, b"403: Command(ack) Topic(Orders) Forbbiden")
+    ok(other, http("/Orders/billing?cmd=ack&offset=0", "token: mine"))

@@ -31,7 +31,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
 }
-ON_A_GROUP = {"consume", "unconsume", "nack", "extend", "declare", "remove", "empty"}
+ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "remove", "empty"}
 ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 

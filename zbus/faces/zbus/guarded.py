@@ -47,9 +47,10 @@ OPERATION: dict[bytes, str] = {
 """The operation that a command needs. All others need a known token and the topic, no more."""
 
 NO_OPERATION = frozenset((b"ack", b"ping", b"version", b"openapi"))
-"""Commands of which that is known: the original asks no operation of an `ack` either."""
+"""Commands of which that is known: the original asks no operation of an `ack` either. (It asks for
+no group either; here what is read by others is not for everybody to settle.)"""
 
-_GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))
+_GROUPED = frozenset((b"consume", b"unconsume", b"ack", b"nack", b"extend", b"declare"))
 """Commands on one group, by default the one named like the topic."""
 
 _WHOLE = frozenset((b"remove", b"empty"))

@@ -12,6 +12,7 @@ from zbus.core.originals import KEY_LINE
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
+from zbus.faces.guard import Browser
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
@@ -34,7 +35,7 @@ _OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 _NOT_STORED = frozenset(
     (
-        b"ack body cmd connection consume_group content-length cookie delay deliver_at expect"
+        b"ack body cmd connection consume_group content-length delay deliver_at expect"
         b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
         b" origin_method origin_status origin_url partition remote-addr retry sender skipped tag te"
         b" timeout timestamp token topic trailer transfer-encoding ttl upgrade"
@@ -50,20 +51,32 @@ _NOT_ROUTED = frozenset(
 )
 """Of a routed message, everything else is the router's to choose."""
 
-
-def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_STORED) -> bytes:
-    """The application's fields as canonical header lines."""
-    lines = [
-        b"%b: %b\r\n" % (name, encode_header_value(value))
-        for name, value in fields.items()
-        if name not in dropped
-    ]
-    if b"cookie" in fields:
-        parts = [part.strip() for part in fields[b"cookie"].split(b";")]
-        kept = [part for part in parts if part and not part.startswith(b"token=")]
-        if kept:
-            lines.append(b"cookie: %b\r\n" % encode_header_value(b"; ".join(kept)))
+def stored_lines(
+    fields: dict[bytes, bytes],
+    dropped: frozenset[bytes] = _NOT_STORED,
+    browser: Browser | None = None,
+) -> bytes:
+    """The application's fields as canonical header lines; `browser` is whose request has them."""
+    lines = []
+    for name, value in fields.items():
+        if name in dropped or (browser is not None and _is_said_unasked(name, value)):
+            continue
+        if name == b"cookie":
+            parts = [part.strip() for part in value.split(b";")]
+            value = b"; ".join(part for part in parts if part and not part.startswith(b"token="))
+            if not value:
+                continue
+        lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
     return b"".join(lines)
+
+
+def _is_said_unasked(name: bytes, value: bytes) -> bool:
+    """What a browser adds by itself, and nobody chose to send with a message: cookies of all other
+    programs on the host, since its ports share them; the address of the page, which may hold a
+    token; the password that a proxy before the broker asked for."""
+    return name in (b"cookie", b"referer") or (
+        name == b"authorization" and value[:6].lower() == b"basic "
+    )
 
 
 def without_token(target: bytes) -> bytes:
@@ -156,7 +169,8 @@ class Produce:
         self.origin = b"origin_method: %b\r\n" % params.head.method
         if params.head.target != b"/":
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
-        self.lines = self.key_line + stored_lines(params.fields) + self.origin
+        own = stored_lines(params.fields, browser=params.browser)
+        self.lines = self.key_line + own + self.origin
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
@@ -329,7 +343,8 @@ class Produce:
         body = body or self.body
         if not body and not params.named and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
-            own = stored_lines(params.fields, _NOT_STORED | {b"content-type"})
+            dropped = _NOT_STORED | {b"content-type"}
+            own = stored_lines(params.fields, dropped, params.browser)
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
         timeout_ms = self.timeout_ms
         silent = self.quiet and params.headed  # stock callers: they know the answer by its id
@@ -370,7 +385,8 @@ class Route:
         self._params = params
         self._quiet = not params.flag(b"ack", False)
         self._recver = params.fields.get(b"recver", b"")
-        self._lines = params.topic_line + stored_lines(params.fields, _NOT_ROUTED)
+        own = stored_lines(params.fields, _NOT_ROUTED, params.browser)
+        self._lines = params.topic_line + own
         status = params.fields.get(b"origin_status", b"200")
         # 1xx and 204 have no body and would break the framing of the caller's connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
