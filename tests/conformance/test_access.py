@@ -653,3 +653,35 @@ def test_an_ack_of_another_group() -> None:
         reply = other.request(cmd("ack", "topic: Orders", group, "offset: 0", "token: mine"))
         assert (reply.status, reply.body) == (403, b"403: Command(ack) Topic(Orders) Forbbiden")
     ok(other, http("/Orders/billing?cmd=ack&offset=0", "token: mine"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("retention_count: 1", "retention_ms: 1", "retention_bytes: 1", "retention_done: 1"),
+        *("dedupe_ms: 1", "topic_mask: 2", "topic_mask: 8"),
+    ],
+)
+def test_a_declare_that_changes_the_topic(line: str) -> None:
+    """It would take the messages of all groups."""
+    _, client = world_with(
+        entry("one", "declare", {"Orders": ["billing"]}), entry("all", "declare", {"ord*": []})
+    )
+    data = cmd("declare", "topic: ORDERS", "consume_group: billing", line, "token: one")
+    before = document(ok(client, http("/Orders?cmd=query", ADMIN)))
+    reply = client.request(data)
+    assert reply.status == 403
+    assert reply.body.decode() == (
+        "403: this token has not all groups of Topic(ORDERS), so it may not change the topic"
+    )
+    assert document(ok(client, http("/Orders?cmd=query", ADMIN))) == before
+    ok(client, data.replace(b"token: one", b"token: all"))
+    ok(client, data)  # no change any more
+
+
+def test_a_declare_that_changes_the_group() -> None:
+    """As stock clients do it: masks and all."""
+    _, client = world_with(entry("one", "declare", {"Orders": ["billing"], "New": ["mine"]}))
+    more = ("topic_mask: 0", "group_mask: 256", "group_start_offset: 0", "token: one")
+    ok(client, cmd("declare", "topic: Orders", "consume_group: billing", *more))
+    ok(client, cmd("declare", "topic: New", "consume_group: mine", "topic_mask: 2", "token: one"))

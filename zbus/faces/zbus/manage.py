@@ -9,7 +9,7 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
-from zbus.core.errors import BrokerError, group_unknown, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
@@ -72,11 +72,22 @@ class Declare:
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         ticket = DeclareReply(self.face, self.params, peer, id)
-        self.face.broker.amend(
-            ticket,
-            self.params.topic,
-            lambda topic: (self._topic_options(topic), self._wish(topic)),
-        )
+        broker, name = self.face.broker, self.params.topic
+        topic, grant = broker.topic(name), peer.grant
+        # What is true of a topic is true of all its groups, so it is for those who may all of them.
+        fixed = None
+        if topic is not None and grant is not None and not grant.sees_all(topic.name):
+            fixed = topic.options
+        if fixed is not None and self._topic_options(topic) != fixed:
+            text = f"this token has not all groups of Topic({name}), so it may not change the topic"
+            ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+            return
+
+        def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
+            kept = None if fixed is None or topic is None else topic.options
+            return kept or self._topic_options(topic), self._wish(topic)
+
+        broker.amend(ticket, name, wished)
 
     def _topic_options(self, topic: Topic | None) -> TopicOptions:
         mask = self.topic_mask

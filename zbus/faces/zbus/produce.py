@@ -51,6 +51,7 @@ _NOT_ROUTED = frozenset(
 )
 """Of a routed message, everything else is the router's to choose."""
 
+
 def stored_lines(
     fields: dict[bytes, bytes],
     dropped: frozenset[bytes] = _NOT_STORED,
