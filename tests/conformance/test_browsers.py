@@ -384,9 +384,22 @@ def test_what_a_program_or_script_sends_travels() -> None:
     ok(client, http("/T", *UNASKED, body=b"x"))
     headers = ok(client, http("/T?cmd=consume")).headers
     assert headers["cookie"] == "sid=secret", "but for the token"
-    assert headers["authorization"] == "Basic secret"
-    ok(client, http("/T", PAGE, "authorization: Bearer of-a-service", body=b"x"))
-    assert ok(client, http("/T?cmd=consume")).headers["authorization"] == "Bearer of-a-service"
+    assert "authorization" not in headers, "a log hands it to everybody"
+    ok(client, cmd("produce", "topic: T", "authorization: of the protocol", body=b"x"))
+    assert ok(client, http("/T?cmd=consume")).headers["authorization"] == "of the protocol"
+
+
+def test_a_credential_is_for_the_service_that_is_called() -> None:
+    world, client = strict()
+    ok(client, http("/R?cmd=declare&topic_mask=3"))
+    service = world.connect()
+    for target, body in (("/R", b"x"), ("/R/plus/1/2", b"")):
+        service.send(http("/R?cmd=consume"))
+        client.send(http(target, PAGE, "authorization: Bearer of-a-service", body=body))
+        world.settle()
+        (call,) = service.replies()
+        assert call.headers["authorization"] == "Bearer of-a-service"
+        client = world.connect()
 
 
 def test_cookies_are_not_routed() -> None:
