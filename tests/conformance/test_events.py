@@ -220,7 +220,7 @@ class TestTheConnection:
         client.send(http("/T?cmd=consume", ACCEPT))
         world.settle()
         client.received = b""
-        ok(other.request(http("/New?cmd=declare")))
+        ok(other, http("/New?cmd=declare"))
         world.advance(1_000)
         put(other, "T", b"a")
         assert data(client) == ["a"]
