@@ -343,6 +343,8 @@ class Loop:
                 continue
             if link.tls is not None:
                 data = self._encrypt(link, link.tls, data)
+                if link.closed:
+                    continue
             if link.unsent:
                 link.unsent += data
                 self._held[link] = None
