@@ -47,9 +47,10 @@ OPERATION: dict[bytes, str] = {
 """The operation that a command needs. All others need a known token and the topic, no more."""
 
 NO_OPERATION = frozenset((b"ack", b"ping", b"version", b"openapi"))
-"""Commands of which that is known: the original asks no operation of an `ack` either."""
+"""Commands of which that is known: the original asks no operation of an `ack` either. (It asks for
+no group either; here what is read by others is not for everybody to settle.)"""
 
-_GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))
+_GROUPED = frozenset((b"consume", b"unconsume", b"ack", b"nack", b"extend", b"declare"))
 """Commands on one group, by default the one named like the topic."""
 
 _WHOLE = frozenset((b"remove", b"empty"))
@@ -87,6 +88,8 @@ def needs_of(params: Params) -> Needs:
     if cmd in _WHOLE:
         groups = [params.group] if params.group else []
         return Needs(operation, topic, tuple(groups), whole=not groups)
+    if cmd == b"read":
+        return Needs(operation, topic, whole=True)  # every group's messages are in it
     if cmd not in _GROUPED:
         return Needs(operation, topic)
     groups = [params.group or topic]
@@ -100,11 +103,14 @@ def needs_of(params: Params) -> Needs:
 
 
 def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
-    """The token that a request shows: header, else cookie, else URL. None = it shows none; text =
-    the refusal of one that stands where it must not."""
+    """The token that a request shows: header, else `authorization: Bearer`, else cookie, else URL.
+    None = it shows none; text = the refusal of one that stands where it must not."""
     head = params.head.fields
     if token := head.get(b"token"):
         return decode_valid_percent(token)
+    scheme, _, token = head.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and (token := token.strip()):
+        return token
     for part in head.get(b"cookie", b"").split(b";"):
         name, _, token = part.strip().partition(b"=")
         if name == b"token" and token:
