@@ -339,12 +339,10 @@ class Loop:
             out = link.out
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
+            if link.tls is not None and not link.closed:
+                data = self._encrypt(link, link.tls, data)
             if link.closed:
                 continue
-            if link.tls is not None:
-                data = self._encrypt(link, link.tls, data)
-                if link.closed:
-                    continue
             if link.unsent:
                 link.unsent += data
                 self._held[link] = None
