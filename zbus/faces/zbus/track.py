@@ -167,7 +167,8 @@ class Tracking:
         made: dict[tuple[Grant | None, bool], bytes] = {}
         for peer in peers:
             follower = self._behind.pop(peer)
-            if not follower.may(self._broker.now_ms):
+            # A stream has the connection for itself.
+            if peer.pulse is not None or not follower.may(self._broker.now_ms):
                 del self._followers[peer]
                 continue
             key = (follower.grant, follower.json)
