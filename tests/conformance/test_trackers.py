@@ -297,6 +297,26 @@ def test_followers_that_come_amid_changes_share_a_long_document_and_are_told_the
         assert "New49" in pushes(follower)[-1]["serverTable"][OWN]["topicTable"]
 
 
+@pytest.mark.parametrize("request_line", ["cmd: server", "cmd: query", "cmd: tracker"])
+def test_a_long_document_is_not_made_for_everybody_who_asks(request_line: str) -> None:
+    world, client = declared()
+    many_topics(client)
+    data = http("/", request_line)
+
+    def version() -> int:
+        found: int = document(ok(client, data))["infoVersion"]
+        return found
+
+    first = version()
+    put(client, "T1", b"x")
+    assert version() == first
+    ok(client, cmd("declare", "topic: New"))
+    second = version()
+    assert second > first, "it is as it was declared"
+    world.advance(1_000)
+    assert version() > second, "and soon as it is"
+
+
 def test_a_first_follower_is_told_what_its_document_does_not_have() -> None:
     world, client = declared()
     many_topics(client)

@@ -4,6 +4,7 @@ sections 5.10, 5.11 and 9). Every broker is its own tracker; stock clients begin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zbus.core.broker import Broker
@@ -26,8 +27,10 @@ BYTES_PER_MS = 2_500
 time is spent on them at most, however large they are."""
 
 PUSH_BYTES_MAX = 64 << 20
-"""How much is pushed at a time: what is not sent at once, each follower has a copy of. And how much
-of documents is kept for the next who may see the same."""
+"""How much is pushed at a time: what is not sent at once, each follower has a copy of."""
+
+KEPT_BYTES_MAX = 64 << 20
+"""Of documents of a kind."""
 
 VERSIONS_PER_MS = 1_000
 """Versions of documents are microseconds of the broker's time, so that however many are asked for,
@@ -49,7 +52,8 @@ class Tracking:
         self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
-        self._encoded: dict[Grant | None, Encoded] = {}  # in the order in which they were made
+        self._own = Shelf(self.server_info)
+        self._all = Shelf(self.tracker_info)
 
     def next_version(self) -> int:
         """The number of one more document: clients ignore those that are not newer."""
@@ -81,22 +85,35 @@ class Tracking:
         """TrackerInfo as JSON for whoever begins to follow. After a restart all come at once, so as
         long as nothing changes, one is good for all that come within the time between two pushes;
         and a long one for a while even so, since they will be told."""
-        found = self._encoded.get(_view(grant))
+        found = self._all.get(grant)
         if found is not None:
             current = found.state == self._changes()
             good_ms = self._broker.changes.pause_ms if current else found.cost_ms
             if self._broker.now_ms < found.made_ms + good_ms:
                 return found
-        return self._encode(grant)
+        return self._encode(self._all, grant)
 
-    def _encode(self, grant: Grant | None) -> Encoded:
-        view, encoded = _view(grant), self._encoded
-        data = encode_document(self.tracker_info(view))
-        encoded.pop(view, None)
-        made = encoded[view] = Encoded(data, self._changes(), self._broker.now_ms)
-        while sum(len(one.data) for one in encoded.values()) > PUSH_BYTES_MAX and len(encoded) > 1:
-            del encoded[next(iter(encoded))]
-        return made
+    def _encode(self, shelf: Shelf, grant: Grant | None) -> Encoded:
+        data = encode_document(shelf.make(_view(grant)))
+        return shelf.put(grant, Encoded(data, self._changes(), self._broker.now_ms))
+
+    def server_answer(self, grant: Grant | None) -> bytes:
+        """ServerInfo as JSON, for who asks once."""
+        return self._answer(self._own, grant)
+
+    def tracker_answer(self, grant: Grant | None) -> bytes:
+        """TrackerInfo as JSON, for who asks once."""
+        return self._answer(self._all, grant)
+
+    def _answer(self, shelf: Shelf, grant: Grant | None) -> bytes:
+        """As it is now; but a long one is told for a while until something is declared or removed,
+        or a reader comes or goes: else somebody who keeps asking would take all of the time."""
+        self._forget_silent()
+        found = shelf.get(grant)
+        good_ms = 0
+        if found is not None and found.state == self._changes() and found.cost_ms >= PAUSE_MS:
+            good_ms = found.made_ms + found.cost_ms - self._broker.now_ms
+        return found.data if found and good_ms > 0 else self._encode(shelf, grant).data
 
     def server_event(self) -> bytes:
         """What this broker reports to its trackers."""
@@ -190,11 +207,11 @@ class Tracking:
                 continue
             key = (_view(follower.grant), follower.json)
             if key not in made:
-                found = self._encoded.get(key[0])
+                found = self._all.get(follower.grant)
                 if found is None or found.state < self._told:
                     if cost_ms >= PAUSE_MS:
                         continue
-                    found = self._encode(follower.grant)
+                    found = self._encode(self._all, follower.grant)
                     cost_ms += found.cost_ms
                 encode = encode_json if follower.json else encode_reply
                 made[key] = encode(200, PUSHED, found.data)
@@ -224,6 +241,25 @@ class Encoded:
         self.cost_ms = len(data) // BYTES_PER_MS  # how long no other should be made
 
 
+class Shelf:
+    """Documents of a kind, kept for the next who may see the same."""
+
+    def __init__(self, make: Callable[[Grant | None], Document]) -> None:
+        self.make = make
+        self._made: dict[Grant | None, Encoded] = {}  # the oldest first
+
+    def get(self, grant: Grant | None) -> Encoded | None:
+        return self._made.get(_view(grant))
+
+    def put(self, grant: Grant | None, encoded: Encoded) -> Encoded:
+        made, view = self._made, _view(grant)
+        made.pop(view, None)
+        made[view] = encoded
+        while sum(len(one.data) for one in made.values()) > KEPT_BYTES_MAX and len(made) > 1:
+            del made[next(iter(made))]
+        return encoded
+
+
 class Follower:
     """Who asked to be told of changes, and how."""
 
@@ -251,8 +287,8 @@ class Tracker:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        document = self._face.tracking.tracker_info(peer.grant)
-        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, encode_document(document))
+        document = self._face.tracking.tracker_answer(peer.grant)
+        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, document)
 
 
 class Follow:
@@ -268,7 +304,7 @@ class Follow:
         params = self._params
         reply = ZbusReply(self._face, params, peer, id)
         if not params.headed:
-            reply.tell(200, PUSHED, encode_document(self._tracking.tracker_info(peer.grant)))
+            reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
         document = self._tracking.encoded(peer.grant)
         if params.head.keep_alive:
