@@ -228,7 +228,9 @@ def expel(face: ZbusFace, access: Access) -> None:
             continue
         for group, bearer in list(peer.admitted.items()):
             topic = group.topic.name
-            needs = Needs("consume", topic, (group.name,))
+            # One queue, by whatever name it was asked for: who may any group may this one.
+            groups = () if group.topic.options.competing else (group.name,)
+            needs = Needs("consume", topic, groups)
             if bearer.is_known(broker.now_ms) and needs.met_by(bearer.grant):
                 continue
             del peer.admitted[group]
