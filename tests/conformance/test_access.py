@@ -338,6 +338,23 @@ def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None
     assert open_world.face.admit(peer, open_world._heads.read(head)[0]) == ""
 
 
+def test_a_bearer_is_a_token() -> None:
+    world, client = world_with(entry("b", "query produce consume"))
+    ok(client, http("/Orders", "authorization: Bearer b", body=b"x"))
+    ok(client, http("/Orders", "cmd: produce", "authorization: bearer  b", body=b"x"))
+    for lines in (("authorization: Basic b",), ("authorization: Bearer a",), ("authorization: b",)):
+        assert refused_status(client, http("/Orders?cmd=query", *lines)) == 403
+    # A header `token` decides before it.
+    wrong = http("/Orders?cmd=query", "token: wrong", "authorization: Bearer b")
+    assert refused_status(client, wrong) == 403
+    topic = world.broker.topic("Orders")
+    assert topic is not None
+    for offset in range(2):
+        message = topic.partitions[0].cache.get(offset)
+        assert message is not None
+        assert b"authorization" not in message.headers
+
+
 # -- rights that end ------------------------------------------------------------------------------
 
 

@@ -90,7 +90,7 @@ def allowed(case: Case | None, command: str, topic: str, group: str) -> bool:
     if topic not in case.sees:
         return False
     seen = case.sees[topic]
-    if command in ON_ALL_GROUPS and not group:
+    if command == "read" or (command in ON_ALL_GROUPS and not group):
         return seen == EVERYTHING
     return command not in ON_A_GROUP or (group or topic) in seen or seen == EVERYTHING
 

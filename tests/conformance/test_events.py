@@ -138,15 +138,15 @@ class TestEvents:
         put(client, "T", b"x")
         assert reader.received.endswith(b"id: 0\ndata: x\n\n")
 
-    def test_head_is_answered_with_the_head(self) -> None:
+    def test_head_is_refused(self) -> None:
         world, client = declared("T")
         put(client, "T", b"x")
         for target in ("/T?cmd=consume", "/T/T?cmd=consume"):
             reader = world.connect()
             reader.send(http(target, ACCEPT, method="HEAD"))
             world.settle()
-            assert reader.received.endswith(b"no-store\r\n\r\n")
-            assert reader.closed
+            assert reader.received.startswith(b"HTTP/1.1 405 ")
+            assert reader.received.endswith(b"allow: GET, POST\r\n\r\n")
 
 
 class TestTheConnection:

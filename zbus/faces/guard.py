@@ -53,7 +53,10 @@ _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 SANDBOX = b"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Policy of what others wrote: shown, but as of no site, without scripts, loading nothing."""
 
-PAGE = b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'"
+PAGE = (
+    b"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'self';"
+    b" base-uri 'none'"
+)
 """Policy of the broker's own pages."""
 
 _STEERING = frozenset(

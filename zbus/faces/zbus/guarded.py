@@ -88,6 +88,8 @@ def needs_of(params: Params) -> Needs:
     if cmd in _WHOLE:
         groups = [params.group] if params.group else []
         return Needs(operation, topic, tuple(groups), whole=not groups)
+    if cmd == b"read":
+        return Needs(operation, topic, whole=True)  # every group's messages are in it
     if cmd not in _GROUPED:
         return Needs(operation, topic)
     groups = [params.group or topic]
@@ -101,11 +103,14 @@ def needs_of(params: Params) -> Needs:
 
 
 def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
-    """The token that a request shows: header, else cookie, else URL. None = it shows none; text =
-    the refusal of one that stands where it must not."""
+    """The token that a request shows: header, else `authorization: Bearer`, else cookie, else URL.
+    None = it shows none; text = the refusal of one that stands where it must not."""
     head = params.head.fields
     if token := head.get(b"token"):
         return decode_valid_percent(token)
+    scheme, _, token = head.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and (token := token.strip()):
+        return token
     for part in head.get(b"cookie", b"").split(b";"):
         name, _, token = part.strip().partition(b"=")
         if name == b"token" and token:

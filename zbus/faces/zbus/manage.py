@@ -35,6 +35,18 @@ RETENTION = {
 """Parameters that limit how much of a topic is kept, and their largest values."""
 
 
+_DECLARED = frozenset(
+    (
+        *(b"ack", b"dedupe_ms", b"durability", b"partition", b"partitions", b"topic_mask"),
+        *(b"group_ack_timeout", b"group_ack_window", b"group_filter", b"group_mask"),
+        *(b"group_name_auto", b"group_start_copy", b"group_start_msgid", b"group_start_offset"),
+        *(b"group_start_time", b"retention_done", *(name.encode() for name in RETENTION)),
+    )
+)
+"""What the URL of a declare may say. A name that is not understood would make a topic which is not
+what was meant; in headers others than the sender put names of their own."""
+
+
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
@@ -43,6 +55,7 @@ class Declare:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
         self.params = params
+        params.check_query(_DECLARED)
         self.topic_mask = params.number(b"topic_mask", MASK_MAX)
         self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
