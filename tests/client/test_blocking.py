@@ -248,6 +248,7 @@ def test_a_peer_that_says_nothing() -> None:
 
 def test_a_closed_client(url: str) -> None:
     bus = zbus.connect(url)
+    assert repr(bus) == f"<BlockingClient {url}>"
     bus.close()
     with pytest.raises(zbus.client.ConnectionLost, match="closed"):
         bus.ping()
@@ -320,7 +321,7 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
         work()
     thread.join(10)
     assert found == ["0", "1"]
-    assert (state()["messageCount"], state()["consumerCount"]) == (0, 0)
+    assert [state()[f"{name}Count"] for name in ("message", "leased", "consumer")] == [0, 0, 0]
 
 
 class Peer:

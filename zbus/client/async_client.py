@@ -50,6 +50,9 @@ class Client:
         self._tasks: TaskGroup | None = None
         self._receiving = anyio.CancelScope(shield=True)
 
+    def __repr__(self) -> str:
+        return f"<Client {self._url}>"
+
     async def __aenter__(self) -> Self:
         """Connect. Raises ConnectionLost."""
         await self._link.open()

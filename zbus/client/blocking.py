@@ -47,6 +47,9 @@ class BlockingClient:
         self._address, self._options = resolve(url, options)
         self._link = Link(self._address, self._options)
 
+    def __repr__(self) -> str:
+        return f"<BlockingClient {self._url}>"
+
     def open(self) -> Self:
         """Connect. Raises ConnectionLost. Without it the first request connects, and tries again
         as often as `retries` says."""
