@@ -28,11 +28,10 @@ class Socket:
 
     def send(self, data: bytes, pause_s: float) -> None:
         """Send all. Raises OSError, and TimeoutError if for `pause_s` none of it could be sent."""
-        sent = 0
-        view = memoryview(data)
-        while sent < len(data):
+        rest = memoryview(data)
+        while rest:
             try:
-                sent += self._socket.send(view[sent:] if sent else data)
+                rest = rest[self._socket.send(rest) :]
             except BlockingIOError:
                 writable = select.poll()
                 writable.register(self._socket, select.POLLOUT)
