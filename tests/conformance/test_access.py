@@ -338,6 +338,18 @@ def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None
     assert open_world.face.admit(peer, open_world._heads.read(head)[0]) == ""
 
 
+def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    world, client = world_with(entry("b", "query"))
+    for token in ("b", "of-nobody", "of-nobody"):
+        assert refused_status(client, http("/Orders?body=x", f"token: {token}")) == 403
+    world.advance(1_000)
+    assert refused_status(client, http("/Orders?body=x")) == 403
+    first, second = caplog.records
+    assert (first.who, first.command, first.topic, first.times) == ("b", "produce", "Orders", 1)  # type: ignore[attr-defined]
+    assert (second.who, second.times) == ("nobody", 3)  # type: ignore[attr-defined]
+    assert "of-nobody" not in str([record.__dict__ for record in caplog.records])
+
+
 def test_a_bearer_is_a_token() -> None:
     world, client = world_with(entry("b", "*"))
     ok(client, http("/Orders", "authorization: Bearer b", body=b"x"))

@@ -7,6 +7,7 @@ remembered. What the token is worth may change with any turn, so that is asked e
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,6 +22,10 @@ from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
+
+log = logging.getLogger("zbus")
+
+_LOG_EVERY_MS = 1_000
 
 FREE = frozenset((b"heartbeat", b"login", b"logout", b"icon", b"js", b"css", b"img", b"page"))
 """Commands that are not asked for a token."""
@@ -206,14 +211,35 @@ class Guarded:
     def _refuse(self, peer: Peer, id: bytes) -> None:
         """Said even to who asked not to be told: a call with a bad token would wait for ever."""
         params = self._params
+        self._tell_log(peer)
         reply = ZbusReply(self._face, params, peer, id)
         if params.cmd == b"home":
             reply.tell(302, b"location: /?cmd=login\r\n")
         elif type(self._token) is str:
             reply.tell_error(BrokerError(Refusal.FORBIDDEN, self._token))
         else:
-            name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
-            reply.tell_error(forbidden(name, params.topic))
+            reply.tell_error(forbidden(_shown(params.cmd), params.topic))
+
+    def _tell_log(self, peer: Peer) -> None:
+        """Who runs the broker learns of it, yet not of each: a line a second at most."""
+        access, params, now_ms = self._access, self._params, self._face.broker.now_ms
+        access.refusals += 1
+        if now_ms < access.told_ms + _LOG_EVERY_MS:
+            return
+        who = "nobody" if self._token is None else "an unknown token"
+        fields = {
+            "peer": peer.address,
+            "who": self._judged.name or who,
+            "command": _shown(params.cmd),
+            "topic": params.topic[:100],
+            "times": access.refusals,
+        }
+        log.warning("forbidden", extra=fields)
+        access.told_ms, access.refusals = now_ms, 0
+
+
+def _shown(command: bytes) -> str:
+    return command.strip(b"\0")[:40].decode("utf-8", "replace")
 
 
 def expel(face: ZbusFace, access: Access) -> None:
