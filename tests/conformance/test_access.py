@@ -702,3 +702,17 @@ def test_a_declare_that_changes_the_group() -> None:
     more = ("topic_mask: 0", "group_mask: 256", "group_start_offset: 0", "token: one")
     ok(client, cmd("declare", "topic: Orders", "consume_group: billing", *more))
     ok(client, cmd("declare", "topic: New", "consume_group: mine", "topic_mask: 2", "token: one"))
+
+
+def test_a_service_stays_when_others_rights_change() -> None:
+    """A topic of services is one queue; its name is not the one that the service asked for."""
+    mine = entry("mine", "consume", {"Calc": ["mine"]})
+    world, client = world_with(mine)
+    ok(client, http("/Calc?cmd=declare&topic_mask=2", ADMIN))
+    service = world.connect()
+    pull = cmd("consume", "topic: Calc", "consume_group: mine", "id: 1", "token: mine")
+    assert not service.exchange(pull)
+    replace_table(world, ADMIN_ENTRY, mine)
+    assert not service.replies()
+    replace_table(world, ADMIN_ENTRY, entry("mine", "consume", {"Other": ["mine"]}))
+    assert [reply.status for reply in service.replies()] == [403]

@@ -402,12 +402,13 @@ def test_a_credential_is_for_the_service_that_is_called() -> None:
         client = world.connect()
 
 
-def test_cookies_are_not_routed() -> None:
-    """Whoever routes: a cookie is between its client and the broker."""
+@pytest.mark.parametrize("line", [*UNASKED[::2], "authorization: Bearer secret"])
+def test_credentials_are_not_routed(line: str) -> None:
+    """Whoever routes: they are between a client and the broker."""
     world, router = strict()
     target = world.connect()
     ok(target, cmd("ping", "id: 1"))
     recver = target.peer.id.decode()
-    router.exchange(cmd("route", f"recver: {recver}", "id: 7", UNASKED[0], body=b"x"))
+    router.exchange(cmd("route", f"recver: {recver}", "id: 7", line, body=b"x"))
     (reply,) = target.replies()
-    assert "cookie" not in reply.headers
+    assert not {"authorization", "cookie"} & reply.headers.keys()

@@ -193,6 +193,14 @@ class Guard:
             return Browser(head, (*_OPEN, (b"access-control-allow-origin", origin), _CREDENTIALS))
         return Browser(head, (*_OPEN, (b"access-control-allow-origin", b"*")))
 
+    def is_anybodys(self, head: Head) -> bool:
+        """Whether it is of a page that may ask only because any page may. What such a page cannot
+        show itself, but a browser adds to its requests, must not count."""
+        origin, fields = head.fields.get(b"origin"), head.fields
+        if origin is None or b"*" not in self._origins:
+            return False
+        return not (origin.lower() in self._origins or _is_same(origin, fields.get(b"host")))
+
     def _is_ours(self, host: bytes) -> bool:
         if b"*" in self._hosts:
             return True

@@ -148,6 +148,8 @@ class ZbusFace:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
                 return "this token is not known"
+        elif self.guard.is_anybodys(head):
+            peer.bearer = self.access.anonymous
         return ""
 
     def upkeep(self) -> None:

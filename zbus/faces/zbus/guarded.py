@@ -120,10 +120,13 @@ def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
     return None
 
 
-def bearer_of(access: Access, peer: Peer) -> Bearer:
-    """Who asks, if a request shows no token."""
+def bearer_of(access: Access, peer: Peer, anybody: bool) -> Bearer:
+    """Who asks, if a request shows no token. `anybody` says that it is a page's which is nobody in
+    particular: browsers show their certificate for every page."""
     if peer.bearer is not None:
         return peer.bearer
+    if anybody:
+        return access.anonymous
     known = access.of_principal(peer.principal) if peer.principal else NOBODY
     return access.anonymous if known is NOBODY else known
 
@@ -139,6 +142,7 @@ class Guarded:
 
     __slots__ = (
         "_access",
+        "_anybody",
         "_bearer",
         "_face",
         "_judged",
@@ -156,6 +160,7 @@ class Guarded:
         self._plan = plan
         self._needs = needs_of(params)
         self._token = token_of(params, face.settings.allow_url_token)
+        self._anybody = face.guard.is_anybodys(params.head)
         self._bearer = NOBODY  # of the token, once it was found
         self._judged = NOTHING  # the last grant that was looked at,
         self._passes = False  # and what it is good for
@@ -179,7 +184,7 @@ class Guarded:
     def _look_up(self, peer: Peer) -> Bearer:
         token = self._token
         if token is None:
-            return bearer_of(self._access, peer)
+            return bearer_of(self._access, peer, self._anybody)
         if type(token) is bytes:
             self._bearer = self._access.of_token(token)
         return self._bearer
@@ -228,7 +233,9 @@ def expel(face: ZbusFace, access: Access) -> None:
             continue
         for group, bearer in list(peer.admitted.items()):
             topic = group.topic.name
-            needs = Needs("consume", topic, (group.name,))
+            # One queue, by whatever name it was asked for: who may any group may this one.
+            groups = () if group.topic.options.competing else (group.name,)
+            needs = Needs("consume", topic, groups)
             if bearer.is_known(broker.now_ms) and needs.met_by(bearer.grant):
                 continue
             del peer.admitted[group]

@@ -187,8 +187,7 @@ class Query:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
-            document = face.tracking.server_info(peer.grant)
-            reply.tell(200, JSON, encode_document(document))
+            reply.tell(200, JSON, face.tracking.server_answer(peer.grant))
             return
         found = find(face.broker, params, peer.grant)
         if isinstance(found, BrokerError):

@@ -48,8 +48,8 @@ _CREDENTIALS = frozenset((b"authorization",))
 
 _NOT_ROUTED = frozenset(
     (
-        b"ack connection content-length cookie expect host keep-alive origin_status recver"
-        b" remote-addr sender te token trailer transfer-encoding upgrade"
+        b"ack authorization connection content-length cookie expect host keep-alive origin_status"
+        b" proxy-authorization recver remote-addr sender te token trailer transfer-encoding upgrade"
     ).split()
 )
 """Of a routed message, everything else is the router's to choose."""
