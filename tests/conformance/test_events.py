@@ -213,6 +213,18 @@ class TestTheConnection:
         assert reply.status == 404
         assert reader.received == before
 
+    def test_no_news_of_a_tracker_get_between(self) -> None:
+        world, other = declared("T")
+        client = world.connect()
+        client.exchange(cmd("track_sub", "id: 1"))
+        client.send(http("/T?cmd=consume", ACCEPT))
+        world.settle()
+        client.received = b""
+        ok(other, http("/New?cmd=declare"))
+        world.advance(1_000)
+        put(other, "T", b"a")
+        assert data(client) == ["a"]
+
     def test_it_is_counted_as_no_reader(self) -> None:
         world, client = declared("T")
         stream(world, "/T?cmd=consume")

@@ -202,7 +202,8 @@ class Tracking:
         cost_ms = size = 0
         for peer in peers:
             follower = self._behind[peer]
-            if not follower.may(self._broker.now_ms):
+            # A stream has the connection for itself.
+            if peer.pulse is not None or not follower.may(self._broker.now_ms):
                 del self._behind[peer], self._followers[peer]
                 continue
             key = (_view(follower.grant), follower.json)
