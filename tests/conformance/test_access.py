@@ -728,3 +728,30 @@ def test_a_service_stays_when_others_rights_change() -> None:
     assert not service.replies()
     replace_table(world, ADMIN_ENTRY, entry("mine", "consume", {"Other": ["mine"]}))
     assert [reply.status for reply in service.replies()] == [403]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        http("/Orders/billing?cmd=consume&offset=0", "token: one"),
+        cmd("consume", "topic: Orders", "consume_group: billing", "offset: 0", "token: one"),
+        http("/Orders?cmd=consume", "accept: text/event-stream", "token: own"),
+        http("/Orders?cmd=read", "token: one"),
+    ],
+)
+def test_the_log_is_for_those_who_may_all_groups(request_bytes: bytes) -> None:
+    """A group may be told a part of it only."""
+    world, client = world_with(
+        entry("one", "consume", {"Orders": ["billing"]}),
+        entry("own", "consume", {"Orders": ["Orders"]}),
+        entry("all", "consume", {"Orders": []}),
+    )
+    ok(client, http("/Orders?body=x", ADMIN))
+    assert refused_status(world.connect(), request_bytes) == 403
+    whole = request_bytes.replace(b"token: one", b"token: all").replace(
+        b"token: own", b"token: all"
+    )
+    other = world.connect()
+    other.send(whole)
+    world.settle()
+    assert other.received.startswith(b"HTTP/1.1 200 OK\r\n")

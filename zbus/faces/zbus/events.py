@@ -43,9 +43,18 @@ _FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
 
 def prepare(face: ZbusFace, params: Params) -> Consume | Follow | Stream:
     """The plan of a `consume`, as events or not."""
-    if EVENTS not in params.fields.get(b"accept", b"").lower():
+    if not wants_events(params):
         return Consume(face, params)
-    return Stream(face, params) if params.group else Follow(face, params)
+    return Follow(face, params) if follows_topic(params) else Stream(face, params)
+
+
+def wants_events(params: Params) -> bool:
+    return EVENTS in params.fields.get(b"accept", b"").lower()
+
+
+def follows_topic(params: Params) -> bool:
+    """Whether it is a stream without a group."""
+    return not params.group and wants_events(params)
 
 
 # -- events -------------------------------------------------------------------------------

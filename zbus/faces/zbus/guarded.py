@@ -15,7 +15,7 @@ import attrs
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus.events import FollowStream
+from zbus.faces.zbus.events import FollowStream, follows_topic
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.wire.target import decode_valid_percent
@@ -104,7 +104,9 @@ def needs_of(params: Params) -> Needs:
             groups = [topic + "*"]
         if copied := params.text(b"group_start_copy"):
             groups.append(copied)  # the new group would tell where that one stands
-    return Needs(operation, topic, tuple(groups))
+    # At an offset, or in a stream without a group, the log is read: that of all groups.
+    whole = cmd == b"consume" and (b"offset" in params.fields or follows_topic(params))
+    return Needs(operation, topic, tuple(groups), whole)
 
 
 def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
@@ -253,7 +255,7 @@ def expel(face: ZbusFace, access: Access) -> None:
         if isinstance(follower, FollowStream) and follower.bearer is not None:
             topic = follower.params.topic
             known = follower.bearer.is_known(broker.now_ms)
-            if not (known and Needs("consume", topic, (topic,)).met_by(follower.bearer.grant)):
+            if not (known and Needs("consume", topic, whole=True).met_by(follower.bearer.grant)):
                 broker.following.expel(follower, forbidden("consume", topic))
         if not peer.admitted:
             continue
