@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
+import logging
+import sys
 from collections import defaultdict
 from typing import Any
 
 from examples.flights.client import TOPIC, URL, Broker, Refused
-from examples.rpc_service import Service
+from zbus.client import Service
 
 COUNT = 5_000  # flights per read
 
@@ -120,8 +121,7 @@ def main() -> None:
         "--topic", default="flights-rpc", help="what callers call (default: %(default)s)"
     )
     arguments = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a polite kill is a Ctrl-C from afar
-        signal.signal(number, signal.default_int_handler)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
     delays = Delays(Broker(arguments.url), arguments.flights)
     try:
@@ -129,7 +129,9 @@ def main() -> None:
     except OSError as error:
         raise SystemExit(f"the broker at {arguments.url}: {error}") from None
     print(f"{delays.offset:,} flights read", flush=True)
-    Service(arguments.url, arguments.topic, {"average_delay": delays.average_delay}).run()
+    service = Service(arguments.topic, concurrency=1)  # the sums are for one thread at a time
+    service.method(delays.average_delay)
+    service.run(arguments.url)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not one for the session: as long as playwright is there, its event loop is running in this
+    thread, and tests of other folders could not run one of their own."""
     found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
     chromium = next(filter(None, found), None)
     assert chromium, "Chromium is missing: `make test` installs it"

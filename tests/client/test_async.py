@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -85,6 +87,41 @@ def test_cancelled_while_it_waits(play: Play) -> None:
                 except anyio.get_cancelled_exc_class():
                     await anyio.lowlevel.checkpoint_if_cancelled()
         assert (await bus.query(topic, "g"))["consumerCount"] == 0
+
+    play(story)
+
+
+def test_cancelled_between_messages(play: Play) -> None:
+    """What `next` had in its hands when it was cancelled is not taken for done."""
+
+    async def story(bus: Client, topic: str) -> None:
+        await bus.declare(topic, "g", ack=True)
+        await bus.produce_many(topic, ["0", "1", "2", "3"])
+        async with bus.consume(topic, "g", batch=2, timeout_ms=0) as messages:
+            found = []
+            for _ in range(10):
+                with anyio.CancelScope() as scope:
+                    scope.cancel()
+                    await messages.next()
+                if (message := await messages.next()) is not None:
+                    found.append(message.text)
+        assert found == ["0", "1", "2", "3"]
+
+    play(story)
+
+
+def test_who_is_cancelled_may_still_ask(play: Play, url: str) -> None:
+    async def story(_: Client, topic: str) -> None:
+        with anyio.CancelScope() as scope:
+            async with zbus.connect_async(url) as bus:
+                await bus.declare(topic)
+                scope.cancel()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await anyio.lowlevel.checkpoint()
+                        assert (await bus.produce(topic, "good-bye", timeout_s=5)).offset == 0
 
     play(story)
 
@@ -174,6 +211,20 @@ def test_no_broker() -> None:
 
     for backend in ("trio", "asyncio"):
         anyio.run(main, backend, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_server_that_closes_in_the_handshake(backend: str) -> None:
+    async def main(port: int) -> None:
+        with pytest.raises(zbus.client.ConnectionLost, match="TLS handshake"):
+            async with zbus.connect_async(f"https://127.0.0.1:{port}"):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closing = threading.Thread(target=lambda: server.accept()[0].close())
+        closing.start()
+        anyio.run(main, server.getsockname()[1], backend=backend)
+        closing.join(10)
 
 
 def test_a_service_and_its_callers(play: Play, url: str) -> None:

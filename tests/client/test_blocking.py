@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import re
+import select
+import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -266,3 +271,136 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
     bus.close()
     assert ended.wait(10)
     thread.join(10)
+
+
+def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
+    """Ctrl-C, as soon as something is the case."""
+    main = threading.get_ident()
+
+    def press() -> None:
+        while not ready():
+            pass
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    return thread
+
+
+def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -> None:
+    """Nothing is lost by that: other requests on the connection are answered."""
+    bus.declare(topic)
+    with zbus.connect(url) as other, bus.pipeline() as pipe:
+        calls = [pipe.produce(topic, str(number)) for number in range(10)]
+        thread = interrupt_when(lambda: other.query(topic, topic)["consumerCount"])
+        with pytest.raises(KeyboardInterrupt):
+            bus.pull(topic, topic, wait_ms=60_000)
+        thread.join(10)
+        assert [call.result().offset for call in calls] == list(range(10))
+        assert not any(call.result().duplicate for call in calls)
+
+
+def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic, "g", ack=True)
+    bus.produce_many(topic, ["0", "1"])
+    found = []
+    state = functools.partial(bus.query, topic, "g")
+    thread = threading.Thread()
+
+    def work() -> None:
+        nonlocal thread
+        with bus.consume(topic, "g") as messages:
+            for message in messages:
+                found.append(message.text)
+                if message.text == "1":
+                    thread = interrupt_when(lambda: state()["leasedCount"] < 2)
+                    messages.ack(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    thread.join(10)
+    assert found == ["0", "1"]
+    assert (state()["messageCount"], state()["consumerCount"]) == (0, 0)
+
+
+class Peer:
+    """A server that is no broker: what it does with its first connection is told by a function."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.serve = serve
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with self.listener.accept()[0] as connection:
+            self.serve(connection)
+
+    def __enter__(self) -> str:
+        self.thread.start()
+        return self.url
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join(10)
+        self.listener.close()
+
+
+def test_an_impatient_request_cuts_no_other_short() -> None:
+    """However long the peer takes: what is sent after a request of 10 ms has its own time."""
+    large = b"x" * (16 << 20)
+
+    def serve(connection: socket.socket) -> None:
+        select.select([], [], [], 0.3)  # the peer is busy
+        received = b""
+        while len(ids := re.findall(rb"\r\nid: (\S+)\r\n", received)) < 2:
+            received += connection.recv(4_000)
+        size = len(received)
+        while size < len(large):
+            size += len(connection.recv(1 << 20))
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nid: %b\r\n\r\n" % ids[1])
+        while connection.recv(1 << 20):
+            pass
+
+    with Peer(serve) as url, zbus.connect(url, retries=0) as bus:
+        with pytest.raises(zbus.client.Timeout):
+            bus.ping(timeout_s=0.01)
+        bus.produce("T", large, timeout_s=20)
+
+
+def test_another_kind_of_server() -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(10_000)
+        connection.sendall(b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n")
+
+    with (
+        Peer(serve) as url,
+        zbus.connect(url, retries=0) as bus,
+        pytest.raises(zbus.client.ProtocolError, match="status 302"),
+    ):
+        bus.ping()
+
+
+def test_a_deadline_holds_while_it_connects() -> None:
+    """A host that does not even refuse: connections to a full backlog are not answered."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        bus = BlockingClient(
+            f"http://127.0.0.1:{full.getsockname()[1]}",
+            zbus.client.Options(connect_timeout_s=60),
+        )
+        with pytest.raises(zbus.client.Timeout, match=r"within 0\.1 s$"):
+            bus.ping(timeout_s=0.1)
+
+
+def test_files_that_are_not_there() -> None:
+    """Not taken for a broker that is not there."""
+    with pytest.raises(FileNotFoundError):
+        zbus.connect("https://127.0.0.1:1", ca="/no/such/file")
+    with pytest.raises(FileNotFoundError):
+        zbus.connect_async("https://127.0.0.1:1", ca="/no/such/file")

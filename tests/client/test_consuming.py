@@ -37,6 +37,9 @@ class Reader:
     def next(self) -> Delivery | None:
         core = self.core
         while True:
+            if self.pull is not None and self.pull.done:
+                core.took(self.pull.result())
+                self.pull = None
             delivery = core.step(self.now_s)
             self.send(core.requests(self.now_s))
             finished = delivery is None and core.finished(self.now_s)
@@ -50,8 +53,7 @@ class Reader:
             if not self.pull.done:
                 self.joined.world.advance(1_000)
                 self.joined.settle()
-            core.took(self.pull.result())
-            self.pull = None
+            assert self.pull.done
 
     def send(self, requests: list[Any]) -> None:
         self.sent += [self.joined.submit(request) for request in requests]
@@ -140,6 +142,41 @@ def test_by_hand_nothing_is_settled_for_the_user() -> None:
     reader.core.ack(third, reader.now_s)
     reader.close()
     assert left(world) == {"messageCount": 2, "leasedCount": 1}, "the third, the fourth; the first"
+
+
+def test_leases_that_ran_out_and_came_back() -> None:
+    """Nobody extended them, and the same consumer gets the messages again: each is worked on once,
+    and acknowledged under the lease that is."""
+    world = world_of(3)
+    reader = Reader(Joined(world))
+    found = [reader.next()]
+    world.advance(6_000)
+    reader.joined.settle()
+    while (delivery := reader.next()) is not None:
+        found.append(delivery)
+    assert [int(delivery.body) for delivery in found if delivery] == [0, 1, 2]
+    reader.close()
+    assert left(world) == {"messageCount": 0, "leasedCount": 0}
+
+
+def test_what_is_not_leased_any_more_is_given_back_in_vain() -> None:
+    world = world_of(30)
+    reader = Reader(Joined(world))
+    reader.next()
+    Joined(world).run(commands.empty("T", "g"))
+    reader.close(failed=True)
+    assert left(world) == {"messageCount": 0, "leasedCount": 0}
+
+
+def test_a_message_that_did_not_reach_the_user_is_the_next_one() -> None:
+    world = world_of(2)
+    reader = Reader(Joined(world))
+    reader.next()
+    assert reader.core.step(reader.now_s) is not None
+    reader.core.unseen()
+    again = reader.next()
+    assert again is not None
+    assert again.body == b"1"
 
 
 def test_leases_are_kept() -> None:

@@ -71,6 +71,16 @@ def test_at_every_byte() -> None:
         assert stored.duplicate == (joined.connections == 2 and at >= up)
 
 
+def test_a_removal_that_is_sent_again_is_no_refusal() -> None:
+    request = commands.remove("T")
+    up = len(Exchange(Options(), random.Random(1)).submit(request, 0).data)
+    for at in range(up + 100):
+        joined = Joined(declared(), [(at, NEVER) if at < up else (NEVER, at - up)])
+        assert joined.run(request) is None
+        with pytest.raises(errors.NotFound):
+            joined.run(request)
+
+
 class Offline:
     """An exchange without any broker."""
 
@@ -98,6 +108,29 @@ def test_what_nobody_asked_for_is_passed_over() -> None:
     call = off.exchange.submit(commands.ping(), 0)
     assert off.answer(b"of-somebody-else", body=b"9")
     assert not call.done
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 304])
+def test_a_server_that_is_no_broker(status: int) -> None:
+    off = Offline(retries=0)
+    call = off.exchange.submit(commands.ping(), 0)
+    answer = b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status
+    assert not off.exchange.receive(answer)
+    off.exchange.lost(0, "")
+    with pytest.raises(errors.ProtocolError, match=f"status {status} that names no request"):
+        call.result()
+
+
+def test_a_call_that_is_not_to_be_sent_again() -> None:
+    off = Offline()
+    pull, other = (off.exchange.submit(commands.pull("T"), 0) for _ in range(2))
+    off.exchange.last_time(pull)
+    assert not pull.done
+    off.exchange.lost(0, "it broke")
+    assert pull.done
+    off.exchange.last_time(other)
+    assert other.done
+    assert len(off.exchange) == 0
 
 
 UNSAFE = [

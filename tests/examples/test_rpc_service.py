@@ -47,9 +47,9 @@ def curl(*arguments: str) -> tuple[int, str]:
         ("plus/1.5/-2", 200, "-0.5"),
         ("plus/a/b", 200, '"ab"'),
         ("echo/hello", 200, '"hello"'),
-        ("echo/a%20b/%C3%A9", 200, '["a b", "\\u00e9"]'),
+        ("echo/a%20b/%C3%A9", 200, '["a b","é"]'),
         ("echo/null", 200, "null"),
-        ("echo/%7B%22x%22%3A%5B1%5D%7D", 200, '{"x": [1]}'),
+        ("echo/%7B%22x%22%3A%5B1%5D%7D", 200, '{"x":[1]}'),
         ("echo?module=m", 200, "[]"),
         ("minus/1/2", 600, "minus method not found"),
         ("plus/1", 600, "plus() missing 1 required positional argument: 'b'"),
@@ -68,7 +68,7 @@ def test_a_call_with_a_body(broker: BrokerProcess) -> None:
     call = json.dumps({"module": "m", "method": "plus", "params": [1, 2]})
     assert curl(f"{broker.url}/myrpc", "-d", call) == (200, "3")
     status, text = curl(f"{broker.url}/myrpc", "-d", "not JSON")
-    assert (status, text[:15]) == (600, "Expecting value")
+    assert (status, text[:17]) == (600, "JSON is malformed")
     assert curl(f"{broker.url}/myrpc", "-d", "[]")[0] == 600
     assert curl(f"{broker.url}/myrpc/echo/still-there") == (200, '"still-there"')
 
@@ -132,7 +132,6 @@ def test_it_comes_back_with_the_broker(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", port) as first, start(first.url) as service:
         assert curl(f"{first.url}/myrpc/plus/1/2") == (200, "3")
         first.kill()
-        service.wait_for("no broker")
         with BrokerProcess(tmp_path / "data", port) as second:
             service.wait_for("serving")
             assert curl(f"{second.url}/myrpc/plus/3/4") == (200, "7")

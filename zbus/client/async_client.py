@@ -17,7 +17,7 @@ from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
-from zbus.client.options import Options, parse_url
+from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
 
 P = ParamSpec("P")
@@ -44,18 +44,24 @@ class Client:
     used with `async with`. Tasks may share one. It connects again when the connection breaks."""
 
     def __init__(self, url: str, options: Options) -> None:
-        self._address = parse_url(url)
-        self._options = options
-        self._link = AsyncLink(self._address, options)
+        self._url = url
+        self._address, self._options = resolve(url, options)
+        self._link = AsyncLink(self._address, self._options)
         self._tasks: TaskGroup | None = None
+        self._receiving = anyio.CancelScope(shield=True)
 
     async def __aenter__(self) -> Self:
         """Connect. Raises ConnectionLost."""
         await self._link.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._link.receive)
+        self._tasks.start_soon(self._receive)
         return self
+
+    async def _receive(self) -> None:
+        """Who is cancelled may still, shielded, ask something, and hear the answer."""
+        with self._receiving:
+            await self._link.receive()
 
     async def __aexit__(
         self,
@@ -66,6 +72,7 @@ class Client:
         assert self._tasks is not None
         with anyio.CancelScope(shield=True):
             await self._link.close()
+        self._receiving.cancel()
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
@@ -107,19 +107,23 @@ class AsyncConsumer:
     async def next(self) -> Delivery | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._opened()
-        while True:
-            now_s = anyio.current_time()
-            delivery = core.step(now_s)
-            finished = delivery is None and core.finished(now_s)
-            pull = None if finished else core.pull(now_s)
-            if pull is not None:
-                self._pull = self._link.submit(pull)
-            await self._send(core.requests(now_s), flush=pull is not None)
-            await self._check(wait=finished)
-            if delivery is not None or finished:
-                return delivery
-            assert self._pull is not None
-            await self._take(core, self._pull)
+        try:
+            while True:
+                now_s = anyio.current_time()
+                self._take(core)
+                delivery = core.step(now_s)
+                finished = delivery is None and core.finished(now_s)
+                pull = None if finished else core.pull(now_s)
+                if pull is not None:
+                    self._pull = self._link.submit(pull)
+                await self._send(core.requests(now_s), flush=pull is not None)
+                await self._check(wait=finished)
+                if delivery is not None or finished:
+                    return delivery
+                await self._wait_for_pull()
+        except BaseException:
+            core.unseen()  # cancelled, mostly
+            raise
 
     async def _send(self, requests: list[Request[Any]], flush: bool = False) -> None:
         for request in requests:
@@ -127,17 +131,18 @@ class AsyncConsumer:
         if requests or flush:
             await self._link.flush()
 
-    async def _take(
-        self, core: Consuming, call: Call[list[Delivery]], until_s: float | None = None
-    ) -> None:
+    async def _wait_for_pull(self, until_s: float | None = None) -> None:
         # Cancelled here, the pull goes on: what it brings is not lost.
-        done = await self._link.wait(call, until_s)
-        self._pull = None
-        try:
-            core.took(call.result() if done else [])
-        except BaseException:
-            core.pull_failed()
-            raise
+        if self._pull is not None:
+            await self._link.wait(self._pull, until_s)
+
+    def _take(self, core: Consuming) -> None:
+        """What the pull brought, if it is done."""
+        pull = self._pull
+        if pull is not None and pull.done:
+            self._pull = None
+            core.pull_failed()  # as long as nothing else is known
+            core.took(pull.result())
 
     async def ack(self, delivery: Delivery) -> None:
         """This message is done, whatever becomes of the loop."""
@@ -158,9 +163,11 @@ class AsyncConsumer:
     async def _leave(self, core: Consuming, failed: bool) -> None:
         await self._send(core.close())
         if self._pull is not None:
-            # Messages may have been on their way to us.
+            # Messages may have been on their way to us. If not, no others are wanted.
+            self._link.last_time(self._pull)
+            await self._wait_for_pull(anyio.current_time() + LEAVE_S / 2)
             try:
-                await self._take(core, self._pull, anyio.current_time() + LEAVE_S / 2)
+                self._take(core)
             except ZbusError:
                 pass
         calls = [self._link.submit(r) for r in core.give_back(failed, anyio.current_time())]
@@ -185,10 +192,12 @@ class AsyncConsumer:
         """The task that keeps leases while the user works."""
         while True:
             await anyio.sleep(core.keep_every_s)
+            try:
+                self._take(core)  # what nobody has asked for yet is leased, too
+            except ZbusError:
+                pass  # the loop asks again
             for request in [*core.flush(), *core.extensions()]:
                 try:
                     await self._link.run(request)
-                except (NotFound, ConnectionLost, Timeout):
-                    pass  # they come again; the loop will notice what is wrong
                 except ZbusError:
-                    return
+                    pass  # they come again; the loop will notice what is wrong

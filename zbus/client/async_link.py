@@ -10,6 +10,7 @@ import ssl
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream
 
 from zbus.client.errors import ConnectionLost
@@ -20,6 +21,8 @@ from zbus.client.requests import Request
 T = TypeVar("T")
 
 RECEIVE_BYTES = 64 << 10
+
+CLOSED_EARLY = "it was closed during the TLS handshake"
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
@@ -40,9 +43,11 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
                 tls_hostname=address.host,
                 tls_standard_compatible=False,
             )
+        except anyio.EndOfStream:
+            raise OSError(CLOSED_EARLY) from None
         except anyio.BrokenResourceError as error:
             cause = error.__cause__
-            raise cause if isinstance(cause, ssl.SSLError) else OSError("TLS failed") from None
+            raise cause if isinstance(cause, ssl.SSLError) else OSError(CLOSED_EARLY) from None
     raise TimeoutError("timed out")
 
 
@@ -78,6 +83,10 @@ class AsyncLink:
             self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
         return call.result()
 
+    def last_time(self, call: Call[Any]) -> None:
+        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        self._exchange.last_time(call)
+
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`."""
         if self._closed:
@@ -92,6 +101,8 @@ class AsyncLink:
         exchange = self._exchange
         while exchange.out_count and self._stream is not None:
             async with self._sending:
+                # Cancelled before anything is sent: then nothing is half sent.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 stream = self._stream
                 if stream is None or not exchange.out_count:
                     return
@@ -107,6 +118,8 @@ class AsyncLink:
 
     async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
+        if not call.done and self._exchange.out_count:
+            await self.flush()  # whoever was to do it was cancelled
         if not call.done:
             event = anyio.Event()
             call.waiter = event.set

@@ -14,7 +14,7 @@ from zbus.client.consuming import Consuming
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.link import Link
-from zbus.client.options import Options, parse_url
+from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
 
 P = ParamSpec("P")
@@ -43,9 +43,9 @@ class BlockingClient:
     """
 
     def __init__(self, url: str, options: Options) -> None:
-        self._address = parse_url(url)
-        self._options = options
-        self._link = Link(self._address, options)
+        self._url = url
+        self._address, self._options = resolve(url, options)
+        self._link = Link(self._address, self._options)
 
     def open(self) -> Self:
         """Connect. Raises ConnectionLost. Without it the first request connects, and tries again

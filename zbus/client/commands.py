@@ -128,7 +128,8 @@ def remove(
     topic: str, group: str | None = None, *, timeout_s: float | None = None
 ) -> Request[None]:
     """Delete a group, or a topic with its groups and messages. Raises NotFound."""
-    return Request(of_group(b"remove", topic, group), parse_nothing, timeout_s=timeout_s)
+    lines = of_group(b"remove", topic, group)
+    return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
 
 
 def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:
@@ -299,6 +300,11 @@ def pull(
         waits=True,
         timeout_s=timeout_s if timeout_s is not None else wait_ms / 1000 + 30,
     )
+
+
+def unconsume(topic: str, group: str | None = None) -> Request[None]:
+    """Read a group no more: a pull that waits ends with nothing. Nobody says that it was done."""
+    return Request(of_group(b"unconsume", topic, group), parse_nothing, silent=True)
 
 
 Offsets = int | Sequence[int]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from zbus.client.consuming import Consuming
-from zbus.client.errors import ConnectionLost, Forbidden, NotFound, Timeout, ZbusError
+from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.messages import Delivery
@@ -19,6 +19,9 @@ from zbus.client.requests import Request
 
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
+
+LISTEN_S = 0.01
+"""How long the keeper of leases listens for messages that nobody has asked for yet."""
 
 
 class Consumer:
@@ -92,37 +95,42 @@ class Consumer:
     def next(self) -> Delivery | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._open()
-        while True:
-            now_s = time.monotonic()
-            with self._lock:
-                delivery = core.step(now_s)
-                requests = core.requests(now_s)
-                finished = delivery is None and core.finished(now_s)
-                pull = None if finished else core.pull(now_s)
-            for request in requests:
-                self._sent.append(self._link.submit(request))
-            if pull is not None:
-                self._pull = self._link.submit(pull)
-            if requests or pull is not None:
-                self._link.flush()
-            self._check(wait=finished)
-            if delivery is not None or finished:
-                return delivery
-            assert self._pull is not None
-            self._take(self._pull)
-
-    def _take(self, call: Call[list[Delivery]], until_s: float | None = None) -> None:
-        assert self._core is not None
-        done = self._link.wait(call, until_s)
-        self._pull = None
         try:
-            deliveries = call.result() if done else []
+            while True:
+                now_s = time.monotonic()
+                with self._lock:
+                    self._take(core)
+                    delivery = core.step(now_s)
+                    requests = core.requests(now_s)
+                    finished = delivery is None and core.finished(now_s)
+                    pull = None if finished else core.pull(now_s)
+                for request in requests:
+                    self._sent.append(self._link.submit(request))
+                if pull is not None:
+                    self._pull = self._link.submit(pull)
+                if requests or pull is not None:
+                    self._link.flush()
+                self._check(wait=finished)
+                if delivery is not None or finished:
+                    return delivery
+                self._wait_for_pull()
         except BaseException:
             with self._lock:
-                self._core.pull_failed()
+                core.unseen()
             raise
-        with self._lock:
-            self._core.took(deliveries)
+
+    def _wait_for_pull(self, until_s: float | None = None) -> None:
+        pull = self._pull
+        if pull is not None:
+            self._link.wait(pull, until_s)
+
+    def _take(self, core: Consuming) -> None:
+        """What the pull brought, if it is done. The lock is held."""
+        pull = self._pull
+        if pull is not None and pull.done:
+            self._pull = None
+            core.pull_failed()  # as long as nothing else is known
+            core.took(pull.result())
 
     def ack(self, delivery: Delivery) -> None:
         """This message is done, whatever becomes of the loop."""
@@ -172,9 +180,12 @@ class Consumer:
             self._sent.append(self._link.submit(request))
         self._link.flush()
         if self._pull is not None:
-            # Messages may have been on their way to us.
+            # Messages may have been on their way to us. If not, no others are wanted.
+            self._link.last_time(self._pull)
+            self._wait_for_pull(time.monotonic() + LEAVE_S)
             try:
-                self._take(self._pull, time.monotonic() + LEAVE_S)
+                with self._lock:
+                    self._take(core)
             except ZbusError:
                 pass
         with self._lock:
@@ -199,15 +210,19 @@ class Consumer:
         core = self._core
         assert core is not None
         while not self._stop.wait(core.keep_every_s):
+            # What came while nobody listened is leased, too.
+            self._wait_for_pull(time.monotonic() + LISTEN_S)
             with self._lock:
+                try:
+                    self._take(core)
+                except ZbusError:
+                    pass  # the loop asks again
                 requests = [*core.flush(), *core.extensions()]
             for request in requests:
                 try:
                     self._link.run(request)
-                except (NotFound, ConnectionLost, Timeout):
-                    pass  # they come again; the loop will notice what is wrong
                 except ZbusError:
-                    return
+                    pass  # they come again; the loop will notice what is wrong
 
 
 def _unless_gone(do: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from zbus.client import commands
 from zbus.client.messages import Delivery
-from zbus.client.requests import Document, Request, of_group
+from zbus.client.requests import Document, Request
 
 BATCH = 100
 """Messages asked for at once from a group that leases."""
@@ -85,6 +85,12 @@ class Consuming:
         self.current = self._ready.popleft()
         return self.current
 
+    def unseen(self) -> None:
+        """The message that `step` gave did not reach the user."""
+        if self.current is not None:
+            self._ready.appendleft(self.current)
+            self.current = None
+
     def finished(self, now_s: float) -> bool:
         """Nothing came for as long as the user wants to wait. Then the next wait begins anew."""
         if self.closing:
@@ -98,13 +104,16 @@ class Consuming:
         return True
 
     def took(self, deliveries: list[Delivery]) -> None:
-        """What a pull brought."""
+        """What a pull brought. What is held already comes again when its lease was lost: to that
+        it is the lease that came back."""
         self._pulling = False
-        self._ready.extend(deliveries)
         if self.leases:
             for delivery in deliveries:
-                self._leased[delivery.partition, delivery.offset] = delivery
+                place = delivery.partition, delivery.offset
+                if self._leased.setdefault(place, delivery) is delivery:
+                    self._ready.append(delivery)
         else:
+            self._ready.extend(deliveries)
             for delivery in deliveries:
                 delivery.settled = True
 
@@ -139,7 +148,7 @@ class Consuming:
         if delivery.settled:
             return
         delivery.settled = True
-        del self._leased[delivery.partition, delivery.offset]
+        self._leased.pop((delivery.partition, delivery.offset), None)
         self._acks.setdefault(delivery.partition, []).append(delivery.offset)
         if not self._ack_count:
             self._acks_since_s = now_s
@@ -150,7 +159,7 @@ class Consuming:
         if delivery.settled:
             return None
         delivery.settled = True
-        del self._leased[delivery.partition, delivery.offset]
+        self._leased.pop((delivery.partition, delivery.offset), None)
         return commands.nack(
             self.topic,
             self.group,
@@ -195,9 +204,7 @@ class Consuming:
     def close(self) -> list[Request[Any]]:
         """The last requests but `give_back`: no more messages are wanted."""
         self.closing = True
-        lines = of_group(b"unconsume", self.topic, self.group)
-        leave: Request[Any] = Request(lines, lambda response: None, silent=True)
-        return [*self.flush(), leave]
+        return [*self.flush(), commands.unconsume(self.topic, self.group)]
 
     def give_back(self, failed: bool, now_s: float) -> list[Request[Any]]:
         """What becomes of what is held, when the pull has ended: what nobody has seen comes again

@@ -82,6 +82,7 @@ class Exchange:
         self._open: dict[bytes, Call[Any]] = {}  # in the order of their sending
         self._out: list[bytes] = []
         self._reader = ResponseReader()
+        self._strange = ""  # what came that no broker says
         self._failures = 0  # connections in a row that brought no answer
         self.online = False
         self.retry_at_s = 0.0  # not before this is another connection to be tried
@@ -144,7 +145,15 @@ class Exchange:
         """Nobody waits for this one any more; its answer will be passed over."""
         if not call.done:
             self._open.pop(call.id, None)
+            if call.data in self._out:
+                self._out.remove(call.data)
             self._end(call, None, error)
+
+    def last_time(self, call: Call[Any]) -> None:
+        """It is not to be sent (again) on another connection."""
+        call.safe = False
+        if not self.online:
+            self.give_up(call, ConnectionLost("it was not sent again", call.sent > 0))
 
     def expire(self, now_s: float) -> None:
         """End the calls whose time is over."""
@@ -169,12 +178,23 @@ class Exchange:
             call = self._open.pop(id, None) if id is not None else None
             if call is not None:
                 self._failures = 0
-                self._end(call, response, failure(response) if response.status >= 400 else None)
+                self._answered(call, response)
             elif id is None and response.status >= 400:
                 self._refused(response)
+            elif id is None:
+                self._strange = f"an answer with status {response.status} that names no request"
+                return False
             if fields.get(b"connection") == b"close":
                 usable = False
         return usable and reader.error is None
+
+    def _answered(self, call: Call[Any], response: Response) -> None:
+        if response.status < 400:
+            self._end(call, response, None)
+        elif response.status == 404 and call.sent > 1 and call.request.removes:
+            self._end(call, _NONE, None)  # it is an earlier attempt that found it
+        else:
+            self._end(call, response, failure(response))
 
     def _refused(self, response: Response) -> None:
         """The broker could not read a request. It answers what came before first, so it is the
@@ -188,9 +208,10 @@ class Exchange:
     def lost(self, now_s: float, why: str) -> None:
         """The connection broke, or could not be made. Decides what becomes of each call, and when
         to try again."""
-        error = self._reader.error
-        if error is not None:
-            why = f"what came is no answer of a broker ({error.text})"
+        strange = self._strange or (self._reader.error.text if self._reader.error else "")
+        if strange:
+            why = f"what came is no answer of a broker ({strange})"
+        self._strange = ""
         self.online = False
         self._out.clear()
         self._reader = ResponseReader()
@@ -200,7 +221,7 @@ class Exchange:
         for call in list(self._open.values()):
             unknown = call.sent > 0 and not call.safe
             if unknown or hopeless or call.sent > retries:
-                if error is not None:
+                if strange:
                     self.give_up(call, ProtocolError(why))
                 else:
                     self.give_up(call, ConnectionLost(why, call.sent > 0))

@@ -16,6 +16,7 @@ from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request
+from zbus.client.sockets import Socket
 from zbus.client.tls import TlsSocket
 
 T = TypeVar("T")
@@ -23,22 +24,22 @@ T = TypeVar("T")
 RECEIVE_BYTES = 64 << 10
 
 
-def open_socket(address: Address, options: Options) -> socket.socket | TlsSocket:
+def open_socket(address: Address, options: Options, timeout_s: float) -> Socket:
     """A connection. Raises OSError (TLS errors are OSErrors too)."""
     if address.kind == "unix":
         unix = socket.socket(socket.AF_UNIX)
         try:
-            unix.settimeout(options.connect_timeout_s)
+            unix.settimeout(timeout_s)
             unix.connect(address.host)
         except BaseException:
             unix.close()
             raise
-        return unix
-    connection = socket.create_connection(address[1:], options.connect_timeout_s)
+        return Socket(unix)
+    connection = socket.create_connection(address[1:], timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if address.kind == "tcp":
-        return connection
-    return TlsSocket(connection, options.tls(), address.host)
+        return Socket(connection)
+    return TlsSocket(connection, options.tls(), address.host, timeout_s)
 
 
 class Link:
@@ -51,15 +52,16 @@ class Link:
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
+        self._taking = False  # it has bytes that the exchange has not
+        self._dropped: list[Socket] = []  # for it to close: it may be waiting for them
         self._sending = threading.Lock()
-        self._socket: socket.socket | TlsSocket | None = None
-        self._timeout_s = -1.0  # of the socket
+        self._socket: Socket | None = None
         self._closed = False
 
     def open(self) -> None:
         """Connect, once. Raises ConnectionLost."""
         with self._changed:
-            error = self._connect()
+            error = self._connect(time.monotonic() + self._options.connect_timeout_s)
         if error is not None:
             raise ConnectionLost(error)
 
@@ -73,9 +75,23 @@ class Link:
     def run(self, request: Request[T]) -> T:
         """Send, wait for the answer, return what it means."""
         call = self.submit(request)
-        self.flush()
-        self.wait(call)
+        try:
+            self.flush()
+            self.wait(call)
+        finally:
+            if not call.done:
+                self.give_up(call)
         return call.result()
+
+    def give_up(self, call: Call[Any]) -> None:
+        """Nobody waits for it any more."""
+        with self._changed:
+            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
+
+    def last_time(self, call: Call[Any]) -> None:
+        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        with self._changed:
+            self._exchange.last_time(call)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`, or by whoever waits."""
@@ -87,19 +103,26 @@ class Link:
     def flush(self) -> None:
         """Send what is to be sent. What cannot be is sent by the next connection."""
         with self._sending:
-            with self._changed:
-                connection = self._socket
-                data = self._exchange.take() if connection is not None else b""
-            if connection is None or not data:
+            connection = self._socket
+            if connection is None:
                 return
             try:
-                connection.sendall(data)
-            except OSError as error:
+                with self._changed:
+                    data = self._exchange.take() if connection is self._socket else b""
+                if data:
+                    connection.send(data, self._options.timeout_s)
+            except (OSError, ValueError) as error:
                 self._broke(connection, error)
+            except BaseException:
+                # Half of it may be sent: nothing can follow on this connection.
+                self._broke(connection, OSError("interrupted while a request was sent"))
+                raise
 
     def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
         changed, exchange = self._changed, self._exchange
+        if exchange.out_count:
+            self.flush()  # whoever was to do it was interrupted
         with changed:
             while not call.done:
                 now_s = time.monotonic()
@@ -118,10 +141,19 @@ class Link:
                 try:
                     self._drive(now_s, end_s)
                 finally:
-                    self._driving = False
-                    if self._waiting:
-                        changed.notify_all()
+                    self._driven()
         return True
+
+    def _driven(self) -> None:
+        self._driving = False
+        if self._taking:
+            self._taking = False
+            if self._socket is not None:
+                self._lose(OSError("interrupted while an answer was received"))
+        while self._dropped:
+            self._dropped.pop().close()
+        if self._waiting:
+            self._changed.notify_all()
 
     def _drive(self, now_s: float, end_s: float) -> None:
         """Do the next thing that brings all forward: pause, connect, or receive. The lock is held,
@@ -132,70 +164,72 @@ class Link:
             pause_s = min(exchange.retry_at_s, end_s) - now_s
             if pause_s > 0:
                 changed.wait(pause_s)
-            elif self._connect() is None:
-                changed.release()
+            elif self._connect(end_s) is None:
                 try:
+                    changed.release()
                     self.flush()
                 finally:
                     changed.acquire()
             return
-        changed.release()
-        why: OSError | None = None
+        data, why = b"", None
         try:
-            # A call's first wait is as long as the last one's, mostly: then nothing is to be set.
-            left_s = end_s - now_s
-            if not left_s <= self._timeout_s <= left_s + 0.05:
-                self._timeout_s = left_s + 0.05
-                connection.settimeout(self._timeout_s)
-            data = connection.recv(RECEIVE_BYTES)
-        except TimeoutError:
+            changed.release()
+            if not connection.wait(end_s - now_s):
+                return
+            self._taking = True
+            data = connection.receive(RECEIVE_BYTES)
+        except BlockingIOError:
+            self._taking = False
             return
         except OSError as error:
-            data, why = b"", error
+            why = error
         finally:
             changed.acquire()
         if connection is self._socket and not (data and exchange.receive(data)):
             self._lose(why)
+        self._taking = False
 
-    def _connect(self) -> str | None:
+    def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""
-        self._changed.release()
         connection, why = None, ""
+        timeout_s = max(0.001, min(self._options.connect_timeout_s, until_s - time.monotonic()))
         try:
-            connection = open_socket(self._address, self._options)
+            self._changed.release()
+            connection = open_socket(self._address, self._options, timeout_s)
         except OSError as error:
             why = f"no connection to {self._address}: {error.strerror or error}"
         finally:
             self._changed.acquire()
+        now_s = time.monotonic()
         if connection is None:
-            self._exchange.lost(time.monotonic(), why)
+            # Who had less patience than an attempt is due says nothing about the broker.
+            if timeout_s == self._options.connect_timeout_s or now_s < until_s:
+                self._exchange.lost(now_s, why)
         elif self._closed:
             connection.close()
             why = "the client was closed"
         else:
             self._socket = connection
-            self._timeout_s = -1.0
             self._exchange.connected()
             return None
         return why
 
-    def _broke(self, connection: socket.socket | TlsSocket, error: OSError) -> None:
+    def _broke(self, connection: Socket, error: OSError | ValueError) -> None:
         with self._changed:
             if connection is self._socket:
                 self._lose(error)
                 self._changed.notify_all()
 
-    def _lose(self, error: OSError | None) -> None:
+    def _lose(self, error: OSError | ValueError | None) -> None:
         self._drop()
-        why = "it was closed" if error is None else error.strerror or str(error)
+        why = "it was closed" if error is None else getattr(error, "strerror", None) or str(error)
         self._exchange.lost(time.monotonic(), f"lost the connection to {self._address}: {why}")
 
     def _drop(self) -> None:
         connection, self._socket = self._socket, None
         if connection is not None:
-            try:
-                # Wakes a thread that reads from it.
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            connection.close()
+            connection.shutdown()  # wakes a thread that reads from it
+            if self._driving:
+                self._dropped.append(connection)
+            else:
+                connection.close()

@@ -89,3 +89,12 @@ class OptionArguments(TypedDict, total=False):
     ca: str | None
     cert: str | tuple[str, str] | None
     ssl_context: ssl.SSLContext | None
+
+
+def resolve(url: str, options: Options) -> tuple[Address, Options]:
+    """What all connections of a client have in common: certificates are read once. Raises
+    ValueError for a URL, OSError for files that cannot be read."""
+    address = parse_url(url)
+    if address.kind == "tls" and options.ssl_context is None:
+        options = attrs.evolve(options, ssl_context=options.tls())
+    return address, options

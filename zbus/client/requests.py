@@ -46,9 +46,13 @@ class Request(Generic[T]):
     `safe`: doing it twice is the same as doing it once, so it may be sent again when the answer
     was lost. `keyed`: it becomes safe by an idempotency key. `waits`: its answer may take as long
     as `timeout_s`, and that is no sign of a broken connection. `silent`: there is no answer.
+    `removes`: what it is about is gone when it is done, so 404 to a repetition is no refusal.
     """
 
-    __slots__ = ("body", "id", "keyed", "lines", "parse", "safe", "silent", "timeout_s", "waits")
+    __slots__ = (
+        *("body", "id", "keyed", "lines", "parse", "removes", "safe", "silent", "timeout_s"),
+        "waits",
+    )
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Request(Generic[T]):
         keyed: bool = False,
         waits: bool = False,
         silent: bool = False,
+        removes: bool = False,
         id: bytes = b"",
         timeout_s: float | None = None,
     ) -> None:
@@ -70,6 +75,7 @@ class Request(Generic[T]):
         self.keyed = keyed
         self.waits = waits
         self.silent = silent
+        self.removes = removes
         self.id = id  # chosen by the caller
         self.timeout_s = timeout_s
 
@@ -159,7 +165,7 @@ def parse_stored(response: Response) -> Stored:
     return Stored(
         number(fields, b"offset", -1),
         number(fields, b"partition") if b"partition" in fields else 0,
-        fields.get(b"durability", b"").decode(),
+        fields.get(b"durability", b"").decode("utf-8", "replace"),
         fields.get(b"id", b"").decode("utf-8", "replace"),
         b"duplicate" in fields,
     )
@@ -170,7 +176,7 @@ def parse_stored_batch(response: Response) -> StoredBatch:
     return StoredBatch(
         number(fields, b"offset", -1),
         number(fields, b"partition"),
-        fields.get(b"durability", b"").decode(),
+        fields.get(b"durability", b"").decode("utf-8", "replace"),
         number(fields, b"count"),
         number(fields, b"duplicate"),
     )

@@ -28,9 +28,10 @@ from anyio.abc import TaskStatus
 
 from zbus.client import commands
 from zbus.client.async_link import AsyncLink
-from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout
+from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout, ZbusError
+from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
-from zbus.client.options import DEFAULT_URL, OptionArguments, Options, parse_url
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,6 +39,9 @@ APPLICATION_ERROR = 600
 WAIT_MS = 20_000
 GRACE_S = 10.0
 """How long calls under way may take when the service is asked to stop."""
+
+LEAVE_S = 1.0
+"""How long a service that stops waits for the end of its pull."""
 
 PAUSE_S = 0.5
 """Before another attempt, when the broker is away."""
@@ -124,10 +128,17 @@ class Service:
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Until cancelled; or until `taking` is, and the calls under way have been answered."""
-        link = AsyncLink(parse_url(url), options)
+        link = AsyncLink(*resolve(url, options))
         slots = anyio.Semaphore(self.concurrency)
+        hearing = anyio.CancelScope(shield=True)  # who is cancelled still says good-bye
+
+        async def receive() -> None:
+            with hearing:
+                await link.receive()
+
         async with anyio.create_task_group() as receiving:
-            receiving.start_soon(link.receive)
+            receiving.start_soon(receive)
+            late: list[Delivery] = []
             try:
                 async with anyio.create_task_group() as answers:
                     with taking:
@@ -135,13 +146,15 @@ class Service:
                         task_status.started()
                         while True:
                             await slots.acquire()
-                            call = await self._take(link, url)
+                            call = await self._take(link, url, late)
                             answers.start_soon(self._answer, link, call, slots)
+                    for call in late:
+                        answers.start_soon(self._answer, link, call, slots)
                     answers.cancel_scope.deadline = anyio.current_time() + GRACE_S
             finally:
                 with anyio.CancelScope(shield=True):
                     await link.close()
-            receiving.cancel_scope.cancel()
+                hearing.cancel()
 
     async def _declare(self, link: AsyncLink, url: str) -> None:
         while True:
@@ -155,19 +168,38 @@ class Service:
                 LOG.info("serving %s/%s (%s)", url.rstrip("/"), self.topic, names)
                 return
 
-    async def _take(self, link: AsyncLink, url: str) -> Delivery:
-        """The next call."""
+    async def _take(self, link: AsyncLink, url: str, late: list[Delivery]) -> Delivery:
+        """The next call. If this is cancelled, the call that was on its way is in `late`."""
         while True:
+            pull = link.submit(commands.pull(self.topic, wait_ms=WAIT_MS))
             try:
-                calls = await link.run(commands.pull(self.topic, wait_ms=WAIT_MS))
+                await link.flush()
+                await link.wait(pull)
+                calls = pull.result()
             except NotFound:
                 await self._declare(link, url)  # somebody removed the topic
             except (ConnectionLost, Timeout, Overloaded) as error:
                 LOG.warning("%s: %s; trying again", self.topic, error)
                 await anyio.sleep(PAUSE_S)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True):
+                    late += await self._leave(link, pull)
+                raise
             else:
                 if calls:
                     return calls[0]
+
+    async def _leave(self, link: AsyncLink, pull: Call[list[Delivery]]) -> list[Delivery]:
+        """No more calls are wanted, so that the broker gives them to others."""
+        link.last_time(pull)
+        try:
+            link.submit(commands.unconsume(self.topic))
+            with anyio.move_on_after(LEAVE_S):
+                await link.flush()
+                await link.wait(pull)
+            return pull.result() if pull.done else []
+        except ZbusError:
+            return []
 
     async def _answer(self, link: AsyncLink, call: Delivery, slots: anyio.Semaphore) -> None:
         try:

@@ -9,73 +9,78 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
+
+from zbus.client.sockets import Socket
 
 _RECEIVE_BYTES = 64 << 10
 
 
-class TlsSocket:
-    """The part of a socket that the client uses. The handshake is done at once."""
+class TlsSocket(Socket):
+    """The handshake is done at once, within `timeout_s`. Raises OSError."""
 
-    def __init__(self, connection: socket.socket, context: ssl.SSLContext, name: str) -> None:
-        self._socket = connection
+    def __init__(
+        self, connection: socket.socket, context: ssl.SSLContext, name: str, timeout_s: float
+    ) -> None:
+        super().__init__(connection)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._lock = threading.Lock()
         self._sending = threading.Lock()
+        self._pause_s = timeout_s
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         try:
-            self._shake_hands()
+            self._shake_hands(time.monotonic() + timeout_s)
         except BaseException:
             connection.close()
             raise
 
-    def _shake_hands(self) -> None:
+    def _shake_hands(self, until_s: float) -> None:
         while True:
             try:
                 self._tls.do_handshake()
-                self._send()
+                self._send_out()
                 return
             except ssl.SSLWantReadError:
-                self._send()
-                self._receive()
+                self._send_out()
+                if not self.wait(until_s - time.monotonic()):
+                    raise TimeoutError("timed out") from None
+                self._take_in()
 
-    def _send(self) -> None:
+    def _send_out(self) -> None:
         with self._sending:
             with self._lock:
                 data = self._outgoing.read()
             if data:
-                self._socket.sendall(data)
+                super().send(data, self._pause_s)
 
-    def _receive(self) -> None:
-        data = self._socket.recv(_RECEIVE_BYTES)
+    def _take_in(self) -> None:
+        data = super().receive(_RECEIVE_BYTES)
         with self._lock:
             if data:
                 self._incoming.write(data)
             else:
                 self._incoming.write_eof()
 
-    def sendall(self, data: bytes) -> None:
+    def wait(self, timeout_s: float) -> bool:
         with self._lock:
-            self._tls.write(data)
-        self._send()
+            ready = self._incoming.pending > 0 or self._tls.pending() > 0
+        return ready or super().wait(timeout_s)
 
-    def recv(self, count: int) -> bytes:
-        """Decrypted bytes; empty when the other side is done. Raises OSError."""
+    def receive(self, count: int) -> bytes:
+        """Decrypted bytes; as `Socket` has it."""
         while True:
             try:
                 with self._lock:
                     return self._tls.read(count)
             except ssl.SSLWantReadError:
-                self._send()  # the answer to a request of the protocol itself, if any
-                self._receive()
+                self._send_out()  # the answer to a request of the protocol itself, if any
+                self._take_in()
             except ssl.SSLZeroReturnError:
                 return b""
 
-    def settimeout(self, timeout_s: float) -> None:
-        self._socket.settimeout(timeout_s)
-
-    def shutdown(self, how: int) -> None:
-        self._socket.shutdown(how)
-
-    def close(self) -> None:
-        self._socket.close()
+    def send(self, data: bytes, pause_s: float) -> None:
+        self._pause_s = pause_s
+        with self._lock:
+            self._tls.write(data)
+        self._send_out()

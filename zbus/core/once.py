@@ -44,11 +44,13 @@ def put_once(
     All have the same key, or none has one. Originals are found in whichever partition they are.
     """
     topic = partition.topic
+    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
     for each in topic.partitions:
-        each.originals.expire(tick.now_ms - (topic.options.dedupe_ms or KEY_MS))
-    fresh, known = messages, []
+        each.originals.expire(before_ms)
+    fresh, known, name = messages, [], b""
     if key := key_of(messages[0]):
-        place = _find(topic, key_name(key))
+        name = key_name(key)
+        place = _find(topic, name)
         if place is not None:
             if place[1].digest != fingerprint(messages) or place[1].records != len(messages):
                 ticket.settle(_REUSED)
@@ -61,7 +63,7 @@ def put_once(
     elif fresh and expected_offset not in (None, partition.end):
         _refuse(tick, partition, ticket)
     elif len(fresh) == len(messages):
-        _store(tick, partition, fresh, ticket)
+        _store(tick, partition, fresh, ticket, name)
     else:
         _answer(tick, partition, fresh, known, len(messages), ticket)
 
@@ -105,9 +107,15 @@ def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[
     return list(fresh.values()), known
 
 
-def _store(tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
-    ids = partition.topic.options.dedupe_ms > 0
-    partition.originals.note(partition.end, messages, tick.now_ms, ids)
+def _store(
+    tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket, name: bytes = b""
+) -> None:
+    """`name` is that of the key that all have, if they have one."""
+    if name:
+        partition.originals.note_put(name, partition.end, messages, tick.now_ms)
+    else:
+        ids = partition.topic.options.dedupe_ms > 0
+        partition.originals.note(partition.end, messages, tick.now_ms, ids)
     if partition not in tick.forgets:
         remind(tick, partition)
     tick.put_all(partition, messages, ticket)

@@ -78,8 +78,9 @@ class Tick:
     def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         """Stage many, all or none; at least one."""
         self.put(partition, messages[0], ticket)
-        partition.staged.extend(messages[1:])
-        partition.end += len(messages) - 1
+        if len(messages) > 1:
+            partition.staged.extend(messages[1:])
+            partition.end += len(messages) - 1
 
     def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
         """Settle the ticket as a put that went to this offset: with Stored when it is durable."""
