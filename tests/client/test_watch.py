@@ -109,7 +109,7 @@ def test_it_outlives_the_broker(tmp_path: Path) -> None:
 
 
 def test_without_a_broker_it_ends(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data") as broker:  # noqa: SIM117 - the second needs the first
         with zbus.connect(broker.url, retries=1, backoff_s=0.001) as bus:
             bus.declare("T")
             watched = bus.watch("T")
