@@ -22,6 +22,7 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
 
 test: system-packages lint ## Set up, lint, check types, run all tests
+	tests/process/stock/set_up.sh $(VENV)/stock python
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy alone

@@ -176,6 +176,7 @@ def test_nothing_changes(page: Page, stage: Stage, scene: str, way: str) -> None
     assert stage.depth() == before
 
     method, target, _ = arrived[0].line.split(" ")
+    method = "GET" if method == "OPTIONS" else method  # what it would have asked for next
     wire = stage.broker.connect()
     wire.send(f"{method} {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     assert wire.read().status == 200

@@ -338,6 +338,23 @@ def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None
     assert open_world.face.admit(peer, open_world._heads.read(head)[0]) == ""
 
 
+def test_a_bearer_is_a_token() -> None:
+    world, client = world_with(entry("b", "*"))
+    ok(client, http("/Orders", "authorization: Bearer b", body=b"x"))
+    ok(client, http("/Orders", "cmd: produce", "authorization: bearer  b", body=b"x"))
+    for lines in (("authorization: Basic b",), ("authorization: Bearer a",), ("authorization: b",)):
+        assert refused_status(client, http("/Orders?cmd=query", *lines)) == 403
+    # A header `token` decides before it.
+    both = http("/Orders?cmd=query", "token: wrong", "authorization: Bearer b")
+    assert refused_status(client, both) == 403
+    topic = world.broker.topic("Orders")
+    assert topic is not None
+    for offset in range(2):
+        message = topic.partitions[0].cache.get(offset)
+        assert message is not None
+        assert b"authorization" not in message.headers
+
+
 # -- rights that end ------------------------------------------------------------------------------
 
 
@@ -638,3 +655,64 @@ class TestStreams:
         ok(client, http("/Orders", ADMIN, body=b"x"))
         assert reader.received == ended
         world.broker.check()
+
+
+# -- what a token of one group may not do to the others -------------------------------------------
+
+
+def test_an_ack_of_another_group() -> None:
+    world, client = world_with(entry("mine", "produce", {"Orders": ["billing"]}))
+    ok(client, http("/Orders/audit?cmd=declare&group_mask=256", ADMIN))
+    ok(client, http("/Orders?body=x", ADMIN))
+    ok(client, http("/Orders/audit?cmd=consume", ADMIN))
+    other = world.connect()
+    for group in ("consume_group: audit", "group: AUDIT", "x: "):
+        reply = other.request(cmd("ack", "topic: Orders", group, "offset: 0", "token: mine"))
+        assert (reply.status, reply.body) == (403, b"403: Command(ack) Topic(Orders) Forbbiden")
+    ok(other, http("/Orders/billing?cmd=ack&offset=0", "token: mine"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("retention_count: 1", "retention_ms: 1", "retention_bytes: 1", "retention_done: 1"),
+        *("dedupe_ms: 1", "topic_mask: 2", "topic_mask: 8"),
+    ],
+)
+def test_a_declare_that_changes_the_topic(line: str) -> None:
+    """It would take the messages of all groups."""
+    _, client = world_with(
+        entry("one", "declare", {"Orders": ["billing"]}), entry("all", "declare", {"ord*": []})
+    )
+    data = cmd("declare", "topic: ORDERS", "consume_group: billing", line, "token: one")
+    before = document(ok(client, http("/Orders?cmd=query", ADMIN)))
+    reply = client.request(data)
+    assert reply.status == 403
+    assert reply.body.decode() == (
+        "403: this token has not all groups of Topic(ORDERS), so it may not change the topic"
+    )
+    assert document(ok(client, http("/Orders?cmd=query", ADMIN))) == before
+    ok(client, data.replace(b"token: one", b"token: all"))
+    ok(client, data)  # no change any more
+
+
+def test_a_declare_that_changes_the_group() -> None:
+    """As stock clients do it: masks and all."""
+    _, client = world_with(entry("one", "declare", {"Orders": ["billing"], "New": ["mine"]}))
+    more = ("topic_mask: 0", "group_mask: 256", "group_start_offset: 0", "token: one")
+    ok(client, cmd("declare", "topic: Orders", "consume_group: billing", *more))
+    ok(client, cmd("declare", "topic: New", "consume_group: mine", "topic_mask: 2", "token: one"))
+
+
+def test_a_service_stays_when_others_rights_change() -> None:
+    """A topic of services is one queue; its name is not the one that the service asked for."""
+    mine = entry("mine", "consume", {"Calc": ["mine"]})
+    world, client = world_with(mine)
+    ok(client, http("/Calc?cmd=declare&topic_mask=2", ADMIN))
+    service = world.connect()
+    pull = cmd("consume", "topic: Calc", "consume_group: mine", "id: 1", "token: mine")
+    assert not service.exchange(pull)
+    replace_table(world, ADMIN_ENTRY, mine)
+    assert not service.replies()
+    replace_table(world, ADMIN_ENTRY, entry("mine", "consume", {"Other": ["mine"]}))
+    assert [reply.status for reply in service.replies()] == [403]

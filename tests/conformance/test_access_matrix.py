@@ -31,7 +31,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
 }
-ON_A_GROUP = {"consume", "unconsume", "nack", "extend", "declare", "remove", "empty"}
+ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "remove", "empty"}
 ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
@@ -90,7 +90,7 @@ def allowed(case: Case | None, command: str, topic: str, group: str) -> bool:
     if topic not in case.sees:
         return False
     seen = case.sees[topic]
-    if command in ON_ALL_GROUPS and not group:
+    if command == "read" or (command in ON_ALL_GROUPS and not group):
         return seen == EVERYTHING
     return command not in ON_A_GROUP or (group or topic) in seen or seen == EVERYTHING
 

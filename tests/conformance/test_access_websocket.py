@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.dialogue import cmd, http, ok
+from tests.conformance.dialogue import World, cmd, http, ok
 from tests.conformance.test_access import (
     ADMIN,
     ADMIN_ENTRY,
@@ -14,6 +14,8 @@ from tests.conformance.test_access import (
     world_with,
 )
 from tests.conformance.websocket_client import handshake, upgraded
+from zbus.faces.access import Access
+from zbus.faces.guard import GuardSettings
 from zbus.testing.world import EPOCH_MS
 
 FORBIDDEN = b"403: Command(query) Topic(Orders) Forbbiden"
@@ -99,3 +101,28 @@ def test_a_token_that_is_taken_away_and_given_back() -> None:
     replace_table(world, ADMIN_ENTRY, entry("b", "query"))
     assert socket.request(QUERY).status == 403, "a connection's token is looked up once"
     assert socket.request(cmd("query", "topic: Orders", "token: b")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "counts"),
+    [
+        ("origin: https://any.example", False),
+        ("origin: https://app.example", True),
+        ("origin: http://localhost", True),
+        ("x: program", True),
+    ],
+)
+def test_the_certificate_of_a_browser_does_not_count_for_any_page(
+    origin: str, counts: bool
+) -> None:
+    """Browsers show it for whatever page opens a connection."""
+    access = Access([entry("machine", "query", {"Orders": []}, principals=("machine-7",))])
+    guard = GuardSettings(cors_origins=("*", "https://app.example"))
+    world = World(access=access, guard=guard)
+    client, socket = world.connect(), world.connect()
+    client.peer.principal = socket.peer.principal = "machine-7"
+    status = 404 if counts else 403
+    assert client.request(http("/Orders?cmd=query", origin)).status == status
+    assert upgraded(socket, handshake("/", origin)).request(QUERY).status == status
+    shown = http("/Orders?cmd=query", origin, "token: machine")
+    assert client.request(shown).status == 404, "a token that the page itself shows"

@@ -358,3 +358,57 @@ def test_what_is_remembered_is_bounded() -> None:
     assert "duplicate" not in ok(client, http("/T?body=0", *TYPED)).headers
     newest = http(f"/T?body={reloads.COUNT_MAX}", *TYPED)
     assert ok(client, newest).headers["duplicate"] == "1"
+
+
+# -- what a browser says unasked ------------------------------------------------------------------
+
+UNASKED = (
+    "cookie: token=secret; sid=secret",
+    "referer: http://127.0.0.1:15555/?token=secret",
+    "authorization: Basic secret",
+)
+
+
+def test_secrets_of_other_programs_do_not_travel_with_messages() -> None:
+    """All ports of a host share cookies: these are of whatever else runs there."""
+    _, client = strict()
+    ok(client, http("/T?body=x", *TYPED, UNASKED[0], UNASKED[2]))
+    ok(client, http("/T", "origin: http://localhost", *UNASKED, body=b"y"))
+    for _ in range(2):
+        reply = ok(client, http("/T?cmd=consume&batch=1"))
+        assert b"secret" not in reply.body, reply.body
+
+
+def test_what_a_program_or_script_sends_travels() -> None:
+    _, client = strict()
+    ok(client, http("/T", *UNASKED, body=b"x"))
+    headers = ok(client, http("/T?cmd=consume")).headers
+    assert headers["cookie"] == "sid=secret", "but for the token"
+    assert "authorization" not in headers, "a log hands it to everybody"
+    ok(client, cmd("produce", "topic: T", "authorization: of the protocol", body=b"x"))
+    assert ok(client, http("/T?cmd=consume")).headers["authorization"] == "of the protocol"
+
+
+def test_a_credential_is_for_the_service_that_is_called() -> None:
+    world, client = strict()
+    ok(client, http("/R?cmd=declare&topic_mask=3"))
+    service = world.connect()
+    for target, body in (("/R", b"x"), ("/R/plus/1/2", b"")):
+        service.send(http("/R?cmd=consume"))
+        client.send(http(target, PAGE, "authorization: Bearer of-a-service", body=body))
+        world.settle()
+        (call,) = service.replies()
+        assert call.headers["authorization"] == "Bearer of-a-service"
+        client = world.connect()
+
+
+@pytest.mark.parametrize("line", [*UNASKED[::2], "authorization: Bearer secret"])
+def test_credentials_are_not_routed(line: str) -> None:
+    """Whoever routes: they are between a client and the broker."""
+    world, router = strict()
+    target = world.connect()
+    ok(target, cmd("ping", "id: 1"))
+    recver = target.peer.id.decode()
+    router.exchange(cmd("route", f"recver: {recver}", "id: 7", line, body=b"x"))
+    (reply,) = target.replies()
+    assert not {"authorization", "cookie"} & reply.headers.keys()

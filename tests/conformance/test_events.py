@@ -138,15 +138,15 @@ class TestEvents:
         put(client, "T", b"x")
         assert reader.received.endswith(b"id: 0\ndata: x\n\n")
 
-    def test_head_is_answered_with_the_head(self) -> None:
+    def test_head_is_refused(self) -> None:
         world, client = declared("T")
         put(client, "T", b"x")
         for target in ("/T?cmd=consume", "/T/T?cmd=consume"):
             reader = world.connect()
             reader.send(http(target, ACCEPT, method="HEAD"))
             world.settle()
-            assert reader.received.endswith(b"no-store\r\n\r\n")
-            assert reader.closed
+            assert reader.received.startswith(b"HTTP/1.1 405 ")
+            assert reader.received.endswith(b"allow: GET, POST\r\n\r\n")
 
 
 class TestTheConnection:
@@ -212,6 +212,18 @@ class TestTheConnection:
         reply = client.request(cmd("route", "recver: session-2", "ack: 1", body=b"x"))
         assert reply.status == 404
         assert reader.received == before
+
+    def test_no_news_of_a_tracker_get_between(self) -> None:
+        world, other = declared("T")
+        client = world.connect()
+        client.exchange(cmd("track_sub", "id: 1"))
+        client.send(http("/T?cmd=consume", ACCEPT))
+        world.settle()
+        client.received = b""
+        ok(other, http("/New?cmd=declare"))
+        world.advance(1_000)
+        put(other, "T", b"a")
+        assert data(client) == ["a"]
 
     def test_it_is_counted_as_no_reader(self) -> None:
         world, client = declared("T")

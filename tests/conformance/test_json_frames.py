@@ -157,7 +157,11 @@ def test_urls() -> None:
     assert (
         socket.ask({"topic": "Tä", "body": "a topic and no command is a produce"})["status"] == 200
     )
-    assert socket.ask({})["headers"]["content-type"].startswith("text/html")
+    assert socket.ask({"cmd": "home"})["headers"]["content-type"].startswith("text/html")
+    for nothing in ({}, {"tpoic": "T", "body": "x"}):
+        reply = socket.ask(nothing)
+        assert reply["status"] == 400
+        assert "`cmd` or `topic`" in str(reply["body"])
 
 
 def test_a_quiet_produce_and_a_heartbeat_are_not_answered() -> None:

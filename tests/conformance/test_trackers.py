@@ -30,6 +30,7 @@ from tests.conformance.test_access import (
     world_with,
 )
 from tests.conformance.websocket_client import connected, read_json
+from zbus.faces.zbus import servers, track
 from zbus.faces.zbus.servers import SERVERS_MAX
 from zbus.faces.zbus.settings import ZbusSettings
 
@@ -274,6 +275,109 @@ def test_followers_that_come_together_share_a_document() -> None:
     assert document(reply)["infoVersion"] > max(versions)
 
 
+def many_topics(client: Client, *lines: str) -> None:
+    """Documents of them are over 400,000 bytes."""
+    client.exchange(b"".join(cmd("declare", f"topic: T{n}", *lines) for n in range(1_000)))
+
+
+def test_followers_that_come_amid_changes_share_a_long_document_and_are_told_the_rest() -> None:
+    """They consume as soon as they have it, and each consume is a change."""
+    world, client = declared()
+    many_topics(client)
+    versions, followers = set(), []
+    for number in range(50):
+        follower = world.connect()
+        (reply,) = follower.exchange(cmd("track_sub"))
+        versions.add(document(reply)["infoVersion"])
+        followers.append(follower)
+        ok(client, cmd("declare", f"topic: New{number}"))
+    assert len(versions) < 5
+    world.advance(3_000)
+    for follower in followers:
+        assert "New49" in pushes(follower)[-1]["serverTable"][OWN]["topicTable"]
+
+
+@pytest.mark.parametrize("request_line", ["cmd: server", "cmd: query", "cmd: tracker"])
+def test_a_long_document_is_not_made_for_everybody_who_asks(request_line: str) -> None:
+    world, client = declared()
+    many_topics(client)
+    data = http("/", request_line)
+
+    def version() -> int:
+        found: int = document(ok(client, data))["infoVersion"]
+        return found
+
+    first = version()
+    put(client, "T1", b"x")
+    assert version() == first
+    ok(client, cmd("declare", "topic: New"))
+    second = version()
+    assert second > first, "it is as it was declared"
+    world.advance(1_000)
+    assert version() > second, "and soon as it is"
+
+
+def test_a_first_follower_is_told_what_its_document_does_not_have() -> None:
+    world, client = declared()
+    many_topics(client)
+    world.connect().exchange(cmd("track_sub", "connection: close"))
+    ok(client, cmd("declare", "topic: New"))
+    follower = world.connect()
+    follower.exchange(cmd("track_sub"))
+    world.advance(1_000)
+    assert "New" in pushes(follower)[-1]["serverTable"][OWN]["topicTable"]
+
+
+def test_one_long_document_at_a_time() -> None:
+    """Of many tokens each sees something else: the broker has other things to do, too."""
+    tokens = [entry(f"t{number}", "track_sub", {"T*": [], f"U{number}": []}) for number in range(4)]
+    world, admin = world_with(*tokens)
+    many_topics(admin, ADMIN)
+    followers = []
+    for number in range(4):
+        followers.append(world.connect())
+        followers[-1].exchange(cmd("track_sub", f"token: t{number}"))
+    world.advance(10_000)
+    for follower in followers:
+        follower.replies()
+    counts = [0, 0, 0, 0]
+    for number in range(200):  # changes without end: each has its turn
+        ok(admin, cmd("declare", f"topic: T{number}", "consume_group: new", ADMIN))
+        found = [len(pushes(follower)) for follower in followers]
+        assert sum(found) <= 1
+        counts = [count + more for count, more in zip(counts, found, strict=True)]
+        world.advance(20)
+    assert sum(counts) > 8
+    assert max(counts) - min(counts) <= 1
+    world.advance(10_000)
+    for follower in followers:
+        topic = pushes(follower)[-1]["serverTable"][OWN]["topicTable"]["T199"]
+        assert len(topic["consumeGroupList"]) == 2
+
+
+def test_tokens_that_see_everything_share_a_document() -> None:
+    world, _ = world_with(entry("all", "*"), entry("some", "*", {"O*": []}))
+    versions = []
+    for token in ("admin", "all", "some"):
+        (reply,) = world.connect().exchange(cmd("track_sub", f"token: {token}"))
+        versions.append(document(reply)["infoVersion"])
+    assert versions[0] == versions[1] < versions[2]
+
+
+def test_so_much_is_pushed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every follower that is slow holds a copy."""
+    world, client = declared()
+    followers = [follow(world) for _ in range(10)]
+    monkeypatch.setattr(track, "PUSH_BYTES_MAX", 1_000)
+    ok(client, cmd("declare", "topic: T"))
+    told_by_then = []
+    for _ in range(15):
+        told_by_then.append(sum(len(pushes(follower)) for follower in followers))
+        world.advance(100)
+    assert sum(told_by_then) == 10
+    assert max(told_by_then) == 2
+
+
 def test_plain_http_gets_one_document() -> None:
     world, client = declared()
     plain = world.connect()
@@ -436,6 +540,20 @@ def test_there_is_an_end_to_servers() -> None:
     assert report(client, event("other:0")).status == 200
     assert report(client, event("other:0", live=False)).status == 200
     assert report(client, event("one-more:1")).status == 200
+
+
+def test_there_is_an_end_to_what_servers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it counts, not just their topics."""
+    monkeypatch.setattr(servers, "BYTES_MAX", 1 << 20)
+    _, client = declared()
+    trackers = [{"address": "x" * 250}] * 1_000
+    taken = 0
+    while report(client, event(f"a:{taken}", info={"trackerList": trackers})).status == 200:
+        taken += 1
+    assert taken == 3
+    while report(client, event(f"b:{taken}", certificate="x" * (32 << 10))).status == 200:
+        taken += 1
+    assert 3 < taken < 12
 
 
 # -- certificates ----------------------------------------------------------------------------

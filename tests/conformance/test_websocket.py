@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +115,26 @@ def test_the_handshake_is_answered_after_the_requests_before_it() -> None:
     (reply,) = begun(client).messages()
     assert read_http(reply.data).status == 200
     assert topic.depth() == 1
+
+
+def test_nothing_is_pushed_before_the_handshake_is_answered() -> None:
+    """It would be taken for the answer to the request before."""
+    world = world_with("T")
+    client, other = world.connect(), world.connect()
+    client.send(http("/T?cmd=consume") + handshake())
+    world.settle()
+    route = cmd("route", f"recver: {client.peer.id.decode()}", "id: x", body=b"psst")
+    assert not other.exchange(route)
+    assert not client.received
+    put(other, "T", b"hello")
+    before, _, after = client.received.partition(b"HTTP/1.1 101 ")
+    assert before.count(b"HTTP/1.1") == 1
+    assert before.endswith(b"hello")
+    client.received = b"HTTP/1.1 101 " + after
+    socket = begun(client)
+    assert not other.exchange(route)
+    (message,) = socket.messages()
+    assert read_http(message.data).body == b"psst"
 
 
 def test_a_pull_from_before_the_handshake_is_answered_in_a_frame() -> None:
@@ -419,3 +441,25 @@ def test_a_stalled_peer_is_answered_when_it_reads_again() -> None:
     peek = cmd("consume", "topic: T", "offset: 0")
     messages = socket.exchange(b"".join(socket.frame(peek) for _ in range(20)))
     assert len(messages) == 20
+
+
+@pytest.mark.parametrize("payload", [b"{", b'{"topic":"%d"}', b"GET /%d HTTP/1.1\r\n\r\n"])
+def test_requests_of_a_stalled_peer_take_little_memory(payload: bytes) -> None:
+    """However small they are: there may be thousands in what was read at once."""
+    world = world_with("T")
+    socket = connected(world)
+    peer = socket.client.peer
+    numbered = [payload % n if b"%d" in payload else payload for n in range(2_000)]
+    data = b"".join(frame(1, message) for message in numbered)
+    peer.stalled = True
+    tracemalloc.start()
+    try:
+        peer.receive(data)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size / len(numbered) < 800
+    peer.stalled = False
+    peer.resume()
+    world.settle()
+    assert len(socket.messages()) == len(numbered)

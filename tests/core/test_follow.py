@@ -361,6 +361,19 @@ class TestDue:
         box.broker.leave(again.session)
         assert box.topic().followed is None
 
+    def test_what_a_group_passes_meanwhile_is_known_of(self, box: Box, form: Lines) -> None:
+        """While something is remembered for those who followed, and nobody does."""
+        first = follow(box, form)
+        box.put(b"early", due_ms=box.now_ms + 100)
+        put(box, b"now")
+        box.broker.leave(first.session)
+        box.put(b"late", due_ms=box.now_ms + 200)
+        put(box, b"then")
+        assert box.take("T") == [b"now", b"then"]
+        again = follow(box, form)
+        box.settle(200)
+        assert again.bodies == [b"early", b"late"]
+
     def test_what_expired_is_not_told(self, box: Box, form: Lines) -> None:
         live = follow(box, form)
         now = box.now_ms
@@ -389,6 +402,19 @@ class TestDue:
         box.settle(10)
         assert len(live.bodies) == 11
         assert stalled.ended is following.ENDED_LATE
+
+    @pytest.mark.parametrize("others", [0, 1])
+    def test_the_last_of_its_audience_is_given_up(
+        self, box: Box, form: Lines, monkeypatch: pytest.MonkeyPatch, others: int
+    ) -> None:
+        monkeypatch.setattr(following, "LATE_MAX", 5)
+        stalled = follow(box, form, room=0)
+        lives = [follow(box, Lines()) for _ in range(others)]
+        box.put(*[b"x"] * 10, due_ms=box.now_ms + 10)
+        put(box, b"now")
+        box.settle(10)
+        assert stalled.ended is following.ENDED_LATE
+        assert all(len(live.bodies) == 11 for live in lives)
 
 
 class TestWork:

@@ -18,19 +18,21 @@ from zbus.wire.limits import WireLimits
 
 PATIENCE = Patience(idle_timeout_ms=180_000, body_timeout_ms=30_000)
 PING = b"\x89\x00"
+WAITS = b"GET /T?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n"
+"""A request that waits as long as nobody ends the turn."""
 
 
 class Silence:
     """A link after its handshake, and a sweep each second."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, before: bytes = b"") -> None:
         world = World()
         reader = HttpReader(Heads(), WireLimits())
         self.link = Link(
             sock, b"s", "127.0.0.1:1", b"", reader, world.front, lambda link: None, 1 << 18, 0
         )
         self.sweep = Sweep(world.broker, [self.link], lambda link: None, PATIENCE, lambda: None)
-        self.hear(handshake(), 0)
+        self.hear(before + handshake(), 0)
 
     def hear(self, data: bytes, now_ms: int) -> None:
         """As the loop does it."""
@@ -87,3 +89,16 @@ def test_half_a_message(silence: Silence) -> None:
     assert not silence.said(31_000, 2_000)
     silence.said(33_000, 31_000)
     assert silence.link.farewell[2:4] == (1008).to_bytes(2)
+
+
+def test_nothing_is_asked_before_the_handshake_is_answered() -> None:
+    """A ping would stand in the answer to the request before it, for which the peer waits."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        silence = Silence(ours, WAITS)
+        assert silence.link.turns
+        silence.hear(frame(1, b"half")[:-1], 0)
+        assert silence.said(180_000, 1_000) == []
+        assert not silence.link.closing
+        silence.said(182_000, 180_000)
+        assert silence.link.closing

@@ -195,6 +195,21 @@ def test_a_client_that_asks_and_never_reads_stops_being_read(context: ssl.SSLCon
     rig.until(lambda: len(client.bodies()) == 2_000, client)
 
 
+def test_who_takes_nothing_costs_a_turn_nothing(context: ssl.SSLContext) -> None:
+    rig = Rig(context, 1, 4_096)
+    client = rig.connect(room_bytes=1_000)
+    rig.until(lambda: client.shaken, client)
+    for _ in range(100):
+        client.say(request("/?cmd=ping"))
+    for _ in range(20):
+        client.step(100_000, 0)
+        rig.turn()
+    assert client.link.stalled
+    assert client.link not in rig.process.loop._held
+    rig.until(lambda: len(client.bodies()) == 100, client)
+    assert not client.link.stalled
+
+
 def test_nothing_is_handed_to_a_client_that_said_goodbye(context: ssl.SSLContext) -> None:
     """TLS is over for it, though its TCP connection is not: its pull ends, the message stays."""
     rig = Rig(context, 1, 256 << 10)

@@ -292,6 +292,8 @@ class Dispatch:
             if message.due_ms > now_ms:
                 backlog.delay(offset, message.due_ms)
                 self.schedule(group, index)
+                if (watch := partition.topic.followed) is not None:
+                    self.following.delay(watch, index, offset, message)
             elif message.expires_ms and message.expires_ms <= now_ms:
                 backlog.finish(offset)
             elif group.match is not None and not group.match(message.tag):

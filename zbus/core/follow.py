@@ -234,7 +234,7 @@ class Following:
                 found = watch.delayed.pop_first(now_ms)
                 if found is None:
                     break
-                for audience in watch.audiences.values():
+                for audience in list(watch.audiences.values()):  # some may end here
                     self._became_due(audience, *found)
             self._schedule(watch)
             self.wake(watch)
@@ -385,7 +385,7 @@ class Following:
             position[at] = place
             self._work_left -= 1
             if message.due_ms > now_ms:
-                self._delay(audience.watch, partition.index, place - 1, message)
+                self.delay(audience.watch, partition.index, place - 1, message)
             elif message.expires_ms and message.expires_ms <= now_ms:
                 pass
             elif match is None or match(message.tag):
@@ -394,7 +394,8 @@ class Following:
                 room -= len(data)
                 told.append(data)
 
-    def _delay(self, watch: Watch, index: int, offset: int, message: Message) -> None:
+    def delay(self, watch: Watch, index: int, offset: int, message: Message) -> None:
+        """A follower or group has passed a message because it is not due."""
         if (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), message.due_ms)
             self._schedule(watch)

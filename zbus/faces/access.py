@@ -59,6 +59,13 @@ class Grant:
         )
 
     @property
+    def sees_everything(self) -> bool:
+        """All groups of all topics, those to come included."""
+        return self.admin or any(
+            pattern == ALL and ALL in groups for pattern, groups in self.topics
+        )
+
+    @property
     def admin(self) -> bool:
         return ADMIN in self.operations
 

@@ -22,7 +22,7 @@ class Front:
             if answer is not None:
                 return self._zbus.answer(head, answer)
         if head.websocket and first_segment(head) not in RESERVED:
-            return plan_upgrade(head, self._zbus.heads, self, self._zbus.admit)
+            return plan_upgrade(head, self._zbus.heads, self._zbus.admit)
         return self._zbus.plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:

@@ -53,7 +53,10 @@ _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 SANDBOX = b"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Policy of what others wrote: shown, but as of no site, without scripts, loading nothing."""
 
-PAGE = b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'"
+PAGE = (
+    b"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'self';"
+    b" base-uri 'none'"
+)
 """Policy of the broker's own pages."""
 
 _STEERING = frozenset(
@@ -189,6 +192,14 @@ class Guard:
         if origin.lower() in self._origins:
             return Browser(head, (*_OPEN, (b"access-control-allow-origin", origin), _CREDENTIALS))
         return Browser(head, (*_OPEN, (b"access-control-allow-origin", b"*")))
+
+    def is_anybodys(self, head: Head) -> bool:
+        """Whether it is of a page that may ask only because any page may. What such a page cannot
+        show itself, but a browser adds to its requests, must not count."""
+        origin, fields = head.fields.get(b"origin"), head.fields
+        if origin is None or b"*" not in self._origins:
+            return False
+        return not (origin.lower() in self._origins or _is_same(origin, fields.get(b"host")))
 
     def _is_ours(self, host: bytes) -> bool:
         if b"*" in self._hosts:

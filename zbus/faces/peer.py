@@ -75,6 +75,7 @@ class Framing(Protocol):
     """How whole replies go out on a connection that does not speak plain HTTP any more."""
 
     json: bool  # what nobody asked for is told in JSON
+    begun: bool  # until then the answers to earlier requests go out, as they are
 
     def wrap(self, peer: Peer, message: bytes) -> bytes: ...
 
@@ -224,6 +225,8 @@ class Peer(Session):
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
         if not self.headed or self.stalled or self.pulse is not None:
+            return False
+        if self.framing is not None and not self.framing.begun:
             return False
         self._planner.push(self, routed)
         return True

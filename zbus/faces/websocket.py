@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from zbus.faces.peer import Peer, Plan, Planner, Reply
+from zbus.faces.peer import Peer, Plan, Reply
 from zbus.faces.zbus.json_frames import BadFrame, encode_json, read_request
 from zbus.wire.errors import WireError
 from zbus.wire.head import Head, make_head
@@ -56,10 +56,10 @@ Admit = Callable[[Peer, Head], str]
 """Asks whether a connection may open with this head; returns why not, or ""."""
 
 
-def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Plan:
+def plan_upgrade(head: Head, heads: Heads, admit: Admit) -> Plan:
     """A handshake is done, or refused and the connection closed."""
     try:
-        return Upgrade(head, heads, planner, admit)
+        return Upgrade(head, heads, admit)
     except WireError as error:
         return RefuseUpgrade(error.status, str(error))
 
@@ -67,11 +67,10 @@ def plan_upgrade(head: Head, heads: Heads, planner: Planner, admit: Admit) -> Pl
 class Upgrade:
     """Plan of a handshake."""
 
-    def __init__(self, head: Head, heads: Heads, planner: Planner, admit: Admit) -> None:
+    def __init__(self, head: Head, heads: Heads, admit: Admit) -> None:
         self._answer = accept_handshake(head)
         self._head = head
         self._heads = heads
-        self._planner = planner
         self._admit = admit
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -84,7 +83,7 @@ class Upgrade:
         limits, budget = http.bounds
         bytes_max = limits.head_bytes_max + 4 + limits.body_bytes_max
         reader = WebSocketReader(bytes_max, budget)
-        socket = WebSocket(reader, self._heads, self._planner, limits)
+        socket = WebSocket(reader, self._heads, limits)
         peer.reader = peer.framing = socket
         peer.headed = True
         reply = Reply(peer, b"", ordered=True)
@@ -112,19 +111,16 @@ class RefuseUpgrade:
 class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
-    __slots__ = ("_begun", "_heads", "_held", "_limits", "_planner", "_reader", "error", "json")
+    __slots__ = ("_heads", "_held", "_limits", "_reader", "begun", "error", "json")
 
     interim = b""
     done = False
 
-    def __init__(
-        self, reader: WebSocketReader, heads: Heads, planner: Planner, limits: WireLimits
-    ) -> None:
+    def __init__(self, reader: WebSocketReader, heads: Heads, limits: WireLimits) -> None:
         self._reader = reader
         self._heads = heads
-        self._planner = planner
         self._limits = limits
-        self._begun = False  # the 101 is out
+        self.begun = False  # the 101 is out
         self._held = 0  # bytes that count as held by the peer until it is
         self.error: WireError | None = None
         self.json = False  # the last request was a JSON object
@@ -151,7 +147,8 @@ class WebSocket:
         return requests
 
     def waiting_for(self) -> Literal["nothing", "head", "body"]:
-        return "body" if self._reader.midway else "nothing"
+        # Before the 101 is out the peer is not read from, so it owes us nothing.
+        return "body" if self.begun and self._reader.midway else "nothing"
 
     def close(self) -> None:
         self._reader.close()
@@ -170,7 +167,6 @@ class WebSocket:
             raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")
         if head.plan is None:
             head.json = self.json
-            head.plan = self._planner.plan(head)
         return request
 
     def _read_http(self, message: bytes) -> Request:
@@ -198,10 +194,10 @@ class WebSocket:
 
     def wrap(self, peer: Peer, message: bytes) -> bytes:
         """A whole reply as a frame; before the 101 is out, as it is."""
-        if self._begun:
+        if self.begun:
             return encode_message(message) if message and type(message) is not Frame else message
         if type(message) is Handshake:
-            self._begun = True
+            self.begun = True
             peer.held_bytes -= self._held
         return message
 
@@ -232,16 +228,10 @@ class Close:
 
 
 class Complain:
-    """Plan of a JSON object that is no request."""
-
-    def __init__(self, error: BadFrame) -> None:
-        self._error = error
+    """Plan of a JSON object that is no request; the answer is made already."""
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        error = self._error
-        lines = b"id: %b\r\n" % id if id else b""
-        text = f"{error.status}: Bad Format, {error.text}"
-        Reply(peer, id, ordered=False).send(encode_json(error.status, lines, text.encode()))
+        Reply(peer, id, ordered=False).send(body)
 
 
 def _planned(plan: Plan) -> Head:
@@ -251,8 +241,12 @@ def _planned(plan: Plan) -> Head:
 
 
 def _bad_frame(error: BadFrame) -> Request:
-    return _planned(Complain(error)), error.id, b""
+    """Bytes alone: many may wait until a peer takes its answers, and errors hold on to much."""
+    lines = b"id: %b\r\n" % error.id if error.id else b""
+    text = f"{error.status}: Bad Format, {error.text}"
+    return _COMPLAIN, error.id, encode_json(error.status, lines, text.encode())
 
 
 _PONG = _planned(Pong())
 _CLOSE = _planned(Close())
+_COMPLAIN = _planned(Complain())

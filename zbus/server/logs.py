@@ -19,11 +19,17 @@ def _time(record: logging.LogRecord) -> str:
     return f"{stamp}.{int(record.msecs):03d}Z"
 
 
+def _shown(value: object) -> str:
+    """Without line breaks and control characters, which others may have sent."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO listening address=127.0.0.1:15555`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

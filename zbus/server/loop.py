@@ -250,6 +250,8 @@ class Loop:
         tickets_max = self.limits.tickets_per_connection_max
         try:
             if mask != WRITE:
+                if link.stalled and mask == READ and not link.closing:
+                    return  # so what it asks for is not done: enough of it in this turn
                 tls = link.tls
                 if tls is not None and not (tls.established or self._may_shake()):
                     return
@@ -337,12 +339,13 @@ class Loop:
             out = link.out
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
+            if link.tls is not None and not link.closed:
+                data = self._encrypt(link, link.tls, data)
             if link.closed:
                 continue
-            if link.tls is not None:
-                data = self._encrypt(link, link.tls, data)
-            if link.unsent:  # so it is held
+            if link.unsent:
                 link.unsent += data
+                self._held[link] = None
                 continue
             try:
                 sent = link.sock.send(data)
@@ -393,8 +396,8 @@ class Loop:
         events = 0 if deaf else READ
         if link.unsent:
             events |= WRITE
-        elif not (crowded or link.closing or link.has_requests):
-            del self._held[link]
+        if (link.stalled and link.unsent) or not (crowded or link.closing or link.has_requests):
+            del self._held[link]  # its socket says when there is more to do
         self._watch(link, events)
 
     def _linger(self, link: Link) -> None:

@@ -81,7 +81,7 @@ class Sweep:
             if silent:
                 self._drop(link)
             return
-        if link.framing is not None:
+        if link.framing is not None and link.framing.begun:
             self._look_at_framed(link, link.framing, now_ms)
             return
         waiting_for = link.reader.waiting_for()

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Bring the clients that others wrote for zbus 0.11 into the folder $1. What cannot be had is named,
-# and the tests of that client are skipped; nothing else depends on them.
+# Bring the clients that others wrote for zbus 0.11 into the folder $1; with `python` as $2 only that
+# one. What cannot be had is named, and the tests of that client are skipped; nothing else depends on
+# them.
 set -u
 folder=$1
+only=${2:-}
 mkdir -p "$folder"
 missing() { echo "stock-clients: $1 is missing: $2" >&2; }
 
@@ -22,6 +24,8 @@ if [ ! -x "$folder/zbuspy/bin/python" ]; then
     missing "the Python client" "zbuspy 0.11.3 cannot be installed from PyPI"
   fi
 fi
+
+[ "$only" = python ] && exit 0
 
 # Java: the client with what it needs, from Maven Central.
 if [ ! -d "$folder/java" ]; then

@@ -29,7 +29,7 @@ from zbus.faces.zbus import (
     track,
 )
 from zbus.faces.zbus.json_frames import encode_json
-from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.zbus.reloads import Reloads
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings
@@ -130,6 +130,8 @@ class ZbusFace:
                 name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
                 text = f"Bad format: command({html.escape(name)}) not support"
                 raise BadRequest(400, text, HTML)
+            if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
+                raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)
         except BadRequest as error:
             return Refuse(self, params, error)
@@ -146,6 +148,8 @@ class ZbusFace:
             peer.bearer = self.access.of_token(token)
             if not peer.bearer.is_known(self.broker.now_ms):
                 return "this token is not known"
+        elif self.guard.is_anybodys(head):
+            peer.bearer = self.access.anonymous
         return ""
 
     def upkeep(self) -> None:

@@ -47,9 +47,10 @@ OPERATION: dict[bytes, str] = {
 """The operation that a command needs. All others need a known token and the topic, no more."""
 
 NO_OPERATION = frozenset((b"ack", b"ping", b"version", b"openapi"))
-"""Commands of which that is known: the original asks no operation of an `ack` either."""
+"""Commands of which that is known: the original asks no operation of an `ack` either. (It asks for
+no group either; here what is read by others is not for everybody to settle.)"""
 
-_GROUPED = frozenset((b"consume", b"unconsume", b"nack", b"extend", b"declare"))
+_GROUPED = frozenset((b"consume", b"unconsume", b"ack", b"nack", b"extend", b"declare"))
 """Commands on one group, by default the one named like the topic."""
 
 _WHOLE = frozenset((b"remove", b"empty"))
@@ -87,6 +88,8 @@ def needs_of(params: Params) -> Needs:
     if cmd in _WHOLE:
         groups = [params.group] if params.group else []
         return Needs(operation, topic, tuple(groups), whole=not groups)
+    if cmd == b"read":
+        return Needs(operation, topic, whole=True)  # every group's messages are in it
     if cmd not in _GROUPED:
         return Needs(operation, topic)
     groups = [params.group or topic]
@@ -100,11 +103,14 @@ def needs_of(params: Params) -> Needs:
 
 
 def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
-    """The token that a request shows: header, else cookie, else URL. None = it shows none; text =
-    the refusal of one that stands where it must not."""
+    """The token that a request shows: header, else `authorization: Bearer`, else cookie, else URL.
+    None = it shows none; text = the refusal of one that stands where it must not."""
     head = params.head.fields
     if token := head.get(b"token"):
         return decode_valid_percent(token)
+    scheme, _, token = head.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and (token := token.strip()):
+        return token
     for part in head.get(b"cookie", b"").split(b";"):
         name, _, token = part.strip().partition(b"=")
         if name == b"token" and token:
@@ -114,10 +120,13 @@ def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
     return None
 
 
-def bearer_of(access: Access, peer: Peer) -> Bearer:
-    """Who asks, if a request shows no token."""
+def bearer_of(access: Access, peer: Peer, anybody: bool) -> Bearer:
+    """Who asks, if a request shows no token. `anybody` says that it is a page's which is nobody in
+    particular: browsers show their certificate for every page."""
     if peer.bearer is not None:
         return peer.bearer
+    if anybody:
+        return access.anonymous
     known = access.of_principal(peer.principal) if peer.principal else NOBODY
     return access.anonymous if known is NOBODY else known
 
@@ -133,6 +142,7 @@ class Guarded:
 
     __slots__ = (
         "_access",
+        "_anybody",
         "_bearer",
         "_face",
         "_judged",
@@ -150,6 +160,7 @@ class Guarded:
         self._plan = plan
         self._needs = needs_of(params)
         self._token = token_of(params, face.settings.allow_url_token)
+        self._anybody = face.guard.is_anybodys(params.head)
         self._bearer = NOBODY  # of the token, once it was found
         self._judged = NOTHING  # the last grant that was looked at,
         self._passes = False  # and what it is good for
@@ -173,7 +184,7 @@ class Guarded:
     def _look_up(self, peer: Peer) -> Bearer:
         token = self._token
         if token is None:
-            return bearer_of(self._access, peer)
+            return bearer_of(self._access, peer, self._anybody)
         if type(token) is bytes:
             self._bearer = self._access.of_token(token)
         return self._bearer
@@ -222,7 +233,9 @@ def expel(face: ZbusFace, access: Access) -> None:
             continue
         for group, bearer in list(peer.admitted.items()):
             topic = group.topic.name
-            needs = Needs("consume", topic, (group.name,))
+            # One queue, by whatever name it was asked for: who may any group may this one.
+            groups = () if group.topic.options.competing else (group.name,)
+            needs = Needs("consume", topic, groups)
             if bearer.is_known(broker.now_ms) and needs.met_by(bearer.grant):
                 continue
             del peer.admitted[group]

@@ -76,6 +76,8 @@ def read_request(frame: bytes, heads: Heads) -> Request:
         raise BadFrame(str(error), _id_of(raw_id)) from None
     except WireError as error:
         raise BadFrame(error.text, _id_of(raw_id), error.status) from None
+    if found.target == b"/" and not (b"cmd" in found.fields or b"topic" in found.fields):
+        raise BadFrame("a request says `cmd` or `topic`, or both", id_)
     return found, id_, body
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
-from zbus.core.errors import BrokerError, group_unknown, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
@@ -36,6 +36,18 @@ RETENTION = {
 """Parameters that limit how much of a topic is kept, and their largest values."""
 
 
+_DECLARED = frozenset(
+    (
+        *(b"ack", b"dedupe_ms", b"durability", b"partition", b"partitions", b"topic_mask"),
+        *(b"group_ack_timeout", b"group_ack_window", b"group_filter", b"group_mask"),
+        *(b"group_name_auto", b"group_start_copy", b"group_start_msgid", b"group_start_offset"),
+        *(b"group_start_time", b"retention_done", *(name.encode() for name in RETENTION)),
+    )
+)
+"""What the URL of a declare may say. A name that is not understood would make a topic which is not
+what was meant; in headers others than the sender put names of their own."""
+
+
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
@@ -44,6 +56,7 @@ class Declare:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
         self.params = params
+        params.check_query(_DECLARED)
         self.topic_mask = params.number(b"topic_mask", MASK_MAX)
         self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
@@ -73,11 +86,22 @@ class Declare:
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         ticket = DeclareReply(self.face, self.params, peer, id)
-        self.face.broker.amend(
-            ticket,
-            self.params.topic,
-            lambda topic: (self._topic_options(topic), self._wish(topic)),
-        )
+        broker, name = self.face.broker, self.params.topic
+        topic, grant = broker.topic(name), peer.grant
+        # What is true of a topic is true of all its groups, so it is for those who may all of them.
+        fixed = None
+        if topic is not None and grant is not None and not grant.sees_all(topic.name):
+            fixed = topic.options
+        if fixed is not None and self._topic_options(topic) != fixed:
+            text = f"this token has not all groups of Topic({name}), so it may not change the topic"
+            ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+            return
+
+        def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
+            kept = None if fixed is None or topic is None else topic.options
+            return kept or self._topic_options(topic), self._wish(topic)
+
+        broker.amend(ticket, name, wished)
 
     def _topic_options(self, topic: Topic | None) -> TopicOptions:
         mask = self.topic_mask
@@ -168,7 +192,7 @@ class Query:
             if self._names:
                 self._tell_names(reply, None, peer.grant)
                 return
-            reply.tell(200, JSON, encode_document(face.tracking.server_info(peer.grant)))
+            reply.tell(200, JSON, face.tracking.server_answer(peer.grant))
             return
         found = find(face.broker, params, peer.grant)
         if isinstance(found, BrokerError):

@@ -125,7 +125,7 @@ def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str =
         "info": {"title": "zbus", "version": settings.version, "description": _INTRODUCTION},
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": title} for name, title in _TITLES.items()],
-        "security": [{}, {"token": []}, {"cookie": []}],
+        "security": [{}, {"token": []}, {"bearer": []}, {"cookie": []}],
         "paths": paths,
         "components": {
             "schemas": parts.SCHEMAS,
@@ -135,6 +135,7 @@ def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str =
             },
             "securitySchemes": {
                 "token": {"type": "apiKey", "in": "header", "name": "token"},
+                "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "token"},
             },
         },

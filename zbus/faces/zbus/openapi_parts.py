@@ -154,6 +154,7 @@ FORM: dict[str, Schema] = {
 ANYWHERE: dict[int, str] = {
     400: "The request is not well-formed",
     403: "A browser sends this for a page that may not",
+    405: "HEAD or OPTIONS, and it would change something",
     408: "Head or body did not come in time",
     413: "The body is over `body_bytes_max`",
     414: "The request line is over `line_bytes_max`",

@@ -40,7 +40,8 @@ input{{flex:1;min-width:4em}}input,button{{padding:.35em .6em;border:1px solid v
 border-radius:6px}}button{{font:inherit;min-width:6em;background:var(--green);color:var(--on)}}
 ul{{padding-left:1.2em}}table{{border-collapse:collapse;width:100%}}
 td,th{{text-align:left;padding:.35em 1em .35em 0;border-bottom:1px solid var(--line);
-vertical-align:top;overflow-wrap:anywhere}}th{{font-weight:600}}
+vertical-align:top;overflow-wrap:anywhere}}th{{font-weight:600;overflow-wrap:normal}}
+.wide{{overflow:auto}}
 .n{{text-align:right;font-variant-numeric:tabular-nums}}
 </style></head><body>
 <h1>{icon}zbus <small>{version} at {address}</small></h1>
@@ -66,17 +67,19 @@ takes one</li>
 <li><a href="/MyTopic?cmd=query">/MyTopic?cmd=query</a> tells how things stand</li>
 </ul>
 <p>And in a shell:</p>
-<pre>curl '{url}/MyTopic?cmd=declare'
-curl {url}/MyTopic -d hello
-curl '{url}/MyTopic?cmd=consume&amp;timeout=1000'</pre>
+<pre>curl{token} '{url}/MyTopic?cmd=declare'
+curl{token} {url}/MyTopic -d hello
+curl{token} '{url}/MyTopic?cmd=consume&amp;timeout=1000'
+curl{token} -N -H 'accept: text/event-stream' '{url}/MyTopic?cmd=consume'   # watch it</pre>
+<p class="dim">All that can be asked is in <a href="/_openapi.json">/_openapi.json</a>.</p>
 <h2>Topics</h2>
 {topics}{who}</body></html>
 """
 
-_TABLE = """<table>
+_TABLE = """<div class="wide"><table>
 <tr><th>topic</th><th class="n">put</th><th>groups, and what waits for them</th>
 <th>durability</th></tr>
-{rows}</table>
+{rows}</table></div>
 """
 
 _ROWS_MAX = 100
@@ -101,6 +104,7 @@ class Home:
             version=settings.version,
             address=address,
             url=f"http{'s' * settings.tls}://{address}",
+            token="" if self._face.access is None else " -H 'token: ...'",
             topics=_topics(visible_topics(self._face.broker, grant), grant),
             who=who,
         )

@@ -6,6 +6,8 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.zbus.json_frames import encode_json
@@ -23,8 +25,16 @@ GROUP_COMMANDS = frozenset(
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 
+_EVERYWHERE = frozenset((b"topic", b"consume_group", b"group", b"id", b"timeout", b"token"))
+
 _ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
 """Headers that stock clients send percent-encoded."""
+
+
+LOOKING = "405: HEAD and OPTIONS change nothing; use GET or POST"
+ALLOW = b"allow: GET, POST\r\n"
+"""The refusal of a change that is asked for with a method that asks for none (RFC 9110, section
+9.2.1). All other methods are as good as GET."""
 
 
 class BadRequest(Exception):
@@ -150,10 +160,24 @@ class Params:
             )
         return ranges
 
+    def check_query(self, known: frozenset[bytes]) -> None:
+        """Refuse a query that holds a name which is neither known nor of use everywhere."""
+        for name in self.query_names:
+            if name not in known and name not in _EVERYWHERE and not name.startswith(b"_"):
+                near = get_close_matches(name.decode("latin-1"), [n.decode() for n in known], 1)
+                hint = f"; is it {near[0]}?" if near else ""
+                shown = name[:40].decode("utf-8", "replace")
+                raise BadRequest(400, f"400: Bad Format, there is no parameter {shown!r}{hint}")
+
     def flag(self, name: bytes, default: bool = False) -> bool:
         """`1` and `true` mean yes, anything else no."""
         value = self.fields.get(name)
         return default if value is None else value.strip().lower() in (b"1", b"true")
+
+    @property
+    def only_looks(self) -> bool:
+        """Asks by its method that nothing is changed, and does not speak the zbus protocol."""
+        return not self.headed and self.head.method in (b"HEAD", b"OPTIONS")
 
     @property
     def group_wished(self) -> bool:

@@ -12,11 +12,12 @@ from zbus.core.originals import KEY_LINE
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
+from zbus.faces.guard import Browser
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
 from zbus.faces.zbus.masks import RPC
-from zbus.faces.zbus.params import BadRequest, Params
+from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
 from zbus.wire.errors import WireError
 from zbus.wire.fields import VISIBLE
@@ -34,36 +35,52 @@ _OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 _NOT_STORED = frozenset(
     (
-        b"ack body cmd connection consume_group content-length cookie delay deliver_at expect"
+        b"ack body cmd connection consume_group content-length delay deliver_at expect"
         b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
-        b" origin_method origin_status origin_url partition remote-addr retry sender skipped tag te"
-        b" timeout timestamp token topic trailer transfer-encoding ttl upgrade"
+        b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
+        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
+        b" upgrade"
     ).split()
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
 
+_CREDENTIALS = frozenset((b"authorization",))
+
 _NOT_ROUTED = frozenset(
     (
-        b"ack connection content-length cookie expect host keep-alive origin_status recver"
-        b" remote-addr sender te token trailer transfer-encoding upgrade"
+        b"ack authorization connection content-length cookie expect host keep-alive origin_status"
+        b" proxy-authorization recver remote-addr sender te token trailer transfer-encoding upgrade"
     ).split()
 )
 """Of a routed message, everything else is the router's to choose."""
 
 
-def stored_lines(fields: dict[bytes, bytes], dropped: frozenset[bytes] = _NOT_STORED) -> bytes:
-    """The application's fields as canonical header lines."""
-    lines = [
-        b"%b: %b\r\n" % (name, encode_header_value(value))
-        for name, value in fields.items()
-        if name not in dropped
-    ]
-    if b"cookie" in fields:
-        parts = [part.strip() for part in fields[b"cookie"].split(b";")]
-        kept = [part for part in parts if part and not part.startswith(b"token=")]
-        if kept:
-            lines.append(b"cookie: %b\r\n" % encode_header_value(b"; ".join(kept)))
+def stored_lines(
+    fields: dict[bytes, bytes],
+    dropped: frozenset[bytes] = _NOT_STORED,
+    browser: Browser | None = None,
+) -> bytes:
+    """The application's fields as canonical header lines; `browser` is whose request has them."""
+    lines = []
+    for name, value in fields.items():
+        if name in dropped or (browser is not None and _is_said_unasked(name, value)):
+            continue
+        if name == b"cookie":
+            parts = [part.strip() for part in value.split(b";")]
+            value = b"; ".join(part for part in parts if part and not part.startswith(b"token="))
+            if not value:
+                continue
+        lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
     return b"".join(lines)
+
+
+def _is_said_unasked(name: bytes, value: bytes) -> bool:
+    """What a browser adds by itself, and nobody chose to send with a message: cookies of all other
+    programs on the host, since its ports share them; the address of the page, which may hold a
+    token; the password that a proxy before the broker asked for."""
+    return name in (b"cookie", b"referer") or (
+        name == b"authorization" and value[:6].lower() == b"basic "
+    )
 
 
 def without_token(target: bytes) -> bytes:
@@ -105,6 +122,7 @@ class Produce:
 
     __slots__ = (
         "body",
+        "called_lines",
         "container",
         "delay_ms",
         "deliver_at_ms",
@@ -114,6 +132,7 @@ class Produce:
         "key",
         "key_line",
         "lines",
+        "not_called",
         "origin",
         "params",
         "partition",
@@ -156,7 +175,14 @@ class Produce:
         self.origin = b"origin_method: %b\r\n" % params.head.method
         if params.head.target != b"/":
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
-        self.lines = self.key_line + stored_lines(params.fields) + self.origin
+        # A credential is for who does the work: a service may want it, a log hands it to everybody.
+        # With tokens it is one of ours.
+        called = _NOT_STORED if face.access is None else _NOT_STORED | _CREDENTIALS
+        dropped = called if params.named else _NOT_STORED | _CREDENTIALS
+        own = stored_lines(params.fields, dropped, params.browser)
+        self.not_called = called
+        self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
+        self.lines = self.key_line + own + self.origin
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
@@ -167,6 +193,7 @@ class Produce:
             and not self.key_line
             and not self.idempotent
             and params.browser is None
+            and not params.only_looks
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -195,7 +222,9 @@ class Produce:
             if topic is None:
                 self._refuse_topic(peer, id)
             elif topic.options.rpc:
-                self._call(topic, peer, id, body)
+                self._call(topic, peer, id, body)  # its method is the service's business
+            elif params.only_looks:
+                raise BadRequest(405, LOOKING, ALLOW)
             elif self.container:
                 self._run_batch(topic, peer, id, body)
             else:
@@ -212,7 +241,7 @@ class Produce:
                 self._put(partition, [message], ticket)
         except BadRequest as error:
             reply = ZbusReply(face, params, peer, id, self.quiet)
-            reply.tell(error.status, body=error.text.encode())
+            reply.tell(error.status, error.lines, error.text.encode())
 
     def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
         broker, topic = self.face.broker, partition.topic
@@ -325,11 +354,12 @@ class Produce:
         if self.key_line or self.idempotent or self.expected_offset is not None:
             text = "a call takes no idempotency-key and no expected_offset"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        lines = self.lines + peer.lines
+        lines = self.called_lines + peer.lines
         body = body or self.body
         if not body and not params.named and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
-            own = stored_lines(params.fields, _NOT_STORED | {b"content-type"})
+            dropped = self.not_called | {b"content-type"}
+            own = stored_lines(params.fields, dropped, params.browser)
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
         timeout_ms = self.timeout_ms
         silent = self.quiet and params.headed  # stock callers: they know the answer by its id
@@ -370,7 +400,8 @@ class Route:
         self._params = params
         self._quiet = not params.flag(b"ack", False)
         self._recver = params.fields.get(b"recver", b"")
-        self._lines = params.topic_line + stored_lines(params.fields, _NOT_ROUTED)
+        own = stored_lines(params.fields, _NOT_ROUTED, params.browser)
+        self._lines = params.topic_line + own
         status = params.fields.get(b"origin_status", b"200")
         # 1xx and 204 have no body and would break the framing of the caller's connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"

@@ -140,9 +140,10 @@ class Known:
         self.reporter = reporter
         self.silent_ms = silent_ms  # when it has been silent for too long
         self.topics = {name: _ENCODER.encode(topic) for name, topic in server.topic_table.items()}
-        self.bytes_used = sum(len(name) + len(topic) for name, topic in self.topics.items())
         self.server = server
         server.topic_table = {}
+        self.bytes_used = len(self.certificate) + len(_ENCODER.encode(server))
+        self.bytes_used += sum(len(name) + len(topic) for name, topic in self.topics.items())
 
     def document(self, grant: Grant | None) -> Document:
         """What a grant may see of it."""

@@ -4,6 +4,7 @@ sections 5.10, 5.11 and 9). Every broker is its own tracker; stock clients begin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zbus.core.broker import Broker
@@ -25,6 +26,12 @@ BYTES_PER_MS = 2_500
 """How much of documents is made in a millisecond of the time between two pushes: a twentieth of the
 time is spent on them at most, however large they are."""
 
+PUSH_BYTES_MAX = 64 << 20
+"""How much is pushed at a time: what is not sent at once, each follower has a copy of."""
+
+KEPT_BYTES_MAX = 64 << 20
+"""Of documents of a kind."""
+
 VERSIONS_PER_MS = 1_000
 """Versions of documents are microseconds of the broker's time, so that however many are asked for,
 they do not run ahead of it: after a restart they go on above those of before."""
@@ -45,9 +52,8 @@ class Tracking:
         self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
-        self._encoded: dict[Grant | None, bytes] = {}
-        self._encoded_state = -1
-        self._encoded_until_ms = 0
+        self._own = Shelf(self.server_info)
+        self._all = Shelf(self.tracker_info)
 
     def next_version(self) -> int:
         """The number of one more document: clients ignore those that are not newer."""
@@ -75,17 +81,39 @@ class Tracking:
             "serverVersion": self._settings.version,
         }
 
-    def encoded(self, grant: Grant | None) -> bytes:
-        """TrackerInfo as JSON for followers. As long as nothing changes, one is good for all that
-        come within the time between two pushes: after a restart they all come at once."""
-        now_ms, state = self._broker.now_ms, self._changes()
-        if state != self._encoded_state or now_ms >= self._encoded_until_ms:
-            self._encoded = {}
-            self._encoded_state = state
-            self._encoded_until_ms = now_ms + self._broker.changes.pause_ms
-        if grant not in self._encoded:
-            self._encoded[grant] = encode_document(self.tracker_info(grant))
-        return self._encoded[grant]
+    def encoded(self, grant: Grant | None) -> Encoded:
+        """TrackerInfo as JSON for whoever begins to follow. After a restart all come at once, so as
+        long as nothing changes, one is good for all that come within the time between two pushes;
+        and a long one for a while even so, since they will be told."""
+        found = self._all.get(grant)
+        if found is not None:
+            current = found.state == self._changes()
+            good_ms = self._broker.changes.pause_ms if current else found.cost_ms
+            if self._broker.now_ms < found.made_ms + good_ms:
+                return found
+        return self._encode(self._all, grant)
+
+    def _encode(self, shelf: Shelf, grant: Grant | None) -> Encoded:
+        data = encode_document(shelf.make(_view(grant)))
+        return shelf.put(grant, Encoded(data, self._changes(), self._broker.now_ms))
+
+    def server_answer(self, grant: Grant | None) -> bytes:
+        """ServerInfo as JSON, for who asks once."""
+        return self._answer(self._own, grant)
+
+    def tracker_answer(self, grant: Grant | None) -> bytes:
+        """TrackerInfo as JSON, for who asks once."""
+        return self._answer(self._all, grant)
+
+    def _answer(self, shelf: Shelf, grant: Grant | None) -> bytes:
+        """As it is now; but a long one is told for a while until something is declared or removed,
+        or a reader comes or goes: else somebody who keeps asking would take all of the time."""
+        self._forget_silent()
+        found = shelf.get(grant)
+        good_ms = 0
+        if found is not None and found.state == self._changes() and found.cost_ms >= PAUSE_MS:
+            good_ms = found.made_ms + found.cost_ms - self._broker.now_ms
+        return found.data if found and good_ms > 0 else self._encode(shelf, grant).data
 
     def server_event(self) -> bytes:
         """What this broker reports to its trackers."""
@@ -96,15 +124,20 @@ class Tracking:
 
     # -- followers --------------------------------------------------------------------------
 
-    def follow(self, peer: Peer, json: bool) -> None:
-        """Push every change to this peer from now on, as long as whoever asks now may see it."""
+    def follow(self, peer: Peer, json: bool, told: Encoded) -> None:
+        """Push every change since what it is told now to this peer, as long as whoever asks may see
+        it."""
         if self._broker.sessions.get(peer.id) is not peer:
             return  # it has gone meanwhile
         peer.left = self._left
         self._watch()
         if not self._followers:
             self._told = self._changes()
-        self._followers[peer] = Follower(peer.asker, json)
+        follower = self._followers[peer] = Follower(peer.asker, json)
+        self._behind.pop(peer, None)
+        if told.state != self._changes():
+            self._behind[peer] = follower
+            self._broker.changes.wake(self._broker.now_ms)
 
     def _watch(self) -> None:
         self._broker.changes.watch(self.tell)
@@ -155,7 +188,7 @@ class Tracking:
         self._forget_silent()
         if self._told != self._changes():
             self._told = self._changes()
-            self._behind = dict(self._followers)
+            self._behind |= self._followers  # who waits already is the first
         self._push([peer for peer in self._behind if not peer.stalled])
         if self._behind:
             changes.wake(self._broker.now_ms)
@@ -163,21 +196,69 @@ class Tracking:
             changes.wake(silent_ms)
 
     def _push(self, peers: list[Peer]) -> None:
-        """Tell these; those that may see the same get the same bytes."""
+        """Tell these; those that may see the same get the same bytes. What would take too long at a
+        time is left for the next: long documents of others, and more of bytes."""
         made: dict[tuple[Grant | None, bool], bytes] = {}
+        cost_ms = size = 0
         for peer in peers:
-            follower = self._behind.pop(peer)
-            if not follower.may(self._broker.now_ms):
-                del self._followers[peer]
+            follower = self._behind[peer]
+            # A stream has the connection for itself.
+            if peer.pulse is not None or not follower.may(self._broker.now_ms):
+                del self._behind[peer], self._followers[peer]
                 continue
-            key = (follower.grant, follower.json)
+            key = (_view(follower.grant), follower.json)
             if key not in made:
-                body = self.encoded(follower.grant)
-                made[key] = (encode_json if follower.json else encode_reply)(200, PUSHED, body)
+                found = self._all.get(follower.grant)
+                if found is None or found.state < self._told:
+                    if cost_ms >= PAUSE_MS:
+                        continue
+                    found = self._encode(self._all, follower.grant)
+                    cost_ms += found.cost_ms
+                encode = encode_json if follower.json else encode_reply
+                made[key] = encode(200, PUSHED, found.data)
+            if size >= PUSH_BYTES_MAX:
+                break
+            size += len(made[key])
+            del self._behind[peer]
             peer.write(made[key])
-        size = sum(len(data) for data in made.values())
         if size:
-            self._broker.changes.pause_ms = max(PAUSE_MS, size // BYTES_PER_MS)
+            self._broker.changes.pause_ms = max(PAUSE_MS, cost_ms)
+
+
+def _view(grant: Grant | None) -> Grant | None:
+    """The same for all who see the same, as far as that is easily told."""
+    return None if grant is None or grant.sees_everything else grant
+
+
+class Encoded:
+    """A document as it was."""
+
+    __slots__ = ("cost_ms", "data", "made_ms", "state")
+
+    def __init__(self, data: bytes, state: int, made_ms: int) -> None:
+        self.data = data
+        self.state = state  # how many changes are in it
+        self.made_ms = made_ms
+        self.cost_ms = len(data) // BYTES_PER_MS  # how long no other should be made
+
+
+class Shelf:
+    """Documents of a kind, kept for the next who may see the same."""
+
+    def __init__(self, make: Callable[[Grant | None], Document]) -> None:
+        self.make = make
+        self._made: dict[Grant | None, Encoded] = {}  # the oldest first
+
+    def get(self, grant: Grant | None) -> Encoded | None:
+        return self._made.get(_view(grant))
+
+    def put(self, grant: Grant | None, encoded: Encoded) -> Encoded:
+        made, view = self._made, _view(grant)
+        made.pop(view, None)
+        made[view] = encoded
+        while sum(len(one.data) for one in made.values()) > KEPT_BYTES_MAX and len(made) > 1:
+            del made[next(iter(made))]
+        return encoded
 
 
 class Follower:
@@ -207,8 +288,8 @@ class Tracker:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        document = self._face.tracking.tracker_info(peer.grant)
-        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, encode_document(document))
+        document = self._face.tracking.tracker_answer(peer.grant)
+        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, document)
 
 
 class Follow:
@@ -223,13 +304,13 @@ class Follow:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         params = self._params
         reply = ZbusReply(self._face, params, peer, id)
-        body = self._tracking.encoded(peer.grant)
         if not params.headed:
-            reply.tell(200, PUSHED, body)
+            reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
+        document = self._tracking.encoded(peer.grant)
         if params.head.keep_alive:
-            self._tracking.follow(peer, params.head.json)
-        reply.send(params.compose(200, PUSHED, body))
+            self._tracking.follow(peer, params.head.json, document)
+        reply.send(params.compose(200, PUSHED, document.data))
 
 
 class Report:
