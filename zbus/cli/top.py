@@ -120,7 +120,8 @@ def _table(rows: list[Row], rows_max: int, title: str) -> Table:
 def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None:
     """Show topics and groups: rates, lag, leased and delayed messages, consumers."""
     before: dict[tuple[str, str], Row] = {}
-    last_s = 0.0
+    rows: list[Row] = []
+    version = 0
     with opened(url) as bus:
         view = None if once or as_json or not sys.stdout.isatty() else _view()
         try:
@@ -128,9 +129,12 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
                 asked_s = time.monotonic()
                 server = bus.query()
                 now_s = time.monotonic()
-                rows = ordered(rows_of(server, before, now_s - last_s if look else 0.0), sort)
-                before = {(row.topic, row.group): row for row in rows}
-                last_s = now_s
+                # Microseconds of the broker's time. It tells a long document more than once.
+                if server["infoVersion"] != version:
+                    seconds = (server["infoVersion"] - version) / 1e6 if look else 0.0
+                    rows = ordered(rows_of(server, before, seconds), sort)
+                    before = {(row.topic, row.group): row for row in rows}
+                    version = server["infoVersion"]
                 if look or not once:
                     _show(rows, server, as_json, view)
                 if not once or not look:

@@ -155,7 +155,7 @@ def server_info(
     }
     if broker.refusing is not None:
         document["refusing"] = broker.refusing.text
-    if settings.memory_used is not None and (grant is None or grant.admin):
+    if settings.memory_used is not None and (grant is None or grant.sees_everything):
         document["connectionCount"] = len(broker.sessions)
         if (memory_bytes := settings.memory_used()) is not None:
             document["memoryBytes"] = memory_bytes
