@@ -338,6 +338,18 @@ def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None
     assert open_world.face.admit(peer, open_world._heads.read(head)[0]) == ""
 
 
+def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    world, client = world_with(entry("b", "query"))
+    for token in ("b", "of-nobody", "of-nobody"):
+        assert refused_status(client, http("/Orders?body=x", f"token: {token}")) == 403
+    world.advance(1_000)
+    assert refused_status(client, http("/Orders?body=x")) == 403
+    first, second = caplog.records
+    assert (first.who, first.command, first.topic, first.times) == ("b", "produce", "Orders", 1)  # type: ignore[attr-defined]
+    assert (second.who, second.times) == ("nobody", 3)  # type: ignore[attr-defined]
+    assert "of-nobody" not in str([record.__dict__ for record in caplog.records])
+
+
 def test_a_bearer_is_a_token() -> None:
     world, client = world_with(entry("b", "*"))
     ok(client, http("/Orders", "authorization: Bearer b", body=b"x"))
@@ -716,3 +728,30 @@ def test_a_service_stays_when_others_rights_change() -> None:
     assert not service.replies()
     replace_table(world, ADMIN_ENTRY, entry("mine", "consume", {"Other": ["mine"]}))
     assert [reply.status for reply in service.replies()] == [403]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        http("/Orders/billing?cmd=consume&offset=0", "token: one"),
+        cmd("consume", "topic: Orders", "consume_group: billing", "offset: 0", "token: one"),
+        http("/Orders?cmd=consume", "accept: text/event-stream", "token: own"),
+        http("/Orders?cmd=read", "token: one"),
+    ],
+)
+def test_the_log_is_for_those_who_may_all_groups(request_bytes: bytes) -> None:
+    """A group may be told a part of it only."""
+    world, client = world_with(
+        entry("one", "consume", {"Orders": ["billing"]}),
+        entry("own", "consume", {"Orders": ["Orders"]}),
+        entry("all", "consume", {"Orders": []}),
+    )
+    ok(client, http("/Orders?body=x", ADMIN))
+    assert refused_status(world.connect(), request_bytes) == 403
+    whole = request_bytes.replace(b"token: one", b"token: all").replace(
+        b"token: own", b"token: all"
+    )
+    other = world.connect()
+    other.send(whole)
+    world.settle()
+    assert other.received.startswith(b"HTTP/1.1 200 OK\r\n")

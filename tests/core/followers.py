@@ -44,7 +44,7 @@ class Listener(Follower):
         if self.room < 0:
             self.session.stalled = True
 
-    def begin(self) -> None:
+    def begin(self, position: list[int]) -> None:
         assert not self.begun
         self.begun = True
 

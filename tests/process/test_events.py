@@ -38,7 +38,8 @@ class Stream:
         self.sock = self.wire.sock
         self._buffer = b""
         self.wire.send(request(target, ACCEPT, *lines) + also)
-        head = self.until(b"retry: 1000\n\n")
+        head = self.until(b"retry: 1000")
+        self.until(b"\n\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
 
     def until(self, mark: bytes) -> bytes:
@@ -78,7 +79,7 @@ def test_curl(broker: BrokerProcess) -> None:
         said = b""
         while not said.endswith(b"data: from curl\n\n"):
             said += process.stdout.readline()
-        assert said == b"retry: 1000\n\nid: 0\ndata: hello\ndata: from curl\n\n"
+        assert said == b"retry: 1000\nid: -\n\nid: 0\ndata: hello\ndata: from curl\n\n"
         broker.get("/Curl?cmd=remove")
         said = process.stdout.read()
         assert said == b"event: end\ndata: 404: Topic(Curl) Not Found\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -178,15 +179,19 @@ def test_top(broker: BrokerProcess, zbus: Zbus) -> None:
     line_of(top.stdout)
     zbus("produce", "Busy", "--stdin", stdin=b"x\n" * 100)
     while True:
-        rows = {(row["topic"], row["group"]): row for row in line_of(top.stdout)["rows"]}
+        look = line_of(top.stdout)
+        rows = {(row["topic"], row["group"]): row for row in look["rows"]}
         if rows["Busy", ""]["in_rate"] > 0:
             break
     assert rows["Busy", "G"]["lag"] == 100
+    assert look["connections"] >= 1
+    assert look["memory_bytes"] > 1 << 20
     top.send_signal(signal.SIGINT)
     top.communicate(timeout=20)
     assert top.returncode == 130
     text = zbus("top", "--once", "--interval", "0.1", "--sort", "lag").stdout
-    assert text.splitlines()[0].split()[:4] == ["topic", "group", "messages", "in/s"]
+    assert re.match(r"\d+ connections?, \d+ MiB", text.splitlines()[0])
+    assert text.splitlines()[1].split()[:4] == ["topic", "group", "messages", "in/s"]
     assert "Busy" in text
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.websocket_client import handshake
 from tests.wire.websocket_frames import frame
 from zbus.server.link import Link
+from zbus.server.readiness import READ
 from zbus.server.sweep import Patience, Sweep
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
@@ -32,6 +33,7 @@ class Silence:
             sock, b"s", "127.0.0.1:1", b"", reader, world.front, lambda link: None, 1 << 18, 0
         )
         self.sweep = Sweep(world.broker, [self.link], lambda link: None, PATIENCE, lambda: None)
+        self.link.interest = READ
         self.hear(before + handshake(), 0)
 
     def hear(self, data: bytes, now_ms: int) -> None:
@@ -97,6 +99,7 @@ def test_nothing_is_asked_before_the_handshake_is_answered() -> None:
     with ours, theirs:
         silence = Silence(ours, WAITS)
         assert silence.link.turns
+        silence.link.interest = 0  # so the loop does not read from it
         silence.hear(frame(1, b"half")[:-1], 0)
         assert silence.said(180_000, 1_000) == []
         assert not silence.link.closing

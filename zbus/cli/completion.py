@@ -7,18 +7,21 @@ Tab must not wait for long and must not be told of errors: without a quick answe
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import get_completion_class
 
 from zbus import client
+from zbus.cli.remote import command
+from zbus.wire.responses import Response
 
 PATIENCE_S = 0.5
 NAMES_MAX = 1_000
 
 
-def _ask(context: click.Context, *names: str) -> dict[str, Any]:
+def _ask(context: click.Context, topic: str | None = None) -> list[str]:
+    """Names of all topics, or of a topic's groups."""
     url = context.params.get("url") or os.environ.get("ZBUS_URL") or client.DEFAULT_URL
     ca = os.environ.get("ZBUS_CA") or None
     try:
@@ -30,16 +33,21 @@ def _ask(context: click.Context, *names: str) -> dict[str, Any]:
             timeout_s=PATIENCE_S,
             connect_timeout_s=PATIENCE_S,
         ) as bus:
-            return bus.query(*names)
-    except (client.ZbusError, OSError, ValueError):
-        return {}
+            fields: dict[str, str | int | None] = {"cmd": "query", "topic": topic, "names": "1"}
+            return bus.run(command(fields, _names))
+    except (client.ZbusError, OSError, ValueError, msgspec.MsgspecError):
+        return []
+
+
+def _names(response: Response) -> list[str]:
+    return msgspec.json.decode(response.body, type=list[str])
 
 
 def complete_topic(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Topics that begin so."""
-    return _begin(_ask(context).get("topicTable", {}), incomplete)
+    return _begin(_ask(context), incomplete)
 
 
 def complete_group(
@@ -47,11 +55,10 @@ def complete_group(
 ) -> list[str]:
     """Groups of the topic before it that begin so."""
     topic = context.params.get("topic")
-    groups = _ask(context, topic).get("consumeGroupList", []) if topic else []
-    return _begin([group["groupName"] for group in groups], incomplete)
+    return _begin(_ask(context, topic), incomplete) if topic else []
 
 
-def _begin(names: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - any collection of text
+def _begin(names: list[str], incomplete: str) -> list[str]:
     wanted = incomplete.lower()
     return sorted(name for name in names if name.lower().startswith(wanted))[:NAMES_MAX]
 

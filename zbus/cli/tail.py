@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 
 import click
@@ -14,10 +13,8 @@ from zbus.cli.remote import command, json_option, opened, url_option
 from zbus.cli.show import Reader, as_json
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
+from zbus.client.watching import Start
 from zbus.core.filters import compile_filter
-
-POLL_S = 0.2
-READ_COUNT = 200
 
 
 def end_of(topic: str, partition: int) -> Request[int]:
@@ -29,64 +26,37 @@ def end_of(topic: str, partition: int) -> Request[int]:
     return command(fields, lambda response: number(response.fields, b"end"), timeout_s=30)
 
 
-class Follower:
-    """Looks at the log again and again. It is no reader of the topic: nothing changes by it."""
-
-    def __init__(self, bus: client.BlockingClient, topic: str, start: str, last: int) -> None:
-        self._bus = bus
-        self._topic = topic
-        count = bus.query(topic)["partitionCount"]
-        self._next = [self._place(partition, start, last) for partition in range(count)]
-
-    def _place(self, partition: int, start: str, last: int) -> int | None:
-        """Where to begin; None is the oldest there is."""
-        if start == "begin":
-            return None
-        if start != "end":
-            return int(start)
-        return max(0, self._bus.run(end_of(self._topic, partition)) - last)
-
-    def look(self) -> Iterator[Delivery]:
-        """What has come since the last look."""
-        for partition, offset in enumerate(self._next):
-            for message in self._read(partition, offset):
-                self._next[partition] = message.offset + 1
-                yield message
-
-    def _read(self, partition: int, offset: int | None) -> list[Delivery]:
-        read = self._bus.read
-        try:
-            return read(self._topic, partition=partition, offset=offset, count=READ_COUNT)
-        except client.NotFound:
-            # The log may not reach back so far any more, or not yet that far.
-            if offset is None:
-                raise
-            end = self._bus.run(end_of(self._topic, partition))
-            if offset >= end:
-                return []
-            return read(self._topic, partition=partition, count=READ_COUNT)
+def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> Start:
+    """Where to begin in each partition."""
+    if start == "begin" or (start == "end" and not last):
+        return start
+    partitions = range(bus.query(topic)["partitionCount"])
+    if isinstance(start, int):
+        return [start for _ in partitions]
+    return [max(0, bus.run(end_of(topic, partition)) - last) for partition in partitions]
 
 
 def _messages(
-    bus: client.BlockingClient, topic: str, group: str | None, start: str, last: int
+    bus: client.BlockingClient, topic: str, group: str | None, start: Start | None, pattern: str
 ) -> Iterator[Delivery]:
-    if group is not None:
-        with bus.consume(topic, group) as messages:
-            yield from messages
-        return
-    follower = Follower(bus, topic, start, last)
-    while True:
-        found = 0
-        for message in follower.look():
-            found += 1
-            yield message
-        if not found:
-            time.sleep(POLL_S)
+    if group is None:
+        with bus.watch(topic, start, filter=pattern) as watched:
+            yield from watched
+    else:
+        passes = compile_filter(pattern)
+        with bus.consume(topic, group) as consumed:
+            for message in consumed:
+                if passes is None or passes(message.tag.encode()):
+                    yield message
 
 
-def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if value in ("begin", "end") or (value.isascii() and value.isdigit() and len(value) <= 18):
-        return value
+def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start:
+    if value == "begin":
+        return "begin"
+    if value == "end":
+        return "end"
+    if value.isascii() and value.isdigit() and len(value) <= 18:
+        return int(value)
     raise click.BadParameter("it is begin, end or an offset")
 
 
@@ -101,7 +71,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @url_option
 def tail(
     topic: str,
-    start: str,
+    start: Start,
     last: int,
     pattern: str,
     group: str | None,
@@ -110,13 +80,11 @@ def tail(
     url: str,
 ) -> None:
     """Print what comes to TOPIC, as it comes."""
-    passes = compile_filter(pattern)
     reader = Reader()
     shown = 0
     with opened(url) as bus:
-        for message in _messages(bus, topic, group, start, last):
-            if passes is not None and not passes(message.tag.encode()):
-                continue
+        place = _place(bus, topic, start, last) if group is None else None
+        for message in _messages(bus, topic, group, place, pattern):
             if as_json:
                 write_json(message)
             else:

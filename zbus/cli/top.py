@@ -79,11 +79,23 @@ def ordered(rows: list[Row], sort: str) -> list[Row]:
     return sorted(rows, key=lambda row: (rank[row.topic], row.topic, row.group))
 
 
-def _table(rows: list[Row], rows_max: int) -> Table:
+def summary(server: dict[str, Any]) -> str:
+    """What the broker tells of itself; a token that may not see everything is not told."""
+    told = []
+    if (connections := server.get("connectionCount")) is not None:
+        told.append(f"{connections:,} connections")
+    if (memory_bytes := server.get("memoryBytes")) is not None:
+        told.append(f"{memory_bytes / (1 << 20):,.0f} MiB")
+    return ", ".join(told)
+
+
+def _table(rows: list[Row], rows_max: int, title: str) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(
+        title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False
+    )
     for name in COLUMNS:
         table.add_column(
             name.replace("_rate", "/s"), justify="left" if name in COLUMNS[:2] else "right"
@@ -108,7 +120,8 @@ def _table(rows: list[Row], rows_max: int) -> Table:
 def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None:
     """Show topics and groups: rates, lag, leased and delayed messages, consumers."""
     before: dict[tuple[str, str], Row] = {}
-    last_s = 0.0
+    rows: list[Row] = []
+    version = 0
     with opened(url) as bus:
         view = None if once or as_json or not sys.stdout.isatty() else _view()
         try:
@@ -116,9 +129,12 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
                 asked_s = time.monotonic()
                 server = bus.query()
                 now_s = time.monotonic()
-                rows = ordered(rows_of(server, before, now_s - last_s if look else 0.0), sort)
-                before = {(row.topic, row.group): row for row in rows}
-                last_s = now_s
+                # Microseconds of the broker's time. It tells a long document more than once.
+                if server["infoVersion"] != version:
+                    seconds = (server["infoVersion"] - version) / 1e6 if look else 0.0
+                    rows = ordered(rows_of(server, before, seconds), sort)
+                    before = {(row.topic, row.group): row for row in rows}
+                    version = server["infoVersion"]
                 if look or not once:
                     _show(rows, server, as_json, view)
                 if not once or not look:
@@ -138,12 +154,19 @@ def _view() -> Any:  # noqa: ANN401 - rich is imported late
 
 def _show(rows: list[Row], server: dict[str, Any], as_json: bool, view: Any) -> None:  # noqa: ANN401
     if as_json:
-        document = {"server": server["serverAddress"]["address"], "rows": rows}
+        document = {
+            "server": server["serverAddress"]["address"],
+            "connections": server.get("connectionCount"),
+            "memory_bytes": server.get("memoryBytes"),
+            "rows": rows,
+        }
         sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
         sys.stdout.buffer.flush()
     elif view is not None:
-        view.update(_table(rows, max(1, view.console.height - 2)), refresh=True)
+        view.update(_table(rows, max(1, view.console.height - 3), summary(server)), refresh=True)
     else:
         from rich.console import Console
 
-        Console(width=None if sys.stdout.isatty() else 160).print(_table(rows, ROWS_MAX))
+        Console(width=None if sys.stdout.isatty() else 160).print(
+            _table(rows, ROWS_MAX, summary(server))
+        )

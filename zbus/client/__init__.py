@@ -16,6 +16,7 @@ from typing import Unpack
 
 from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
 from zbus.client.async_consumer import AsyncConsumer
+from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
 from zbus.client.consumer import Consumer
 from zbus.client.errors import (
@@ -39,12 +40,14 @@ from zbus.client.messages import Delivery, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
 from zbus.client.service import Service
+from zbus.client.watcher import Watcher
 
 __all__ = [
     "DEFAULT_URL",
     "AsyncConsumer",
     "AsyncPending",
     "AsyncPipeline",
+    "AsyncWatcher",
     "BadRequest",
     "BlockingClient",
     "Client",
@@ -71,6 +74,7 @@ __all__ = [
     "TooLarge",
     "TooMany",
     "Unanswered",
+    "Watcher",
     "ZbusError",
     "connect",
     "connect_async",

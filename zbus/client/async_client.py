@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -14,11 +15,13 @@ from anyio.abc import TaskGroup
 from zbus.client import commands
 from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_link import AsyncLink
+from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.consuming import Consuming
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
+from zbus.client.watching import Start, Watching
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,6 +143,27 @@ class Client:
             ),
             commands.query(topic, group or topic),
         )
+
+    def watch(
+        self,
+        topic: str,
+        start: Start | None = None,
+        *,
+        filter: str | None = None,
+        partition: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> AsyncWatcher:
+        """Iterate over what comes to a topic without being a group: see `BlockingClient.watch`.
+
+            async with bus.watch("Orders", "end", filter="eu.*") as messages:
+                async for message in messages:
+                    ...
+
+        It begins with `async with`. One task iterates over it.
+        """
+        options = self._options
+        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
+        return AsyncWatcher(self._address, options, core)
 
 
 class AsyncPending(Generic[T]):

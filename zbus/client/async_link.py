@@ -24,7 +24,7 @@ RECEIVE_BYTES = 64 << 10
 
 CLOSED_EARLY = "it was closed during the TLS handshake"
 
-_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
+BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
 async def open_stream(address: Address, options: Options) -> ByteStream:
@@ -108,7 +108,7 @@ class AsyncLink:
                     return
                 try:
                     await stream.send(exchange.take())
-                except _BROKEN as error:
+                except BROKEN as error:
                     await self._lose(stream, str(error) or type(error).__name__)
                 except BaseException:
                     # Half of it may be sent: nothing can follow on this connection.
@@ -145,7 +145,7 @@ class AsyncLink:
                 continue
             try:
                 data = await stream.receive(RECEIVE_BYTES)
-            except _BROKEN as error:
+            except BROKEN as error:
                 await self._lose(stream, str(error) or "it was closed")
             else:
                 if not exchange.receive(data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -16,6 +17,8 @@ from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
+from zbus.client.watcher import Watcher
+from zbus.client.watching import Start, Watching
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,6 +136,34 @@ class BlockingClient:
             ),
             commands.query(topic, group or topic),
         )
+
+    def watch(
+        self,
+        topic: str,
+        start: Start | None = None,
+        *,
+        filter: str | None = None,
+        partition: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Watcher:
+        """Iterate over what comes to a topic without being a group: everybody who watches is told
+        everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
+
+            with bus.watch("Orders", "end", filter="eu.*") as messages:
+                for message in messages:
+                    ...
+
+        `start` is `"end"` (what comes from now on), `"begin"` (all there is), an offset, or offsets
+        of all partitions; None is where the group named like the topic stands, or the end.
+        `filter` chooses by tag. It begins before this returns. When the connection breaks it goes
+        on where it was: nothing is missed and nothing told twice while the broker keeps it;
+        `message.skipped` tells how many it had to forget. Raises NotFound when the topic is
+        removed, Forbidden when the token does not allow it (any more), ConnectionLost when there
+        was no broker for all `retries`. It has a connection of its own.
+        """
+        options = self._options
+        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
+        return Watcher(self._address, options, core).open()
 
 
 class Pending(Generic[T]):

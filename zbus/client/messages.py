@@ -146,6 +146,11 @@ class Delivery:
         return number(self.fields, b"retry")
 
     @property
+    def skipped(self) -> int:
+        """How many messages were forgotten before this one, that nobody can be told any more."""
+        return number(self.fields, b"skipped")
+
+    @property
     def sender(self) -> str:
         """The producer's session, where `route` finds it."""
         return self._text(b"sender")

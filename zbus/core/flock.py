@@ -53,8 +53,8 @@ class Follower(Ticket):
         self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
         self.flock: Flock | None = None  # None until it has begun
 
-    def begin(self) -> None:
-        """Called before anything is told."""
+    def begin(self, position: list[int]) -> None:
+        """Called before anything is told, with the offsets that come next."""
         raise NotImplementedError
 
     def leave(self) -> None:

@@ -137,7 +137,7 @@ class Following:
         audience = watch.audiences.get(key)
         if audience is None:
             audience = watch.audiences[key] = Audience(watch, filter, form, partitions)
-        follower.begin()
+        follower.begin(places)
         flock = follower.flock = Flock(audience, places)
         flock.members[follower] = None
         if follower.session.stalled:

@@ -137,6 +137,16 @@ class Group:
         pairs = zip(self.backlogs, self.topic.partitions, strict=True)
         return sum(backlog.ready_count(partition.end) for backlog, partition in pairs)
 
+    def counts(self) -> tuple[int, int, int, int]:
+        """Ready, leased, delayed and skipped, in one go."""
+        ready = leased = delayed = skipped = 0
+        for backlog, partition in zip(self.backlogs, self.topic.partitions, strict=True):
+            ready += backlog.ready_count(partition.end)
+            leased += len(backlog.leased)
+            delayed += len(backlog.delayed)
+            skipped += backlog.skipped
+        return ready, leased, delayed, skipped
+
     def skipped_count(self) -> int:
         """Messages that the log forgot before this group had finished them, ever."""
         return sum(backlog.skipped for backlog in self.backlogs)

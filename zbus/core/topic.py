@@ -222,7 +222,7 @@ class Topic:
 
     def depth(self) -> int:
         """Messages ever put."""
-        return sum(partition.end for partition in self.partitions)
+        return sum([partition.end for partition in self.partitions])
 
     def readers(self) -> int:
         return sum(len(group.readers) for group in self.groups.values())

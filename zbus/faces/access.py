@@ -127,6 +127,8 @@ class Access:
         self._principals: dict[str, Bearer] = {}
         self.anonymous = Bearer()
         self._again_ms = 0  # when somebody's rights may be fewer than they were
+        self.refusals = 0  # that the log does not know of
+        self.told_ms = 0  # when it was told last
         self.update(entries)
 
     def update(self, entries: Iterable[Entry]) -> None:

@@ -147,8 +147,7 @@ class WebSocket:
         return requests
 
     def waiting_for(self) -> Literal["nothing", "head", "body"]:
-        # Before the 101 is out the peer is not read from, so it owes us nothing.
-        return "body" if self.begun and self._reader.midway else "nothing"
+        return "body" if self._reader.midway else "nothing"
 
     def close(self) -> None:
         self._reader.close()

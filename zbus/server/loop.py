@@ -398,6 +398,8 @@ class Loop:
             events |= WRITE
         if (link.stalled and link.unsent) or not (crowded or link.closing or link.has_requests):
             del self._held[link]  # its socket says when there is more to do
+        if events & READ > link.interest & READ:
+            link.heard_ms = self.now_ms  # from now on it can be heard
         self._watch(link, events)
 
     def _linger(self, link: Link) -> None:

@@ -258,6 +258,7 @@ class Server:
             address=self.address,
             tls=self.addresses[0].tls,
             certificate=self._certificate,
+            memory_used=self._gauges.memory_used,
             version=__version__,
             trackers=listed(config.tracker_list),
             durability=config.durability,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from zbus.core.broker import Broker
+from zbus.server.readiness import READ
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY
 
@@ -81,10 +82,11 @@ class Sweep:
             if silent:
                 self._drop(link)
             return
-        if link.framing is not None and link.framing.begun:
+        reads = link.interest & READ  # who is not read from owes us nothing
+        if reads and link.framing is not None and link.framing.begun:
             self._look_at_framed(link, link.framing, now_ms)
             return
-        waiting_for = link.reader.waiting_for()
+        waiting_for = link.reader.waiting_for() if reads else "nothing"
         if waiting_for != "head":
             link.half_head_since_ms = 0
         if waiting_for == "head":

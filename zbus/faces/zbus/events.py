@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 EVENTS = b"text/event-stream"
 LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
-RETRY = b"retry: 1000\n\n"
+RETRY = b"retry: 1000\n"
 """Milliseconds after which a browser comes again."""
 
 PULSE = b":\n\n"
 """A comment. Sent when there is nothing else, it keeps proxies from hanging up."""
 
+_BEGINNING = b"-"
 _OFFSET_MAX = (1 << 63) - 2
 _LAST = (b"last-event-id", b"last_event_id")
 _FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
@@ -43,9 +44,18 @@ _FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
 
 def prepare(face: ZbusFace, params: Params) -> Consume | Follow | Stream:
     """The plan of a `consume`, as events or not."""
-    if EVENTS not in params.fields.get(b"accept", b"").lower():
+    if not wants_events(params):
         return Consume(face, params)
-    return Stream(face, params) if params.group else Follow(face, params)
+    return Follow(face, params) if follows_topic(params) else Stream(face, params)
+
+
+def wants_events(params: Params) -> bool:
+    return EVENTS in params.fields.get(b"accept", b"").lower()
+
+
+def follows_topic(params: Params) -> bool:
+    """Whether it is a stream without a group."""
+    return not params.group and wants_events(params)
 
 
 # -- events -------------------------------------------------------------------------------
@@ -64,14 +74,17 @@ def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
 
 
 def encode_place(position: list[int]) -> bytes:
-    """The last offset told of each partition; empty if there is none."""
+    """The last offset told of each partition; nothing if there is none, of a single one `-`, since
+    an empty `id` is never sent back."""
     if len(position) == 1:
-        return b"%d" % (position[0] - 1) if position[0] else b""
+        return b"%d" % (position[0] - 1) if position[0] else _BEGINNING
     return b",".join([b"%d" % (place - 1) if place else b"" for place in position])
 
 
 def read_place(value: bytes) -> list[int]:
     """What `encode_place` made: the offsets that come next."""
+    if value == _BEGINNING:
+        return [0]
     return [place + 1 for place in _offsets(b"last-event-id", value, -1)]
 
 
@@ -123,9 +136,11 @@ FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
 # -- streams ------------------------------------------------------------------------------
 
 
-def open_stream(peer: Peer, params: Params, id: bytes) -> None:
-    """The head of a reply that ends with its connection."""
-    peer.write(_head(params, id) + RETRY)
+def open_stream(peer: Peer, params: Params, id: bytes, place: bytes = b"") -> None:
+    """The head of a reply that ends with its connection. Who is told its place at once and comes
+    again before the first event misses nothing."""
+    line = b"id: %b\n" % place if place else b""
+    peer.write(b"%b%b%b\n" % (_head(params, id), RETRY, line))
 
 
 def _head(params: Params, id: bytes) -> bytes:
@@ -155,9 +170,9 @@ class FollowStream(Follower):
         self.bearer = peer.asker  # by whose right it follows; None = everybody may
         self.begun = False
 
-    def begin(self) -> None:
+    def begin(self, position: list[int]) -> None:
         self.begun = True
-        open_stream(self.peer, self.params, self.id)
+        open_stream(self.peer, self.params, self.id, encode_place(position))
 
     def leave(self) -> None:
         self.open = False

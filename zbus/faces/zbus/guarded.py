@@ -7,6 +7,7 @@ remembered. What the token is worth may change with any turn, so that is asked e
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,13 +15,17 @@ import attrs
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus.events import FollowStream
+from zbus.faces.zbus.events import FollowStream, follows_topic
 from zbus.faces.zbus.params import Params
 from zbus.faces.zbus.replies import ZbusReply
 from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
+
+log = logging.getLogger("zbus")
+
+_LOG_EVERY_MS = 1_000
 
 FREE = frozenset((b"heartbeat", b"login", b"logout", b"icon", b"js", b"css", b"img", b"page"))
 """Commands that are not asked for a token."""
@@ -99,7 +104,9 @@ def needs_of(params: Params) -> Needs:
             groups = [topic + "*"]
         if copied := params.text(b"group_start_copy"):
             groups.append(copied)  # the new group would tell where that one stands
-    return Needs(operation, topic, tuple(groups))
+    # At an offset, or in a stream without a group, the log is read: that of all groups.
+    whole = cmd == b"consume" and (b"offset" in params.fields or follows_topic(params))
+    return Needs(operation, topic, tuple(groups), whole)
 
 
 def token_of(params: Params, url_allowed: bool) -> bytes | str | None:
@@ -206,14 +213,35 @@ class Guarded:
     def _refuse(self, peer: Peer, id: bytes) -> None:
         """Said even to who asked not to be told: a call with a bad token would wait for ever."""
         params = self._params
+        self._tell_log(peer)
         reply = ZbusReply(self._face, params, peer, id)
         if params.cmd == b"home":
             reply.tell(302, b"location: /?cmd=login\r\n")
         elif type(self._token) is str:
             reply.tell_error(BrokerError(Refusal.FORBIDDEN, self._token))
         else:
-            name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
-            reply.tell_error(forbidden(name, params.topic))
+            reply.tell_error(forbidden(_shown(params.cmd), params.topic))
+
+    def _tell_log(self, peer: Peer) -> None:
+        """Who runs the broker learns of it, yet not of each: a line a second at most."""
+        access, params, now_ms = self._access, self._params, self._face.broker.now_ms
+        access.refusals += 1
+        if now_ms < access.told_ms + _LOG_EVERY_MS:
+            return
+        who = "nobody" if self._token is None else "an unknown token"
+        fields = {
+            "peer": peer.address,
+            "who": self._judged.name or who,
+            "command": _shown(params.cmd),
+            "topic": params.topic[:100],
+            "times": access.refusals,
+        }
+        log.warning("forbidden", extra=fields)
+        access.told_ms, access.refusals = now_ms, 0
+
+
+def _shown(command: bytes) -> str:
+    return command.strip(b"\0")[:40].decode("utf-8", "replace")
 
 
 def expel(face: ZbusFace, access: Access) -> None:
@@ -227,7 +255,7 @@ def expel(face: ZbusFace, access: Access) -> None:
         if isinstance(follower, FollowStream) and follower.bearer is not None:
             topic = follower.params.topic
             known = follower.bearer.is_known(broker.now_ms)
-            if not (known and Needs("consume", topic, (topic,)).met_by(follower.bearer.grant)):
+            if not (known and Needs("consume", topic, whole=True).met_by(follower.bearer.grant)):
                 broker.following.expel(follower, forbidden("consume", topic))
         if not peer.admitted:
             continue

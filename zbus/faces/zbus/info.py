@@ -3,6 +3,7 @@ grant they hold what it may see; None sees everything."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,64 +17,108 @@ from zbus.faces.zbus.settings import ZbusSettings
 Document = dict[str, Any]  # JSON
 
 
-def encode_document(document: Document) -> bytes:
+def encode_document(document: Document | GroupInfo | TopicInfo) -> bytes:
     return msgspec.json.encode(document, order="sorted")
+
+
+class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """ConsumeGroupInfo, with what this broker knows beyond it. Fields are in the order of their
+    names, as they are written."""
+
+    ack_required: bool
+    ack_timeout: int
+    ack_window: int
+    consumer_count: int
+    consumer_list: list[str]
+    created_time: int
+    delayed_count: int
+    filter: str | msgspec.UnsetType
+    group_name: str
+    last_updated_time: int
+    leased_count: int
+    mask: int
+    message_count: int
+    skipped_count: int
+    topic_name: str
+
+
+class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """TopicInfo, likewise."""
+
+    consume_group_list: list[GroupInfo]
+    consumer_count: int
+    created_time: int
+    dedupe_ms: int
+    durability: str
+    last_updated_time: int
+    mask: int
+    message_depth: int
+    partition_count: int
+    retention_bytes: int | msgspec.UnsetType
+    retention_count: int | msgspec.UnsetType
+    retention_done: bool | msgspec.UnsetType
+    retention_ms: int | msgspec.UnsetType
+    server_address: msgspec.Raw
+    server_version: str
+    topic_name: str
+
+
+_ENCODER = msgspec.json.Encoder()
 
 
 def address_info(settings: ZbusSettings) -> Document:
     return {"address": settings.address, "sslEnabled": settings.tls}
 
 
-def group_info(group: Group) -> Document:
-    """ConsumeGroupInfo, with what this broker knows beyond it."""
-    document: Document = {
-        "ackRequired": group.lease,
-        "ackTimeout": group.options.lease_ms,
-        "ackWindow": group.options.window,
-        "consumerCount": len(group.readers),
-        "consumerList": ["/" + session.address for session in group.readers],
-        "createdTime": group.options.created_ms,
-        "delayedCount": group.delayed_count(),
-        "groupName": group.name,
-        "lastUpdatedTime": group.updated_ms,
-        "leasedCount": group.leased_count(),
-        "mask": group.options.mask,
-        "messageCount": group.ready_count(),
-        "skippedCount": group.skipped_count(),
-        "topicName": group.topic.name,
-    }
-    if group.options.filter:
-        document["filter"] = group.options.filter
-    return document
+@lru_cache(maxsize=8)
+def _address_json(address: str, tls: bool) -> msgspec.Raw:
+    return msgspec.Raw(_ENCODER.encode({"address": address, "sslEnabled": tls}))
 
 
-def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None) -> Document:
-    """TopicInfo, with what this broker knows beyond it."""
+def group_info(group: Group) -> GroupInfo:
+    options = group.options
+    ready, leased, delayed, skipped = group.counts()
+    return GroupInfo(
+        group.lease,
+        options.lease_ms,
+        options.window,
+        len(group.readers),
+        ["/" + session.address for session in group.readers],
+        options.created_ms,
+        delayed,
+        options.filter or msgspec.UNSET,
+        group.name,
+        group.updated_ms,
+        leased,
+        options.mask,
+        ready,
+        skipped,
+        group.topic.name,
+    )
+
+
+def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None) -> TopicInfo:
     options = topic.options
-    groups = visible_groups(topic, grant)
-    document: Document = {
-        "consumeGroupList": [group_info(group) for group in groups],
-        "consumerCount": sum(len(group.readers) for group in groups),
-        "createdTime": topic.options.created_ms,
-        "dedupeMs": topic.options.dedupe_ms,
-        "durability": topic.options.durability,
-        "lastUpdatedTime": topic.updated_ms,
-        "mask": topic.options.mask,
-        "messageDepth": topic.depth(),
-        "partitionCount": len(topic.partitions),
-        "serverAddress": address_info(settings),
-        "serverVersion": settings.version,
-        "topicName": topic.name,
-    }
-    if options.retention_ms:
-        document["retentionMs"] = options.retention_ms
-    if options.retention_bytes:
-        document["retentionBytes"] = options.retention_bytes
-    if options.retention_count:
-        document["retentionCount"] = options.retention_count
-    if options.retention_done:
-        document["retentionDone"] = True
-    return document
+    groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
+    infos = [group_info(group) for group in groups]
+    return TopicInfo(
+        infos,
+        sum([info.consumer_count for info in infos]),
+        options.created_ms,
+        options.dedupe_ms,
+        options.durability,
+        topic.updated_ms,
+        options.mask,
+        topic.depth(),
+        len(topic.partitions),
+        options.retention_bytes or msgspec.UNSET,
+        options.retention_count or msgspec.UNSET,
+        options.retention_done or msgspec.UNSET,
+        options.retention_ms or msgspec.UNSET,
+        _address_json(settings.address, settings.tls),
+        settings.version,
+        topic.name,
+    )
 
 
 def visible_groups(topic: Topic, grant: Grant | None) -> list[Group]:
@@ -86,20 +131,32 @@ def visible_topics(broker: Broker, grant: Grant | None) -> list[Topic]:
     return [t for t in broker.topics.values() if grant is None or grant.sees(t.name)]
 
 
+def names(broker: Broker, topic: Topic | None, grant: Grant | None) -> list[str]:
+    """Of all topics, or of the groups of one."""
+    found = visible_topics(broker, grant) if topic is None else visible_groups(topic, grant)
+    return sorted([each.name for each in found])
+
+
 def server_info(
     broker: Broker, settings: ZbusSettings, version: int, grant: Grant | None = None
 ) -> Document:
     """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
+    # Topics are written one by one: tens of thousands of objects that live for a moment make
+    # Python look through all that there are for those that nobody holds.
     document: Document = {
         "infoVersion": version,
         "serverAddress": address_info(settings),
         "serverVersion": settings.version,
         "topicTable": {
-            topic.name: topic_info(topic, settings, grant)
+            topic.name: msgspec.Raw(_ENCODER.encode(topic_info(topic, settings, grant)))
             for topic in visible_topics(broker, grant)
         },
         "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
     if broker.refusing is not None:
         document["refusing"] = broker.refusing.text
+    if settings.memory_used is not None and (grant is None or grant.sees_everything):
+        document["connectionCount"] = len(broker.sessions)
+        if (memory_bytes := settings.memory_used()) is not None:
+            document["memoryBytes"] = memory_bytes
     return document

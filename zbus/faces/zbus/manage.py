@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
@@ -18,7 +19,7 @@ from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import masks
-from zbus.faces.zbus.info import encode_document, group_info, topic_info
+from zbus.faces.zbus.info import encode_document, group_info, names, topic_info
 from zbus.faces.zbus.params import BadRequest, Params
 from zbus.faces.zbus.replies import JSON, TEXT, DeclareReply, ZbusReply
 
@@ -182,11 +183,15 @@ class Query:
         self._face = face
         self._params = params
         self._server = not params.topic or params.cmd == b"server"
+        self._names = params.flag(b"names") if b"names" in params.fields else False
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, params = self._face, self._params
         reply = ZbusReply(face, params, peer, id)
         if self._server:
+            if self._names:
+                self._tell_names(reply, None, peer.grant)
+                return
             reply.tell(200, JSON, face.tracking.server_answer(peer.grant))
             return
         found = find(face.broker, params, peer.grant)
@@ -194,10 +199,17 @@ class Query:
             reply.settle(found)
             return
         topic, group = found
+        if self._names:
+            self._tell_names(reply, topic, peer.grant)
+            return
         document = (
             topic_info(topic, face.settings, peer.grant) if group is None else group_info(group)
         )
         reply.tell(200, JSON, encode_document(document))
+
+    def _tell_names(self, reply: ZbusReply, topic: Topic | None, grant: Grant | None) -> None:
+        found = names(self._face.broker, topic, grant)
+        reply.tell(200, JSON, msgspec.json.encode(found))
 
 
 class Discard:

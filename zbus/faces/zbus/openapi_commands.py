@@ -212,7 +212,8 @@ def _looking() -> dict[str, Command]:
     """What changes nothing and waits for nothing."""
     server = {parts.JSON: parts.ref("ServerInfo")}
     kinds = [parts.ref(name) for name in ("TopicInfo", "ConsumeGroupInfo", "ServerInfo")]
-    documents = {parts.JSON: {"oneOf": kinds}}
+    names = {"type": "array", "items": parts.NAME}
+    documents = {parts.JSON: {"oneOf": [*kinds, names]}}
     return {
         "query": Command(
             "What the group, the topic or (without one) the server is like now.",
@@ -220,6 +221,7 @@ def _looking() -> dict[str, Command]:
             (SERVER, TOPIC, GROUP),
             {200: Answer("The document.", content=documents)},
             _GONE,
+            parameters={"names": Parameter("1: the names of all topics, or groups, alone.", FLAG)},
         ),
         "server": Command(
             "What the server is like now.",

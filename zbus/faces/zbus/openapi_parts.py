@@ -233,7 +233,9 @@ _TOPIC = _document(
 _SERVER = _document(
     "infoVersion serverAddress serverVersion topicTable trackerList",
     {
+        "connectionCount": {**_COUNT, "description": "To whoever may see everything."},
         "infoVersion": {**_COUNT, "description": "Grows with every document."},
+        "memoryBytes": {**_COUNT, "description": "Resident; as connectionCount."},
         "refusing": {**TEXT, "description": "Why nothing is put now, if so."},
         "serverAddress": ref("ServerAddress"),
         "serverVersion": TEXT,

@@ -18,6 +18,8 @@ class ZbusSettings:
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
     tls: bool = False  # they reach it there by TLS
     certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
+    # Resident bytes of the process, if the system tells; None = say nothing about the process.
+    memory_used: Callable[[], int | None] | None = None
     version: str = "0"
     trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
     durability: str = "disk"  # of topics that do not choose their own
