@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Self
 from zbus.client.link import RECEIVE_BYTES, open_socket
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.tls import TlsSocket
+from zbus.client.sockets import Socket
 from zbus.client.watching import Watching
 
 
@@ -23,7 +22,7 @@ class Watcher:
         self._address = address
         self._options = options
         self._core = core
-        self._socket: socket.socket | TlsSocket | None = None
+        self._socket: Socket | None = None
         self._lock = threading.Lock()  # of the socket's coming and going
         self._closed = threading.Event()
 
@@ -97,13 +96,14 @@ class Watcher:
                 self._connect()
             return
         try:
-            connection.settimeout(left_s + 0.001)
-            data = connection.recv(RECEIVE_BYTES)
-            why = "it was closed"
-        except TimeoutError:
-            if left_s < patience_s:
+            if connection.wait(left_s):
+                data, why = connection.receive(RECEIVE_BYTES), "it was closed"
+            elif left_s < patience_s:
                 return
-            data, why = b"", f"nothing came for {patience_s:g} s"
+            else:
+                data, why = b"", f"nothing came for {patience_s:g} s"
+        except BlockingIOError:
+            return
         except OSError as error:
             data, why = b"", error.strerror or str(error)
         if not (data and core.receive(data)):
@@ -111,7 +111,7 @@ class Watcher:
 
     def _connect(self) -> None:
         try:
-            connection = open_socket(self._address, self._options)
+            connection = open_socket(self._address, self._options, self._options.connect_timeout_s)
         except OSError as error:
             self._lost(f"no connection to {self._address}: {error.strerror or error}")
             return
@@ -121,7 +121,7 @@ class Watcher:
                 return
             self._socket = connection
         try:
-            connection.sendall(self._core.connected())
+            connection.send(self._core.connected(), self._options.connect_timeout_s)
         except OSError as error:
             self._lost(f"lost the connection to {self._address}: {error.strerror or error}")
 
@@ -133,9 +133,5 @@ class Watcher:
         with self._lock:
             connection, self._socket = self._socket, None
         if connection is not None:
-            try:
-                # Wakes a thread that reads from it.
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            connection.shutdown()  # wakes a thread that reads from it
             connection.close()
