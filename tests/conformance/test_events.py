@@ -316,7 +316,7 @@ class TestFollowing:
             ("offset=begin", "abcd"),
             ("offset=end", ""),
             ("offset=3", "d"),
-            ("offset=9", ""),
+            ("offset=4", ""),
             ("last_event_id=0", "bcd"),
             ("last_event_id=9", ""),
             ("last_event_id=0&offset=3", "bcd"),
@@ -335,6 +335,12 @@ class TestFollowing:
             ok(client, http("/T?cmd=consume&timeout=0"))
         reader = stream(world, f"/T?cmd=consume&{query}")
         assert "".join(data(reader)) == told
+
+    def test_an_offset_past_the_end_is_of_another_log(self) -> None:
+        _, client = declared("T")
+        put(client, "T", b"a")
+        reply = client.request(http("/T?cmd=consume&offset=2", ACCEPT))
+        assert (reply.status, reply.body) == (404, b"404: partition 0 has offsets 0 to 1")
 
     def test_the_header_wins_over_the_query(self) -> None:
         """A browser repeats the URL, and says in the header where it was."""

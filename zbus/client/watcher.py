@@ -103,7 +103,7 @@ class Watcher:
             else:
                 data, why = b"", f"nothing came for {patience_s:g} s"
         except BlockingIOError:
-            return  # the rest of a TLS record is on its way
+            return
         except OSError as error:
             data, why = b"", error.strerror or str(error)
         if not (data and core.receive(data)):
@@ -121,7 +121,7 @@ class Watcher:
                 return
             self._socket = connection
         try:
-            connection.send(self._core.connected(), self._options.timeout_s)
+            connection.send(self._core.connected(), self._options.connect_timeout_s)
         except OSError as error:
             self._lost(f"lost the connection to {self._address}: {error.strerror or error}")
 

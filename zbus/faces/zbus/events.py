@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
@@ -311,6 +311,11 @@ class Follow(_Events):
         position = self._position(partitions)
         if position is not None and len(position) != len(partitions):
             return _wrong_count("offset" if self.last is None else "last-event-id", len(partitions))
+        if position is not None and self.last is None:
+            for partition, place in zip(partitions, position, strict=True):
+                if place > partition.visible:  # who asks for it takes it for another log
+                    first, end = partition.first, partition.visible
+                    return _refused(offset_outside(partition.index, first, end))
         if not self._only_head(peer, id):
             peer.begin_stream(PULSE)
             follower = FollowStream(peer, self.params, id)
