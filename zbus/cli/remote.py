@@ -7,6 +7,7 @@ refusal (status 400 and up), 2 for a broker that cannot be reached or stops talk
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -196,6 +197,8 @@ def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 
             raise Unreachable(f"cannot connect to a broker at {why}") from None
         except OSError as error:
             why = f"cannot use the certificates: {error.strerror or error}"
+            if isinstance(error, ssl.SSLError) and given["cert"]:
+                why += "; --cert is one file with certificate and key: cat a.pem a.key > both.pem"
             raise click.UsageError(why) from None
 
 
