@@ -23,7 +23,7 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 
 test: system-packages lint ## Set up, lint, check types, run all tests
 	tests/process/stock/set_up.sh $(VENV)/stock python
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/ruff check .

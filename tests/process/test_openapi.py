@@ -65,7 +65,7 @@ def mend(case: Any, command: str) -> None:
     """Without `cmd` it is another command. What is empty counts as absent, and any line is a
     message."""
     assume(command != "login" or case.method == "GET" or case.body)  # else it asks for the form
-    assume(command != "produce" or not isinstance(case.body, list | dict | bool | int | float))
+    assume(command != "produce" or not isinstance(case.body, list | dict | float | int | None))
     assume(not any(value in ("", None, [], {}) for value in case.query.values()))
     if case.operation.query.get("cmd") is not None:
         case.query.setdefault("cmd", command)
