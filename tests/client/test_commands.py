@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -198,3 +199,20 @@ def test_a_call_and_its_answer(bus: Joined) -> None:
     service.settle()
     bus.settle()
     assert call.result() == {"x": 1}
+
+
+@pytest.mark.parametrize("body", [5, True, 1.5, [65, 66], {"a": 1}, object()])
+def test_what_is_no_body(body: Any) -> None:
+    for make in (
+        lambda: commands.produce("T", body),
+        lambda: commands.produce_many("T", [body]),
+        lambda: commands.produce_many("T", [Message(body)]),
+    ):
+        with pytest.raises(TypeError, match="a body is bytes or text"):
+            make()
+
+
+@pytest.mark.parametrize("messages", ["abc", b"abc", bytearray(b"abc")])
+def test_one_body_is_no_batch(messages: Any) -> None:
+    with pytest.raises(TypeError, match="a batch is a list of messages"):
+        commands.produce_many("T", messages)

@@ -238,6 +238,8 @@ def produce_many(
     and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
     left to you.
     """
+    if isinstance(messages, bytes | bytearray | memoryview | str):
+        raise TypeError("a batch is a list of messages; for one message there is produce")
     parts = []
     named = False
     for message in messages:

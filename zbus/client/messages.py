@@ -27,10 +27,12 @@ def number(fields: Mapping[bytes, bytes], name: bytes, default: int = 0) -> int:
 
 
 def as_bytes(body: Body) -> bytes:
-    """A body as it is sent."""
+    """A body as it is sent. Raises TypeError: `bytes(5)` would be five zeros."""
     if isinstance(body, str):
         return body.encode()
-    return body if isinstance(body, bytes) else bytes(body)
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise TypeError(f"a body is bytes or text, not {type(body).__name__}; for JSON say json=")
+    return bytes(body)
 
 
 @attrs.frozen

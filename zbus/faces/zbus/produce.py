@@ -179,10 +179,12 @@ class Produce:
         # With tokens it is one of ours.
         called = _NOT_STORED if face.access is None else _NOT_STORED | _CREDENTIALS
         dropped = called if params.named else _NOT_STORED | _CREDENTIALS
-        own = stored_lines(params.fields, dropped, params.browser)
+        lines = stored_lines(params.fields, dropped, params.browser) + self.origin
+        self.lines = self.key_line + lines
         self.not_called = called
-        self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
-        self.lines = self.key_line + own + self.origin
+        self.called_lines = lines
+        if not params.fields.keys().isdisjoint(_CREDENTIALS):
+            self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
