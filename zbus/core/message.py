@@ -17,6 +17,7 @@ class Message:
         "headers",
         "id",
         "key",
+        "once",
         "produced_ms",
         "tag",
     )
@@ -31,6 +32,7 @@ class Message:
         produced_ms: int = 0,
         due_ms: int = 0,
         expires_ms: int = 0,
+        once: bytes = b"",
     ) -> None:
         self.id = id  # the producer's, or one made by the broker; not necessarily unique
         self.tag = tag  # dot-separated words that filters match; empty = untagged
@@ -40,6 +42,7 @@ class Message:
         self.produced_ms = produced_ms  # epoch; the tick's time, shared by its batch
         self.due_ms = due_ms  # epoch; not delivered before it; 0 = at once
         self.expires_ms = expires_ms  # epoch; not delivered from it on; 0 = never
+        self.once = once  # the idempotency key that it was put with; empty = none
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

@@ -1,0 +1,203 @@
+"""Neighbouring messages of one partition as columns: the unit from put to pull.
+
+The lists that a put appends to are the ones that the journal writes, that stay in memory, that a
+read from storage gives back and that a pull is served from. There is no object per message: a
+message is a position in a chunk. `Message` is a view for the rare paths that want one.
+
+`ids`, `headers` and `bodies` are always there; any other column is None as long as no message has
+such a value. All columns have one length. Equal headers are mostly one object, shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from zbus.core.message import Message
+
+_T = TypeVar("_T", bytes, int)
+
+MESSAGE_BYTES = 100
+"""What a message costs in memory beside its body and headers, about."""
+
+
+class Chunk:
+    """See the module. Rows are only ever added; nobody changes one after it was added."""
+
+    __slots__ = (
+        "bodies",
+        "due",
+        "expires",
+        "first",
+        "headers",
+        "ids",
+        "keys",
+        "once",
+        "tags",
+        "time_ms",
+        "times",
+    )
+
+    def __init__(self, first: int = 0, time_ms: int = 0) -> None:
+        self.first = first  # the offset of the first row
+        self.time_ms = time_ms  # epoch; when all rows were produced, or (with `times`) the first
+        self.times: list[int] | None = None  # when each was; None = all at `time_ms`
+        self.ids: list[bytes] = []  # the producer's; empty = implied by partition and offset
+        self.headers: list[bytes] = []  # canonical header lines, each `name: value\r\n`
+        self.bodies: list[bytes] = []
+        self.tags: list[bytes] | None = None  # dot-separated words that filters match
+        self.keys: list[bytes] | None = None  # same key, same partition
+        self.due: list[int] | None = None  # epoch ms; not delivered before it; 0 = at once
+        self.expires: list[int] | None = None  # epoch ms; not delivered from it on; 0 = never
+        self.once: list[bytes] | None = None  # idempotency keys; empty = put without one
+
+    @classmethod
+    def of(cls, messages: Iterable[Message], first: int = 0, time_ms: int = 0) -> Chunk:
+        """A chunk of these messages; their own time of production is not taken over."""
+        chunk = cls(first, time_ms)
+        for m in messages:
+            chunk.add(m.id, m.headers, m.body, m.tag, m.key, m.due_ms, m.expires_ms, m.once)
+        return chunk
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __repr__(self) -> str:
+        return f"Chunk({self.first}..{self.end}, {self.bodies[:3]!r})"
+
+    @property
+    def end(self) -> int:
+        """The offset after the last row."""
+        return self.first + len(self.bodies)
+
+    @property
+    def plain(self) -> bool:
+        """No row has anything but id, headers and body."""
+        return (
+            self.tags is None
+            and self.keys is None
+            and self.due is None
+            and self.expires is None
+            and self.once is None
+        )
+
+    @property
+    def timed(self) -> bool:
+        """Some row is due later or expires."""
+        return self.due is not None or self.expires is not None
+
+    def add(
+        self,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes = b"",
+        key: bytes = b"",
+        due_ms: int = 0,
+        expires_ms: int = 0,
+        once: bytes = b"",
+    ) -> None:
+        """Append one message."""
+        count = len(self.bodies)
+        self.ids.append(id)
+        self.headers.append(headers)
+        self.bodies.append(body)
+        if tag or self.tags is not None:
+            self.tags = _with(self.tags, count, b"", (tag,))
+        if key or self.keys is not None:
+            self.keys = _with(self.keys, count, b"", (key,))
+        if due_ms or self.due is not None:
+            self.due = _with(self.due, count, 0, (due_ms,))
+        if expires_ms or self.expires is not None:
+            self.expires = _with(self.expires, count, 0, (expires_ms,))
+        if once or self.once is not None:
+            self.once = _with(self.once, count, b"", (once,))
+
+    def extend(self, other: Chunk) -> None:
+        """Append all rows of another chunk. They keep their times of production."""
+        count, more = len(self.bodies), len(other.bodies)
+        if self.times is not None or other.times is not None or self.time_ms != other.time_ms:
+            times = [other.time_ms] * more if other.times is None else other.times
+            self.times = _with(self.times, count, self.time_ms, times)
+        self.ids += other.ids
+        self.headers += other.headers
+        self.bodies += other.bodies
+        self.tags = _joined(self.tags, other.tags, count, more, b"")
+        self.keys = _joined(self.keys, other.keys, count, more, b"")
+        self.due = _joined(self.due, other.due, count, more, 0)
+        self.expires = _joined(self.expires, other.expires, count, more, 0)
+        self.once = _joined(self.once, other.once, count, more, b"")
+
+    def part(self, start: int, stop: int) -> Chunk:
+        """A chunk of its own with the rows from `start` to before `stop`."""
+        part = Chunk(self.first + start, self.time_ms)
+        rows = slice(start, stop)
+        part.ids, part.headers, part.bodies = self.ids[rows], self.headers[rows], self.bodies[rows]
+        part.times = None if self.times is None else self.times[rows]
+        part.tags = None if self.tags is None else self.tags[rows]
+        part.keys = None if self.keys is None else self.keys[rows]
+        part.due = None if self.due is None else self.due[rows]
+        part.expires = None if self.expires is None else self.expires[rows]
+        part.once = None if self.once is None else self.once[rows]
+        return part
+
+    def clear(self) -> None:
+        """Let go of all rows; whoever still holds the chunk finds it empty."""
+        self.ids, self.headers, self.bodies = [], [], []
+        self.times = self.tags = self.keys = self.due = self.expires = self.once = None
+
+    def time_of(self, at: int) -> int:
+        """When row `at` was produced, epoch ms."""
+        return self.time_ms if self.times is None else self.times[at]
+
+    def tag_of(self, at: int) -> bytes:
+        return b"" if self.tags is None else self.tags[at]
+
+    def message(self, at: int) -> Message:
+        """Row `at` as a message of its own."""
+        return Message(
+            self.ids[at],
+            b"" if self.tags is None else self.tags[at],
+            b"" if self.keys is None else self.keys[at],
+            self.headers[at],
+            self.bodies[at],
+            self.time_of(at),
+            0 if self.due is None else self.due[at],
+            0 if self.expires is None else self.expires[at],
+            b"" if self.once is None else self.once[at],
+        )
+
+    def messages(self) -> list[Message]:
+        """All rows."""
+        return [self.message(at) for at in range(len(self.bodies))]
+
+    def size_bytes(self, start: int = 0) -> int:
+        """What the rows from `start` on take of memory, about."""
+        bodies, headers = self.bodies, self.headers
+        if start:
+            bodies, headers = bodies[start:], headers[start:]
+        shared = {id(lines): len(lines) for lines in headers}
+        return len(bodies) * MESSAGE_BYTES + sum(map(len, bodies)) + sum(shared.values())
+
+
+def implied_id(index: int, offset: int) -> bytes:
+    """The id of a message that was put without one: where it is in its topic."""
+    return b"%d-%d" % (index, offset)
+
+
+def _with(column: list[_T] | None, count: int, empty: _T, values: Sequence[_T]) -> list[_T]:
+    """A column of `count` values with more behind them."""
+    if column is None:
+        column = [empty] * count
+    column += values
+    return column
+
+
+def _joined(
+    column: list[_T] | None, other: list[_T] | None, count: int, more: int, empty: _T
+) -> list[_T] | None:
+    if other is None:
+        if column is not None:
+            column += [empty] * more
+        return column
+    return _with(column, count, empty, other)
