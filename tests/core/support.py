@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish, Start
 from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
+from zbus.core.chunk import Chunk
+from zbus.core.group import Group, Pull, Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message
-from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Record, Routed, Stored
+from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import Batch, Kind, iterate
+from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
+from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
 
 
-class Probe(Ticket):
-    """Remembers its answers."""
+class Remembers:
+    """A ticket's answers."""
 
-    def __init__(self, told: Callable[[Outcome], None] = lambda outcome: None) -> None:
-        super().__init__()
-        self.answers: list[Outcome] = []
-        self._told = told
+    open: bool
+    answers: list[Outcome]
+    _given: list[list[Record]]
+    _told: Callable[[Outcome], None]
 
     def answer(self, outcome: Outcome) -> None:
         self.answers.append(outcome)
+        if isinstance(outcome, Delivered):
+            self._given.append(records_of(outcome.pieces))
         self._told(outcome)
 
     @property
     def records(self) -> list[Record]:
         """All messages that it was given."""
-        given = [answer.records for answer in self.answers if isinstance(answer, Delivered)]
-        return list(itertools.chain.from_iterable(given))
+        return list(itertools.chain.from_iterable(self._given))
 
     @property
     def bodies(self) -> list[bytes]:
@@ -51,6 +54,27 @@ class Probe(Ticket):
     def fine(self) -> bool:
         """It has ended, and well."""
         return not self.open and isinstance(self.answers[-1], Done | Stored | Declared)
+
+
+class Probe(Remembers, Ticket):
+    """Remembers its answers."""
+
+    def __init__(self, told: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        super().__init__()
+        self.answers, self._given, self._told = [], [], told
+
+
+class PullProbe(Remembers, Pull):
+    """A pull that does."""
+
+    def __init__(
+        self,
+        session: Session,
+        wants: Wants | None = None,
+        told: Callable[[Outcome], None] = lambda outcome: None,
+    ) -> None:
+        super().__init__(session, wants or Wants())
+        self.answers, self._given, self._told = [], [], told
 
 
 class Reader(Session):
@@ -71,12 +95,11 @@ class CrashJournal(MemoryJournal):
         self.full = False
         self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[], None]]] = []
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
-        found = list(iterate(batches))
-        if self.full and any(batch.header.kind is Kind.DATA for batch in found):
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
             raise JournalFull("no space left")
         size = super().append(lane, expected_last, batches)
-        self.written.setdefault(lane, []).extend(found)
+        self.written.setdefault(lane, []).extend(batches)
         return size
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
@@ -128,7 +151,7 @@ class CrashJournal(MemoryJournal):
                 if isinstance(batch, int):
                     after.trim(lane, batch)
                 else:
-                    after.append(lane, batch.header.previous_crc, batch.raw)
+                    after.append(lane, batch.header.previous_crc, [batch])
             if length:
                 after._synced(lane, length)
         return after
@@ -224,16 +247,17 @@ class Box:
     def put(self, *bodies: bytes, topic: str = "T", index: int = 0, due_ms: int = 0) -> Probe:
         messages = [Message(body, body=body, due_ms=due_ms) for body in bodies]
         probe = Probe()
-        self.broker.put_all(self.partition(topic, index), messages, probe)
+        self.broker.put_all(self.partition(topic, index), Chunk.of(messages), probe)
         return probe
 
-    def pull(self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False) -> Probe:
+    def pull(
+        self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False
+    ) -> PullProbe:
         """Ask for messages; if there are none, the ticket ends with this turn unless it waits."""
-        probe = Probe()
-        pull = Pull(probe, self.session(), count)
+        pull = PullProbe(self.session(), Wants(count))
         deadline_ms = None if wait else self.now_ms
         self.broker.pull(self.group(group, topic), pull, deadline_ms)
-        return probe
+        return pull
 
     def take(self, group: str = "g", count: int = 1000, topic: str = "T") -> list[bytes]:
         """What a pull gets now."""

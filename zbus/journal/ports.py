@@ -19,7 +19,10 @@ Rules every engine keeps:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from zbus.journal.batch import Batch
 
 Lane = tuple[str, int]
 """Topic name and partition number."""
@@ -66,7 +69,7 @@ class StoredLane(NamedTuple):
 class Journal(Protocol):
     """Makes batches durable and reads them back."""
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         """Write whole batches; return the bytes now in the lane's newest segment."""
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Wants
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
 from zbus.faces.peer import Peer
@@ -47,13 +47,12 @@ class Consume(GroupPlan):
 
     __slots__ = (
         "container",
-        "count_max",
-        "credit",
         "offset",
         "partition",
         "quiet",
         "timeout_ms",
         "waits_max",
+        "wants",
     )
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
@@ -67,12 +66,12 @@ class Consume(GroupPlan):
         batch = params.number(b"batch", face.settings.batch_messages_max)
         if batch == 0:
             raise BadRequest(400, "400: Bad Format, batch is at least 1")
-        self.count_max = batch or 1
         accept = params.fields.get(b"accept", b"")
         self.container = b"" if batch is None else wanted_container(accept)
         window = params.number(b"consume_window", WINDOW_MAX) or 1
         # Replies out of turn need a client that knows them by id.
-        self.credit = window if params.headed else 1
+        credit = window if params.headed else 1
+        self.wants = Wants(batch or 1, self.partition, credit, params.headed)
         self.waits_max = face.settings.waits_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -90,21 +89,16 @@ class Consume(GroupPlan):
                 reply = ZbusReply(face, params, peer, id)
                 reply.tell(problem.status, body=problem.text.encode())
                 return
-        peeks = self.offset is not None
-        ticket = PeekReply(face, params, peer, id) if peeks else PullReply(face, params, peer, id)
-        ticket.container = self.container
-        ticket.waits = self.timeout_ms is None
-        peer.open_waits += 1
         if self.offset is not None:
+            ticket = PeekReply(self, peer, id)
             peer.held_bytes += PEEK_BYTES
             if (taken := broker.register(peer, group)) is not None:
                 ticket.settle(taken)
                 return
             broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
             return
-        pull = Pull(ticket, peer, self.count_max, self.partition, self.credit, params.headed)
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
-        broker.pull(group, pull, deadline_ms)
+        broker.pull(group, PullReply(self, peer, id), deadline_ms)
 
     def _problem(self, peer: Peer, topic: Topic) -> BadRequest | None:
         if peer.open_waits >= self.waits_max:
