@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish, Start
 from zbus.core.errors import BrokerError
-from zbus.core.chunk import Chunk
 from zbus.core.group import Group, Pull, Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message

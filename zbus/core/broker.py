@@ -376,6 +376,13 @@ class Broker:
             return
         self.dispatch.pull(group, pull, deadline_ms)
 
+    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+        """The next message of a group, at once: its chunk and row. None if that needs a `pull`:
+        nothing is at hand, others wait, or the group does more than read its log in order."""
+        if session not in group.readers or self.stopping:
+            return None
+        return self.dispatch.take(group)
+
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""
         if group.exclusive and group.readers and session not in group.readers:

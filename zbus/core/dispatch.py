@@ -9,9 +9,8 @@ again when it came: nobody waits for a disk here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate
 from operator import add
 
 from zbus.core.chunk import Chunk
@@ -35,14 +34,6 @@ among the first in the next tick."""
 BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
-
-RUN_MAX = 64
-RUN_BYTES_MAX = 64 << 10
-"""Pulls that are served at once, and what they get: several may be of one session, which must not
-be sent much more than it takes."""
-
-
-_class_of: Callable[[Pull], type[Pull]] = type
 
 
 class Dispatch:
@@ -160,63 +151,6 @@ class Dispatch:
                         self._pulls.set(pull, pull.deadline_ms)
 
     def _serve(self, group: Group) -> None:
-        usual = len(group.backlogs) == 1 and not group.lease and group.match is None
-        if usual and not group.untold:
-            self._serve_in_order(group)
-        if group.waiting:
-            self._serve_rest(group)
-
-    def _serve_in_order(self, group: Group) -> None:
-        """The usual case and nothing else: a log read in order, one message a pull. Stops at the
-        first thing that is not usual; `_serve_rest` goes on from there."""
-        backlog = group.backlogs[0]
-        partition = group.topic.partitions[0]
-        waiting = group.waiting
-        while waiting and backlog.in_order:
-            cursor = backlog.cursor
-            chunk = self._at_hand(group, 0, partition, cursor)
-            if chunk is None or chunk.due is not None or chunk.expires is not None:
-                return
-            at = cursor - chunk.first
-            count = min(len(chunk.bodies) - at, partition.visible - cursor, len(waiting), RUN_MAX)
-            if count <= 0:
-                return
-            if count > 1 and sum(map(len, chunk.bodies[at : at + count])) > RUN_BYTES_MAX:
-                count = 1
-            pulls = self._simple_pulls(group, count)
-            if not pulls:
-                return
-            if not backlog.dirty:
-                self.tick.change(partition, group)
-            backlog.cursor = cursor + len(pulls)
-            if len(pulls) == 1:
-                pulls[0].deliver(pulls, group, chunk, at)
-                continue
-            for kind, run in groupby(pulls, _class_of):
-                same = list(run)
-                kind.deliver(same, group, chunk, at)
-                at += len(same)
-
-    def _simple_pulls(self, group: Group, count: int) -> list[Pull]:
-        """Take the first pulls out of those that wait, as long as each wants one message and can
-        take it."""
-        waiting, timer = group.waiting, self._pulls
-        pulls: list[Pull] = []
-        while count:
-            key, pull = waiting.popitem(last=False)
-            if not pull.wants.simple or pull.session.stalled:
-                waiting[key] = pull
-                waiting.move_to_end(key, last=False)
-                break
-            if timer:
-                timer.discard(pull)
-            if key is pull:
-                self._forget(pull)
-            pulls.append(pull)
-            count -= 1
-        return pulls
-
-    def _serve_rest(self, group: Group) -> None:
         waiting = group.waiting
         set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
         skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
@@ -346,6 +280,23 @@ class Dispatch:
             self._skips_left -= 1
             if self._skips_left <= 0:
                 return
+
+    def take(self, group: Group) -> tuple[Chunk, int] | None:
+        """What a pull of one message would get, if nobody waits and it is there: a message that is
+        durable may be handed out at any time."""
+        if group.waiting or group.untold or not group.usual:
+            return None
+        backlog, partition = group.backlogs[0], group.topic.partitions[0]
+        cursor = backlog.cursor
+        if cursor >= partition.visible or not backlog.in_order:
+            return None
+        chunk = self._at_hand(group, 0, partition, cursor)
+        if chunk is None or chunk.due is not None or chunk.expires is not None:
+            return None
+        if not backlog.dirty:
+            self.tick.change(partition, group)
+        backlog.cursor = cursor + 1
+        return chunk, cursor - chunk.first
 
     def _at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
         """The chunk that holds an offset. A group mostly goes on where it was."""

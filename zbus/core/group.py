@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.filters import compile_filter
-from zbus.core.outcomes import Delivered, EmptyReason, Piece
+from zbus.core.outcomes import EmptyReason
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions
 from zbus.core.ticket import Ticket
@@ -32,7 +31,6 @@ class Wants:
         "many",
         "partition",
         "replaces",
-        "simple",
         "window",
     )
 
@@ -54,7 +52,6 @@ class Wants:
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
         self.window = window  # messages that it may have leased at once; 0 = as the group may
         self.many = count_max > 1 or credit > 1
-        self.simple = not (self.many or window) and partition is None  # one message of any
 
 
 ONE = Wants()
@@ -100,13 +97,6 @@ class Pull(Ticket):
         self.handed = {(i, offset) for i, offset in handed if offset in backlogs[i].leased}
         return len(self.handed) >= window
 
-    @staticmethod
-    def deliver(pulls: Sequence[Pull], group: Group, chunk: Chunk, at: int) -> None:
-        """Settle pulls of one class, each with one of the neighbouring messages from row `at` on of
-        a group's only partition; a face may have a quicker way."""
-        for row, pull in enumerate(pulls, at):
-            pull.settle(Delivered(group, [Piece(0, chunk, row, row + 1)]))
-
 
 _NONE = Chunk()
 
@@ -131,6 +121,7 @@ class Group:
         "turn",
         "untold",
         "updated_ms",
+        "usual",
         "waiting",
     )
 
@@ -157,6 +148,9 @@ class Group:
         self.exclusive = _either(options.exclusive, inherited.exclusive)
         self.delete_on_exit = _either(options.delete_on_exit, inherited.delete_on_exit)
         self.paused = _either(options.paused, inherited.paused)
+        # It does nothing but read one log.
+        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
+        self.usual = usual and not self.paused
 
     # Counted over all partitions.
 

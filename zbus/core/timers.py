@@ -41,7 +41,7 @@ class Timers:
         heap = self.heap
         while heap:
             entry = heap[0]
-            if entry[3]._entries.get(entry[2]) is entry:
+            if entry[3].entries.get(entry[2]) is entry:
                 return entry[0]
             heapq.heappop(heap)
         return None
@@ -54,12 +54,12 @@ class Timers:
         while heap and heap[0][0] <= now_ms:
             entry = heapq.heappop(heap)
             _, serial, item, timer = entry
-            if timer._entries.get(item) is not entry:
+            if timer.entries.get(item) is not entry:
                 continue
             if serial > last:
                 later.append(entry)
                 continue
-            del timer._entries[item]
+            del timer.entries[item]
             self.count -= 1
             timer._call(item)
         for entry in later:
@@ -69,12 +69,12 @@ class Timers:
         """Drop what is stale, if that is more than half."""
         if len(self.heap) > _COMPACT_FROM and len(self.heap) > 2 * self.count:
             # In place: `run` may be at work on it.
-            self.heap[:] = [e for e in self.heap if e[3]._entries.get(e[2]) is e]
+            self.heap[:] = [e for e in self.heap if e[3].entries.get(e[2]) is e]
             heapq.heapify(self.heap)
 
     def check(self) -> None:
         """Assert the invariants."""
-        alive = [entry for entry in self.heap if entry[3]._entries.get(entry[2]) is entry]
+        alive = [entry for entry in self.heap if entry[3].entries.get(entry[2]) is entry]
         assert len(alive) == self.count
         pairs = zip(
             self.heap[1:], (self.heap[at // 2] for at in range(len(self.heap))), strict=False
@@ -85,29 +85,29 @@ class Timers:
 class Timer(Generic[T]):
     """Items of one kind, each with a due time in epoch milliseconds."""
 
-    __slots__ = ("_call", "_entries", "_timers")
+    __slots__ = ("_call", "_timers", "entries")
 
     def __init__(self, timers: Timers, call: Callable[[T], None]) -> None:
         self._timers = timers
         self._call = call
-        self._entries: dict[T, _Entry] = {}
+        self.entries: dict[T, _Entry] = {}  # as in the heap
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, item: object) -> bool:
-        return item in self._entries
+        return item in self.entries
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def due_of(self, item: T) -> int:
         """When the item is due; KeyError if it is not set."""
-        return self._entries[item][0]
+        return self.entries[item][0]
 
     def set(self, item: T, due_ms: int) -> None:
         """Add the item, or move it."""
-        timers, entries = self._timers, self._entries
+        timers, entries = self._timers, self.entries
         timers.serial += 1
         if item not in entries:
             timers.count += 1
@@ -118,7 +118,7 @@ class Timer(Generic[T]):
 
     def discard(self, item: T) -> bool:
         """Take the item out; say whether it was here."""
-        if self._entries.pop(item, None) is None:
+        if self.entries.pop(item, None) is None:
             return False
         self._timers.count -= 1
         return True

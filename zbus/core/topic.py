@@ -136,6 +136,7 @@ class Topic:
     __slots__ = (
         "born",
         "careful",
+        "competing",
         "followed",
         "groups",
         "name",
@@ -161,10 +162,11 @@ class Topic:
         self.options = options
         self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
+        self.competing = options.competing
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""
-        if self.options.competing:
+        if self.competing:
             return next(iter(self.groups.values()), None)
         return self.groups.get(name.lower())
 

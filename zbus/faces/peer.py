@@ -257,6 +257,15 @@ class Peer(Session):
             self.turns = deque()
         self.turns.append(reply)
 
+    def answer_next(self) -> None:
+        """Replies that are made already, and whose turn has come."""
+        turns = self.turns
+        while turns and (later := turns[0].data) is not None:
+            turns.popleft()
+            if later:
+                self.held_bytes -= len(later)
+                self.write(later)
+
     def write(self, data: bytes) -> None:
         """Send these bytes, one whole reply, at the end of the turn."""
         if self.framing is not None:
@@ -310,24 +319,32 @@ class Answering:
         """The final answer; empty = none is sent. Every request ends here, once."""
         peer = self.peer
         peer.open_tickets -= 1
-        if not self.ordered:
+        if self.ordered and not self._is_next(peer, data):
+            return
+        if peer.framing is not None:
             if data:
                 peer.write(data)
-            return
+        elif data:
+            # As in `write`, without a call: there is one of these for every request.
+            if not peer.out:
+                peer._ready(peer)
+            peer.out.append(data)
+            peer.out_bytes += len(data)
+            if peer.out_bytes > peer.out_bytes_max:
+                peer.stalled = True
+        if self.ordered and peer.turns:
+            peer.answer_next()
+
+    def _is_next(self, peer: Peer, data: bytes) -> bool:
+        """It is this reply's turn. If not, it is kept until it is."""
         turns = peer.turns
         assert turns is not None
-        if turns[0] is not self:
-            self.data = data  # type: ignore[misc]  # its subclasses have the slot
-            peer.held_bytes += len(data)
-            return
-        turns.popleft()
-        if data:
-            peer.write(data)
-        while turns and (later := turns[0].data) is not None:
+        if turns[0] is self:
             turns.popleft()
-            if later:
-                peer.held_bytes -= len(later)
-                peer.write(later)
+            return True
+        self.data = data  # type: ignore[misc]  # its subclasses have the slot
+        peer.held_bytes += len(data)
+        return False
 
 
 class Reply(Answering, Ticket):

@@ -121,6 +121,7 @@ class Produce:
 
     __slots__ = (
         "body",
+        "broker",
         "called_lines",
         "container",
         "delay_ms",
@@ -145,6 +146,7 @@ class Produce:
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
         self.face = face
+        self.broker = face.broker
         self.params = params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
@@ -194,16 +196,17 @@ class Produce:
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, params = self.face, self.params
-        broker = face.broker
+        broker = self.broker
         topic = broker.topics.get(self.topic_key)
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             self._run_with_care(peer, id, body, topic)
             return
-        ticket = PutReply(face, params, peer, id, self.quiet)
-        partition = topic.partition_for(self.key)
-        lines = self._lines(peer)
-        broker.put(partition, ticket, ticket.id, lines, body or self.body, self.tag, self.key)
+        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        known = peer.put_lines
+        lines = known[1] if known is not None and known[0] is self else self._lines(peer)
+        tag, key = self.tag, self.key
+        partition = topic.partition_for(key)
+        broker.put(partition, ticket, ticket.id, lines, body or self.body, tag, key)
 
     def _lines(self, peer: Peer) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,

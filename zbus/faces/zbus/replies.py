@@ -271,8 +271,34 @@ class CallReply(ZbusReply):
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
 
-_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n"
-_DELIVERED = _DELIVERY + (b"%bid: %b\r\noffset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b")
+_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
+_DELIVERED = _DELIVERY + b"%b\r\n%b"
+_PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
+
+
+def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> bytes:
+    """What `Params.reply` does, for the usual 200."""
+    return _DELIVERED % (len(body), params.topic_line, id, lines, body)
+
+
+def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
+    """The same for one message of a topic with one partition, handed out for the first time."""
+    body = chunk.bodies[at]
+    if not chunk.plain:
+        lines = containers.message_lines(group.topic, group, 0, chunk, at, 0)
+        return encode_delivery(params, id, lines, body)
+    offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
+    return _PLAIN % (
+        len(body),
+        params.topic_line,
+        id,
+        offset,
+        chunk.ids[at] or b"0-%d" % offset,
+        chunk.time_ms if chunk.times is None else chunk.times[at],
+        chunk.headers[at],
+        containers.group_line(group.name),
+        body,
+    )
 
 
 class PullReply(ZbusAnswering, Pull):
@@ -308,39 +334,6 @@ class PullReply(ZbusAnswering, Pull):
             else:
                 peer.turns.append(self)
 
-    @staticmethod
-    def deliver(pulls: Sequence[PullReply], group: Group, chunk: Chunk, at: int) -> None:  # type: ignore[override]
-        """One message each; what all have in common is made once."""
-        if not chunk.plain:
-            Pull.deliver(pulls, group, chunk, at)
-            return
-        new_id, times, offset = pulls[0].face.broker.new_id, chunk.times, chunk.first + at
-        line = containers.group_line(group.name)
-        rows = zip(pulls, chunk.ids[at:], chunk.headers[at:], chunk.bodies[at:], strict=False)
-        for row, (pull, origin, headers, body) in enumerate(rows, at):
-            params = pull.params
-            if not params.plain or pull.plan.container:
-                pull.settle(Delivered(group, [Piece(0, chunk, row, row + 1)]))
-            else:
-                assert pull.open, "a ticket is settled once"
-                pull.open = False
-                pull.peer.open_waits -= 1
-                pull.send(
-                    _DELIVERED
-                    % (
-                        len(body),
-                        params.topic_line,
-                        pull.id or new_id(),
-                        offset,
-                        origin or b"0-%d" % offset,
-                        chunk.time_ms if times is None else times[row],
-                        headers,
-                        line,
-                        body,
-                    )
-                )
-            offset += 1
-
     def answer(self, outcome: Outcome) -> None:
         if not self.open:
             self.peer.open_waits -= 1
@@ -373,8 +366,7 @@ class PullReply(ZbusAnswering, Pull):
             lines += b"skipped: %d\r\n" % skipped
         id = self.id or self.face.broker.new_id()
         if params.plain:
-            start = _DELIVERY % len(body)
-            data = b"%b%bid: %b\r\n%b\r\n%b" % (start, params.topic_line, id, lines, body)
+            data = encode_delivery(params, id, lines, body)
         else:
             data = params.reply(200, id, lines, body, SHOWN_TYPES)
         if self.open:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -21,6 +21,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
+from zbus.core.session import Session
 from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -107,13 +108,6 @@ class _Tap(Pull):
         self._pull = pull
         self._delivered = delivered
 
-    @staticmethod
-    def deliver(pulls: Sequence[_Tap], group: Group, chunk: Chunk, at: int) -> None:  # type: ignore[override]
-        for row, tap in enumerate(pulls, at):
-            tap.open = False
-            tap._delivered(group, records_of([Piece(0, chunk, row, row + 1)]))
-            tap._pull.deliver([tap._pull], group, chunk, row)
-
     def settle(self, outcome: Outcome) -> None:
         super().settle(outcome)
         self._pull.settle(outcome)
@@ -132,6 +126,13 @@ class WatchedBroker(Broker):
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         super().pull(group, _Tap(pull, self.delivered), deadline_ms)
+
+    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+        found = super().take(group, session)
+        if found is not None:
+            chunk, at = found
+            self.delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
+        return found
 
 
 @attrs.frozen
