@@ -9,7 +9,7 @@ import pytest
 
 from tests.journal.support import Loop, Writer, bodies, recovered, segments
 from zbus.core.state import StateChange, TopicOptions
-from zbus.journal.batch import HEADER_BYTES, Kind, encode_state
+from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import JournalDamage
 
@@ -199,15 +199,13 @@ def test_a_segment_begins_with_a_checkpoint(tmp_path: Path) -> None:
 def test_the_topic_is_that_of_the_checkpoint(
     tmp_path: Path, change: StateChange, text: str
 ) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, encode_change(change), 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, encode_change(change))])
     with pytest.raises(JournalDamage, match=text):
         open_and_list(tmp_path)
 
 
 def test_a_checkpoint_nobody_can_read_is_refused(tmp_path: Path) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, b"\xff" * 8, 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, b"\xff" * 8)])
     with pytest.raises(JournalDamage, match="at byte 0: state: JSON is longer"):
         open_and_list(tmp_path)
 

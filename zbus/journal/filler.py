@@ -57,7 +57,8 @@ def state(
     kind: Kind, change: StateChange, end_offset: int, time_ms: int, previous_crc: int
 ) -> tuple[bytes, int]:
     """Give a STATE or CHECKPOINT batch and its crc."""
-    return encode_state(kind, end_offset, time_ms, encode_change(change), previous_crc)
+    batch = encode_state(kind, end_offset, time_ms, encode_change(change), previous_crc)
+    return batch.raw, batch.header.crc
 
 
 def mark(first_offset: int, end_offset: int, time_ms: int, previous_crc: int, crc: int) -> bytes:
@@ -65,7 +66,7 @@ def mark(first_offset: int, end_offset: int, time_ms: int, previous_crc: int, cr
     text = b'{"lost":{"first":%d,"end":%d}' % (first_offset, end_offset)
     text += b" " * (-(len(text) + 1) & 7) + b"}"  # so that four bytes of padding follow
     payload = _LENGTH.pack(len(text)) + text
-    raw, _ = encode_state(Kind.STATE, end_offset, time_ms, payload, previous_crc)
+    raw = encode_state(Kind.STATE, end_offset, time_ms, payload, previous_crc).raw
     head, body = raw[: HEADER_BYTES - _CRC_BYTES], raw[HEADER_BYTES:-_CRC_BYTES]
     tail = _tail_for(crc32(body, crc32(head)), crc)
     return b"".join((head, _LENGTH.pack(crc), body, tail))

@@ -20,6 +20,7 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
 from zbus.journal.batch import (
     SNAPSHOT,
+    Batch,
     Ending,
     Kind,
     decode_messages,
@@ -75,6 +76,10 @@ def _unreadable(error: JournalError) -> BrokerError:
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
+def _raw(batch: Batch) -> tuple[bytes, int]:
+    return batch.raw, batch.header.crc
+
+
 class JournalRecorder:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
@@ -107,7 +112,7 @@ class JournalRecorder:
                 batches += data
         if change.groups or change.first or change.topic is not None:
             payload = encode_change(change)
-            state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
+            state, crc = _raw(encode_state(Kind.STATE, partition.end, now_ms, payload, crc))
             batches += state
         if batches:
             try:
@@ -137,8 +142,8 @@ class JournalRecorder:
             and engine is self._durable
         ):
             payload = encode_change(partition.snapshot(now_ms))
-            snapshot, snapshot_crc = encode_state(
-                Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT
+            snapshot, snapshot_crc = _raw(
+                encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
             )
             with suppress(JournalFull):  # then without it
                 size = engine.append(partition.lane, partition.last_crc, batches + snapshot)
@@ -246,7 +251,7 @@ class JournalRecorder:
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
-        batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
+        batch, crc = _raw(encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc))
         engine = self._engine(partition)
         size = engine.append(partition.lane, partition.last_crc, batch)
         partition.last_crc = crc

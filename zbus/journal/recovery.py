@@ -11,11 +11,18 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
-from zbus.core.originals import KEY_LINE, KEY_MS, Originals
+from zbus.core.originals import KEY_MS, Originals
 from zbus.core.retention import Extent
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, decode_messages, read_header
+from zbus.journal.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Kind,
+    decode_messages,
+    may_have_keys,
+    read_header,
+)
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
 
@@ -95,7 +102,7 @@ class _Lane:
         if self._tick and read_header(self._tick[0]).time_ms != header.time_ms:
             self._tick = []
         self._tick.append(batch)
-        if self._remembers_ids or KEY_LINE in batch:
+        if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
