@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish, Start
@@ -16,7 +16,7 @@ from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import Batch, Kind, iterate
+from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
 from zbus.journal.recorder import JournalRecorder
@@ -71,12 +71,11 @@ class CrashJournal(MemoryJournal):
         self.full = False
         self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[], None]]] = []
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
-        found = list(iterate(batches))
-        if self.full and any(batch.header.kind is Kind.DATA for batch in found):
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
             raise JournalFull("no space left")
         size = super().append(lane, expected_last, batches)
-        self.written.setdefault(lane, []).extend(found)
+        self.written.setdefault(lane, []).extend(batches)
         return size
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
@@ -128,7 +127,7 @@ class CrashJournal(MemoryJournal):
                 if isinstance(batch, int):
                     after.trim(lane, batch)
                 else:
-                    after.append(lane, batch.header.previous_crc, batch.raw)
+                    after.append(lane, batch.header.previous_crc, [batch])
             if length:
                 after._synced(lane, length)
         return after

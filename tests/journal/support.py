@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zbus.core.chunk import Chunk
 from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import Kind, decode_chunk, encode_chunk, encode_state, iterate
+from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.local import LocalJournal
@@ -91,10 +91,14 @@ class Writer:
         last, end = self.last, self.end
         batches = make()
         try:
-            return journal.append(self.lane, last, batches)
+            return journal.append(self.lane, last, split(batches))
         except JournalError:
             self.last, self.end = last, end
             raise
+
+
+def split(batches: bytes) -> list[Batch]:
+    return list(iterate(batches))
 
 
 def bodies(batches: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.support import Loop, Writer, bodies, recovered, segments
+from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
 from zbus.core.state import StateChange, TopicOptions
 from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
@@ -127,7 +127,7 @@ def test_a_roll_cut_at_every_byte(tmp_path: Path) -> None:
         loop = Loop()
         journal = loop.local(data_dir)
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c"]
-        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), b"".join(second))
+        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), split(b"".join(second)))
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c", b"d"]
         journal.close()
         assert open_and_list(data_dir) == second

@@ -402,7 +402,7 @@ def test_a_mark_has_any_checksum(crc: int, end: int) -> None:
 
 def test_a_filling_of_many_batches() -> None:
     found = list(filler.lost_messages(3, 40_003, 1000, 77))
-    ids = [id for raw, _ in found for id in decode_chunk(raw).ids]
+    ids = [id for batch in found for id in decode_chunk(batch).ids]
     assert ids == [b"lost-%d" % offset for offset in range(3, 40_003)]
     assert len(found) == 3
 

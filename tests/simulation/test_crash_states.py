@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.journal.support import Writer
+from tests.journal.support import Writer, split
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
@@ -193,10 +193,9 @@ def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
             raise ShortWrite(100, JournalFull("no space"))
 
     lane.disk.faults = fail
+    batches = split(Writer(LANE, lane.writer.last, 1).data(BODY))
     with pytest.raises(JournalFull):
-        lane.opened.journal.append(
-            LANE, lane.writer.last, Writer(LANE, lane.writer.last, 1).data(BODY)
-        )
+        lane.opened.journal.append(LANE, lane.writer.last, batches)
     lane.disk.faults = None
     lane.write(lane.writer.checkpoint)
     lane.put()

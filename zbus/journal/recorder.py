@@ -76,10 +76,6 @@ def _unreadable(error: JournalError) -> BrokerError:
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
-def _raw(batch: Batch) -> tuple[bytes, int]:
-    return batch.raw, batch.header.crc
-
-
 class JournalRecorder:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
@@ -102,26 +98,24 @@ class JournalRecorder:
         except JournalFull:
             return False
         crc = partition.last_crc
-        batches = b""
-        if 0 < len(messages) <= _FEW_MESSAGES:
-            batches, crc = encode_messages(offset, messages, now_ms, crc)
-        elif messages:
-            for portion in _portions(messages, offset, partition.puts):
-                data, crc = encode_messages(offset, portion, now_ms, crc)
-                offset += len(portion)
-                batches += data
+        batches: list[Batch] = []
+        few = len(messages) <= _FEW_MESSAGES
+        for portion in (messages,) if few else _portions(messages, offset, partition.puts):
+            if portion:
+                batches.append(encode_messages(offset, portion, now_ms, crc))
+                offset, crc = offset + len(portion), batches[-1].header.crc
         if change.groups or change.first or change.topic is not None:
             payload = encode_change(change)
-            state, crc = _raw(encode_state(Kind.STATE, partition.end, now_ms, payload, crc))
-            batches += state
+            batches.append(encode_state(Kind.STATE, partition.end, now_ms, payload, crc))
         if batches:
+            size = sum([len(batch.raw) for batch in batches])
             try:
-                self._append(partition, batches, crc, now_ms)
+                self._append(partition, batches, size, now_ms)
             except JournalFull:
                 if not messages:
                     partition.behind = True
                 return False
-            partition.state_bytes = 0 if messages else partition.state_bytes + len(batches)
+            partition.state_bytes = 0 if messages else partition.state_bytes + size
             alone_max = 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
             if (
                 partition.segment_bytes >= self._roll_at(partition)
@@ -131,10 +125,11 @@ class JournalRecorder:
                 self.roll(partition, now_ms)
         return True
 
-    def _append(self, partition: Partition, batches: bytes, crc: int, now_ms: int) -> None:
-        """Append batches, of which the last has that crc, and a snapshot if it is time for one."""
+    def _append(self, partition: Partition, batches: list[Batch], more: int, now_ms: int) -> None:
+        """Append batches of so many bytes, and a snapshot if it is time for one."""
         engine = self._engine(partition)
-        size = partition.segment_bytes + len(batches)
+        crc = batches[-1].header.crc
+        size = partition.segment_bytes + more
         if (
             size - partition.snapshot_at > SNAPSHOT_EVERY_BYTES
             and size - partition.snapshot_at > 4 * partition.checkpoint_bytes
@@ -142,14 +137,12 @@ class JournalRecorder:
             and engine is self._durable
         ):
             payload = encode_change(partition.snapshot(now_ms))
-            snapshot, snapshot_crc = _raw(
-                encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
-            )
+            snapshot = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
             with suppress(JournalFull):  # then without it
-                size = engine.append(partition.lane, partition.last_crc, batches + snapshot)
-                partition.last_crc = snapshot_crc
+                size = engine.append(partition.lane, partition.last_crc, [*batches, snapshot])
+                partition.last_crc = snapshot.header.crc
                 partition.segment_bytes = partition.snapshot_at = size
-                partition.checkpoint_bytes = len(snapshot)
+                partition.checkpoint_bytes = len(snapshot.raw)
                 return
         partition.segment_bytes = self._append_once(engine, partition, batches)
         partition.last_crc = crc
@@ -162,7 +155,7 @@ class JournalRecorder:
         if self._engine(partition) is self._memory:
             self._trim_memory(partition)
 
-    def _append_once(self, engine: Journal, partition: Partition, batches: bytes) -> int:
+    def _append_once(self, engine: Journal, partition: Partition, batches: Sequence[Batch]) -> int:
         try:
             return engine.append(partition.lane, partition.last_crc, batches)
         except JournalFull:
@@ -251,10 +244,10 @@ class JournalRecorder:
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
-        batch, crc = _raw(encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc))
+        batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
-        size = engine.append(partition.lane, partition.last_crc, batch)
-        partition.last_crc = crc
+        size = engine.append(partition.lane, partition.last_crc, (batch,))
+        partition.last_crc = batch.header.crc
         segments = partition.segments
         if segments and segments[-1].base == first:
             segments.pop()  # it had no messages and is replaced
@@ -262,7 +255,7 @@ class JournalRecorder:
             segments[-1].end(partition.segment_bytes)
         segments.append(Extent(first, now_ms))
         partition.segment_bytes = size
-        partition.checkpoint_bytes = partition.snapshot_at = len(batch)
+        partition.checkpoint_bytes = partition.snapshot_at = len(batch.raw)
         partition.state_bytes = 0
         partition.behind = False
 
