@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.bench.measure import show
+from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.faces.zbus.settings import ZbusSettings
-from zbus.journal.batch import encode_messages
+from zbus.journal.batch import encode_chunk
 from zbus.testing.world import World
 
 pytestmark = pytest.mark.bench
@@ -148,11 +149,9 @@ def test_reading_heads() -> None:
 @pytest.mark.parametrize(("count", "budget"), [(1, 40), (64, 6)])
 def test_encoding_a_batch(count: int, budget: int) -> None:
     unit = reference_us()
-    messages = [
-        Message(b"id-%d" % n, b"a.b", b"", b"x: y\r\n" * 8, bytes(100)) for n in range(count)
-    ]
-    each = best_us(
-        lambda: [encode_messages(0, messages, 1, 0) for _ in range(1_000)], 1_000 * count
-    )
+    chunk = Chunk(0, 1)
+    for n in range(count):
+        chunk.add(b"id-%d" % n, b"x: y\r\n" * 8, bytes(100), b"a.b")
+    each = best_us(lambda: [encode_chunk(chunk, 0) for _ in range(1_000)], 1_000 * count)
     show(step=f"encode, {count} in a batch", us=each)
     assert each <= budget * unit

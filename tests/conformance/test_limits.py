@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.conformance.dialogue import cmd, declared, http, ok, pull, put, refused, restart
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.ticket import Silent
+from zbus.journal.batch import Batch
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalFull, Lane
 from zbus.testing.world import World
@@ -53,7 +56,7 @@ class FullJournal(MemoryJournal):
 
     full = False
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         if self.full and not expected_last:
             raise JournalFull("no space left")
         return super().append(lane, expected_last, batches)

@@ -408,7 +408,7 @@ def test_a_restart_from_a_snapshot(
     journal = LateJournal()
     for batch in journal_of(box).written["T", 0]:
         assert isinstance(batch, Batch)
-        journal.append(("T", 0), batch.header.previous_crc, batch.raw)
+        journal.append(("T", 0), batch.header.previous_crc, [batch])
     after = Box(journal, now_ms=box.now_ms)
     same_state(box, after)
     assert len(after.partition().originals) == count * (2 if dedupe_ms else 1)

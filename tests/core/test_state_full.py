@@ -3,6 +3,7 @@ soon as there is room, whether or not they are sent again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusal, same_state
@@ -21,7 +22,7 @@ class NoRoom(CrashJournal):
     shut = False
     tried = 0
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         if self.shut:
             self.tried += 1
             raise JournalFull("no space left")
@@ -173,7 +174,7 @@ def test_a_change_of_all_partitions_needs_room_in_all() -> None:
     """Half of a removal must not be confirmed: a crash would bring the group back."""
 
     class Half(NoRoom):
-        def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
             if self.shut and lane[1] == 1:
                 raise JournalFull("no space left")
             return CrashJournal.append(self, lane, expected_last, batches)
@@ -205,7 +206,7 @@ def test_a_topic_is_not_taken_away_for_want_of_one_of_its_partitions() -> None:
     journal = NoRoom()
     for batch in half.written["T", 0]:
         assert isinstance(batch, Batch)
-        journal.append(("T", 0), batch.header.previous_crc, batch.raw)
+        journal.append(("T", 0), batch.header.previous_crc, [batch])
     box = Box(journal)
     journal.shut = True
     assert is_full(settled(box, box.put(b"a", index=1)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.support import Loop, Writer, bodies, recovered, segments
+from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
 from zbus.core.state import StateChange, TopicOptions
-from zbus.journal.batch import HEADER_BYTES, Kind, encode_state
+from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import JournalDamage
 
@@ -127,7 +127,7 @@ def test_a_roll_cut_at_every_byte(tmp_path: Path) -> None:
         loop = Loop()
         journal = loop.local(data_dir)
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c"]
-        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), b"".join(second))
+        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), split(b"".join(second)))
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c", b"d"]
         journal.close()
         assert open_and_list(data_dir) == second
@@ -199,15 +199,13 @@ def test_a_segment_begins_with_a_checkpoint(tmp_path: Path) -> None:
 def test_the_topic_is_that_of_the_checkpoint(
     tmp_path: Path, change: StateChange, text: str
 ) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, encode_change(change), 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, encode_change(change))])
     with pytest.raises(JournalDamage, match=text):
         open_and_list(tmp_path)
 
 
 def test_a_checkpoint_nobody_can_read_is_refused(tmp_path: Path) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, b"\xff" * 8, 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, b"\xff" * 8)])
     with pytest.raises(JournalDamage, match="at byte 0: state: JSON is longer"):
         open_and_list(tmp_path)
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tests.process.pipe import Pipe, header, number
-from zbus.journal.batch import Kind, check, decode_messages
+from zbus.journal.batch import Kind, check, decode_chunk
 from zbus.journal.ports import JournalDamage
 
 BLOCK: Final = 64  # serials that one producer takes at once
@@ -142,7 +142,7 @@ class Partition:
                 position += found.length
                 if found.kind is not Kind.DATA:
                     continue
-                for at, message in enumerate(decode_messages(batch), found.base_offset):
+                for at, message in enumerate(decode_chunk(batch).messages(), found.base_offset):
                     if at >= offset:
                         yield at, parse_body(message.body), message.key
                 offset = found.end_offset

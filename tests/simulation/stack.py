@@ -25,7 +25,7 @@ from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import decode_messages, iterate
+from zbus.journal.batch import decode_chunk, iterate
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError, Lane
@@ -421,7 +421,7 @@ def read_all(stack: Stack, lane: Lane, first: int, end: int) -> dict[int, Messag
         if isinstance(answer, JournalError):
             raise answer
         for batch in iterate(answer):
-            for at, message in enumerate(decode_messages(batch), batch.header.base_offset):
+            for at, message in enumerate(decode_chunk(batch).messages(), batch.header.base_offset):
                 assert at not in found, f"{lane} holds offset {at} twice"
                 found[at] = message
         assert max(found, default=-1) >= offset, f"{lane} does not give offset {offset}"

@@ -148,12 +148,11 @@ def _seal(
 
 def encode_messages(
     base_offset: int, messages: Sequence[Message], time_ms: int, previous_crc: int
-) -> tuple[bytes, int]:
+) -> Batch:
     """Make a DATA batch of messages, whose idempotency keys may be lines of headers, too."""
     chunk = Chunk.of(messages, base_offset, time_ms)
     take_keys(chunk)
-    batch = encode_chunk(chunk, previous_crc)
-    return batch.raw, batch.header.crc
+    return encode_chunk(chunk, previous_crc)
 
 
 def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
@@ -214,20 +213,10 @@ def check(buffer: bytes, position: int = 0) -> BatchHeader:
     return header
 
 
-def headers(buffer: bytes, previous_crc: int) -> list[tuple[int, BatchHeader]]:
-    """Give position and header of batches just made here: no checksums, but the chain."""
-    found = []
-    position = 0
-    while position < len(buffer):
-        header = read_header(buffer, position)
-        if header.previous_crc != previous_crc:
-            raise JournalDamage(f"batch at byte {position}: does not follow the batch before")
-        found.append((position, header))
-        previous_crc = header.crc
-        position += header.length
-    if position != len(buffer) or not found:
-        raise JournalDamage(f"batch at byte {position}: not a sequence of whole batches")
-    return found
+def require_link(batches: Sequence[Batch], previous_crc: int) -> None:
+    """Refuse batches that were made to follow another one."""
+    if not batches or batches[0].header.previous_crc != previous_crc:
+        raise JournalDamage("there are no batches, or the first does not follow the batch before")
 
 
 def decode_chunk(batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MAX) -> Chunk:

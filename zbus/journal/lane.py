@@ -30,6 +30,10 @@ CLOSED = -1
 _base = attrgetter("base")
 
 
+def _joined(batches: Sequence[Batch]) -> bytes:
+    return batches[0].raw if len(batches) == 1 else b"".join([batch.raw for batch in batches])
+
+
 class LocalLane:
     """See above. Raises JournalFull or OSError; then nothing of the append is in the lane."""
 
@@ -102,7 +106,7 @@ class LocalLane:
         files.make_directory(directory)
         lane = cls(files, handles, syncer, directory, naming.lane_key(directory))
         segment = Segment(batches[0].header.base_offset, directory, noted=True)
-        lane._begin(segment, lane._write_new(segment.path, joined(batches)), batches)
+        lane._begin(segment, lane._write_new(segment.path, batches), batches)
         lane.dirty_above(*lane._above())
         return lane
 
@@ -129,7 +133,7 @@ class LocalLane:
             self._handles.used(self)
         size = self.newest.size
         try:
-            self._files.write(self.file, joined(batches), size)
+            self._files.write(self.file, _joined(batches), size)
         except BaseException:
             self._files.truncate(self.file, size)
             self.dirty = True  # else a power cut may bring back what was cut off
@@ -178,18 +182,17 @@ class LocalLane:
             self._syncer.retire(self.file)
             self.file = CLOSED
 
-    def _wrote(self, batches: Sequence[Batch], size: int) -> None:
+    def _wrote(self, batches: Sequence[Batch], position: int) -> None:
         newest = self.newest
-        position = 0
         for header, raw in batches:
             if header.kind is Kind.DATA:
                 if newest.noted:
-                    newest.note(header.base_offset, size + position)
+                    newest.note(header.base_offset, position)
             elif header.is_whole_state:
-                self.mark, self._mark_crc = size + position, header.crc
+                self.mark, self._mark_crc = position, header.crc
             position += len(raw)
-        newest.size = size + position
-        self.last_crc = batches[-1].header.crc
+        newest.size = position
+        self.last_crc = header.crc
         self.dirty = True
 
     def _roll(self, batches: Sequence[Batch]) -> None:
@@ -199,10 +202,10 @@ class LocalLane:
             raise JournalError(f"{old.path} holds offset {base}: no segment can begin there")
         segment = Segment(base, self.directory, noted=True)
         if base == old.base:
-            file = self._replacement(segment.path, joined(batches))
+            file = self._replacement(segment.path, batches)
             self.segments.pop().removed = True
         else:
-            file = self._write_new(segment.path, joined(batches))
+            file = self._write_new(segment.path, batches)
             if self.dirty:
                 self._hand_over_old(old)
         self.release()
@@ -224,16 +227,16 @@ class LocalLane:
         self._first_crc = batches[0].header.crc
         self._wrote(batches, 0)
 
-    def _write_new(self, path: Path, batches: bytes) -> int:
+    def _write_new(self, path: Path, batches: Sequence[Batch]) -> int:
         file = self._handles.open(path, "create")
         try:
-            self._files.write(file, batches, 0)
+            self._files.write(file, _joined(batches), 0)
         except BaseException:
             self._discard(path, file)
             raise
         return file
 
-    def _replacement(self, path: Path, batches: bytes) -> int:
+    def _replacement(self, path: Path, batches: Sequence[Batch]) -> int:
         """Put a segment in the place of one of the same base, which has no messages yet.
 
         It is durable before it takes the name, so there is a good one at any time.
@@ -252,8 +255,3 @@ class LocalLane:
         self._files.close(file)
         with suppress(FileNotFoundError):
             self._files.remove(path)
-
-
-def joined(batches: Sequence[Batch]) -> bytes:
-    """The bytes of neighbouring batches."""
-    return batches[0].raw if len(batches) == 1 else b"".join([batch.raw for batch in batches])

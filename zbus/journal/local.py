@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header
+from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles, make_directories, reason
 from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
@@ -94,6 +94,7 @@ class LocalJournal:
         last = 0 if known is None else known.last_crc
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
+        require_link(batches, expected_last)
         # The reserve is for what must not be refused: not for messages, nor for new lanes.
         refusable = known is None or any([batch.header.kind is Kind.DATA for batch in batches])
         try:
@@ -290,10 +291,10 @@ class LocalJournal:
             self._files.close(file)
 
     def _write(self, lane: Lane, known: LocalLane | None, batches: Sequence[Batch]) -> int:
-        first, raw = batches[0]
-        if first.kind is Kind.CHECKPOINT:
+        begins = batches[0].header.kind is Kind.CHECKPOINT
+        if begins:
             # A lane is found again by the name in its checkpoint.
-            name = topic_name(raw[HEADER_BYTES:])
+            name = topic_name(batches[0].raw[HEADER_BYTES:])
             if name != lane[0]:
                 raise JournalError(f"the checkpoint for {lane} names the topic {name!r}")
         elif known is None:
@@ -307,7 +308,7 @@ class LocalJournal:
                 known.sync()
         else:
             known.append(batches)
-            if first.kind is Kind.CHECKPOINT and self._landmarks.haunts(known.key):
+            if begins and self._landmarks.haunts(known.key):
                 known.sync()
         self._changed[lane] = known
         return known.newest.size

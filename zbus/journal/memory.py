@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from zbus.journal.batch import Batch, Kind, read_header
+from zbus.journal.batch import Batch, Kind, read_header, require_link
 from zbus.journal.ports import (
     JournalConflict,
     JournalError,
@@ -48,26 +48,27 @@ class MemoryJournal:
         last = 0 if known is None else known.last_crc
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
+        require_link(batches, expected_last)
         if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
-        size = sum([batch.header.length for batch in batches if batch.header.kind is Kind.DATA])
+        size = sum([len(batch.raw) for batch in batches if batch.header.kind is Kind.DATA])
         if size and self._bytes_max is not None and self._bytes_used + size > self._bytes_max:
             raise JournalFull(f"messages in memory take {self._bytes_max} bytes already")
         self._bytes_used += size
         if known is None:
             known = self._lanes[lane] = _MemoryLane()
-        for header, batch in batches:
+        for header, raw in batches:
             known.serial += 1
             if header.kind is Kind.DATA:
-                known.data.append((known.serial, batch))
+                known.data.append((known.serial, raw))
                 known.bases.append(header.base_offset)
                 known.ends.append(header.end_offset)
             elif header.kind is Kind.STATE:
-                known.state.append((known.serial, batch))
+                known.state.append((known.serial, raw))
             else:
-                known.state = [(known.serial, batch)]
+                known.state = [(known.serial, raw)]
                 known.bytes_since = 0
-            known.bytes_since += header.length
+            known.bytes_since += len(raw)
         known.last_crc = batches[-1].header.crc
         return known.bytes_since
 
