@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Partition
+from zbus.journal.ports import Lane
 
 TOPICS = {
     "disk": TopicOptions("disk"),
@@ -410,18 +412,37 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(ms=TIMES, data=st.data(), power=st.booleans())
     def restart(self, ms: int, data: st.DataObject, power: bool) -> None:
+        def kept(lane: Lane, unsynced: int) -> int:
+            return data.draw(st.integers(0, unsynced)) if power else unsynced
+
+        self.crash(ms, kept)
+
+    def crash(self, ms: int, kept: Callable[[Lane, int], int]) -> None:
         journal = self.book.journal.crash(
-            lambda lane, unsynced: (
-                data.draw(st.integers(0, unsynced))
-                if power and not lane[0].startswith("os")
-                else unsynced
-            )
+            lambda lane, unsynced: unsynced if lane[0].startswith("os") else kept(lane, unsynced)
         )
         journal.full = False
         self.box = self.start(journal, self.box.now_ms + ms)
         self.sessions = [self.box.session() for _ in range(3)]
         self.probes, self.pulls = [], []
         self.book.restarted(self.box)
+
+    @rule(
+        number=NUMBERS,
+        count=st.integers(1, 3),
+        what=st.sampled_from(["extend", "extend", "front", "end", "later", "ack"]),
+    )
+    def settle_and_crash(self, number: int, count: int, what: str) -> None:
+        """What was asked for is confirmed, and nothing else comes before the power goes."""
+        self.turn(0, 1000)  # the leases themselves are durable
+        if what == "ack":
+            self.ack(number, count)
+        elif what == "extend":
+            self.extend(number, count, [], False, 1000)
+        else:
+            self.nack(number, count, [], False, what == "front", 1000 if what == "later" else 0)
+        self.turn(0, 1000)
+        self.crash(0, lambda lane, unsynced: 0)
 
     @rule(full=st.booleans())
     def space(self, full: bool) -> None:
