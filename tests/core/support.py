@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
-from zbus.core.declare import GroupWish, Start
+from zbus.core.declare import GroupWish, Start, Wished
 from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull, Wants
 from zbus.core.limits import Limits
@@ -241,7 +241,7 @@ class Box:
             options = TopicOptions(options)
         wish = GroupWish(group, group_options or GroupOptions(), start or Start())
         probe = Probe()
-        self.broker.declare(probe, options, wish if group else None)
+        self.broker.declare(probe, options.name, wishing(options, wish if group else None))
         return probe
 
     def put(self, *bodies: bytes, topic: str = "T", index: int = 0, due_ms: int = 0) -> Probe:
@@ -271,13 +271,37 @@ class Box:
 
     def ack(self, offset: int, group: str = "g", topic: str = "T", index: int = 0) -> Probe:
         probe = Probe()
-        self.broker.ack(probe, self.group(group, topic), self.partition(topic, index), offset)
+        partition = self.partition(topic, index)
+        self.broker.ack(probe, self.group(group, topic), partition, ranges([offset]))
         return probe
 
     def nack(self, offset: int, *, front: bool = True, due_ms: int = 0, group: str = "g") -> Probe:
         probe = Probe()
-        self.broker.nack(probe, self.group(group), self.partition(), offset, front, due_ms)
+        where = self.group(group), self.partition()
+        self.broker.nack(probe, *where, ranges([offset]), front, due_ms)
         return probe
+
+    def extend(self, offset: int, deadline_ms: int, group: str = "g") -> Probe:
+        probe = Probe()
+        where = self.group(group), self.partition()
+        self.broker.extend(probe, *where, ranges([offset]), deadline_ms)
+        return probe
+
+
+def wishing(options: TopicOptions, wish: GroupWish | None) -> Wished:
+    """For `Broker.declare`: the same whatever is there."""
+    return lambda topic: (options, wish)
+
+
+def ranges(offsets: Iterable[int]) -> list[range]:
+    """These offsets in this order, as a face asks for them: `7,3-5` is two ranges."""
+    found: list[range] = []
+    for offset in offsets:
+        if found and found[-1].stop == offset:
+            found[-1] = range(found[-1].start, offset + 1)
+        else:
+            found.append(range(offset, offset + 1))
+    return found
 
 
 def refusal(probe: Probe) -> BrokerError:

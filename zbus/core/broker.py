@@ -203,14 +203,9 @@ class Broker:
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name.lower())
 
-    def declare(
-        self, ticket: Ticket, options: TopicOptions, wish: declaring.GroupWish | None
-    ) -> None:
-        """Create or change a topic and, if wished, a group. Settles with Declared."""
-        self.amend(ticket, options.name, lambda _: (options, wish))
-
-    def amend(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
-        """The same, depending on what is there when it is done."""
+    def declare(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
+        """Create or change a topic and, if wished, a group, depending on what is there when it is
+        done. Settles with Declared."""
         declaring.declare(self, ticket, name, wished)
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
@@ -422,63 +417,17 @@ class Broker:
         else:
             self.following.follow(follower, form, partitions, filter, position, since_ms)
 
-    def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
-        """Settle a message that was handed out, also one whose lease has ended since. Whoever
-        asks, and asked for twice, it is the same. What was never handed out is not settled, but
-        of messages from before the start that is not known for certain: a crash forgets leases."""
-        backlog = group.backlogs[partition.index]
-        if offset in backlog.attempts or partition.first <= offset < partition.recovered:
-            backlog.finish(offset)
-            self.tick.change(partition, group)
-            if group.waiting:
-                self.dispatch.activate(group)  # the window opened
-        self.tick.confirm(partition, ticket)
+    # -- what becomes of deliveries, of many as one change (`zbus.core.leases`) --------------
 
-    def nack(
-        self,
-        ticket: Ticket,
-        group: Group,
-        partition: Partition,
-        offset: int,
-        front: bool = True,
-        due_ms: int = 0,
-    ) -> None:
-        """Give a leased message back: in front, at the end, or (due_ms) for later."""
-        backlog = group.backlogs[partition.index]
-        if offset not in backlog.leased:
-            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
-            return
-        if due_ms > self.now_ms:
-            backlog.delay(offset, due_ms)
-            self.dispatch.schedule(group, partition.index)
-        elif front:
-            backlog.put_front(offset)
-        else:
-            backlog.put_end(offset, partition.end)
-        self.tick.change(partition, group)
-        self.dispatch.activate(group)
-        self.tick.confirm(partition, ticket)
-
-    def extend(
-        self, ticket: Ticket, group: Group, partition: Partition, offset: int, deadline_ms: int
-    ) -> None:
-        """Move the deadline of a lease."""
-        if not group.backlogs[partition.index].extend(offset, deadline_ms):
-            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
-            return
-        self.dispatch.schedule(group, partition.index)
-        self.tick.change(partition, group)
-        self.tick.confirm(partition, ticket)
-
-    # -- many deliveries as one change (`zbus.core.leases`) ---------------------------------
-
-    def ack_all(
+    def ack(
         self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
     ) -> None:
-        """Settle each that was handed out, as `ack` does."""
-        leases.ack_all(self, ticket, group, partition, ranges)
+        """Settle messages that were handed out, also those whose lease has ended since. Whoever
+        asks, and asked for twice, it is the same. What was never handed out is not settled, but
+        of messages from before the start that is not known for certain: a crash forgets leases."""
+        leases.ack(self, ticket, group, partition, ranges)
 
-    def nack_all(
+    def nack(
         self,
         ticket: Ticket,
         group: Group,
@@ -487,10 +436,11 @@ class Broker:
         front: bool = True,
         due_ms: int = 0,
     ) -> int:
-        """Give back those that are leased, as `nack` does; how many. None: OFFSET_UNKNOWN."""
-        return leases.nack_all(self, ticket, group, partition, ranges, front, due_ms)
+        """Give back those that are leased: in front, at the end, or (due_ms) for later. They come
+        again in the given order. Says how many; if none is, the ticket has OFFSET_UNKNOWN."""
+        return leases.nack(self, ticket, group, partition, ranges, front, due_ms)
 
-    def extend_all(
+    def extend(
         self,
         ticket: Ticket,
         group: Group,
@@ -498,8 +448,9 @@ class Broker:
         ranges: leases.Ranges,
         deadline_ms: int,
     ) -> int:
-        """Move the deadline of those that are leased; how many. None: OFFSET_UNKNOWN."""
-        return leases.extend_all(self, ticket, group, partition, ranges, deadline_ms)
+        """Move the deadline of those that are leased. Says how many; if none is, the ticket has
+        OFFSET_UNKNOWN."""
+        return leases.extend(self, ticket, group, partition, ranges, deadline_ms)
 
     # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
 

@@ -53,7 +53,7 @@ class Ack(Settling):
         else:
             topic, group = found
             partition = topic.partitions[self.partition]
-            self.face.broker.ack_all(ticket, group, partition, self.offsets)
+            self.face.broker.ack(ticket, group, partition, self.offsets)
 
 
 class Leased(Settling):
@@ -90,7 +90,7 @@ class Nack(Leased):
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
         due_ms = broker.asked_ms() + self.delay_ms if self.delay_ms else 0
-        return broker.nack_all(ticket, group, partition, self.offsets, self.front, due_ms)
+        return broker.nack(ticket, group, partition, self.offsets, self.front, due_ms)
 
 
 class Extend(Leased):
@@ -106,4 +106,4 @@ class Extend(Leased):
         broker = self.face.broker
         lease_ms = group.options.lease_ms if self.lease_ms is None else self.lease_ms
         deadline_ms = broker.asked_ms() + lease_ms
-        return broker.extend_all(ticket, group, partition, self.offsets, deadline_ms)
+        return broker.extend(ticket, group, partition, self.offsets, deadline_ms)
