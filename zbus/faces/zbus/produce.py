@@ -405,6 +405,5 @@ class Route:
         if len(body) > face.broker.limits.message_bytes_max:
             ticket.settle(face.broker.too_large())
             return
-        message_id = ticket.id or face.broker.new_id()
-        routed = Routed(message_id, self._status, peer.id, self._lines + host, body)
+        routed = Routed(ticket.id, self._status, peer.id, self._lines + host, body)
         face.broker.route(ticket, self._recver, routed)

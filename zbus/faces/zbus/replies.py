@@ -115,6 +115,8 @@ class ZbusReply(ZbusAnswering, Ticket):
 
     __slots__ = ("data", "face", "id", "ordered", "params", "peer", "quiet")
 
+    implied = False  # where a message goes tells its id, if it was given none
+
     def __init__(
         self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
     ) -> None:
@@ -122,7 +124,8 @@ class ZbusReply(ZbusAnswering, Ticket):
         self.open = True
         self.offset = -1
         self.peer = peer
-        self.id = given = id or params.id
+        given = id or params.id
+        self.id = given if given or self.implied else face.broker.new_id()
         self.data = None
         self.face = face
         self.params = params
@@ -170,6 +173,8 @@ class PutReply(ZbusReply):
     """Of a produce."""
 
     __slots__ = ()
+
+    implied = True
 
     @staticmethod
     def settle_stored(tickets: Sequence[PutReply], stored: Stored) -> None:  # type: ignore[override]
@@ -256,7 +261,6 @@ class CallReply(ZbusReply):
 
     def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
-        self.id = self.id or face.broker.new_id()
         peer.open_waits += 1
 
     def answer(self, outcome: Outcome) -> None:
@@ -315,7 +319,8 @@ class PullReply(ZbusAnswering, Pull):
         self.credit = wants.credit
         self.handed = None
         self.postponed = self.skipped = self.quiet = False
-        self.id = given = id or params.id
+        given = id or params.id
+        self.id = given or plan.broker.new_id()
         self.data = None
         self.plan = plan
         self.face = plan.face
@@ -364,11 +369,10 @@ class PullReply(ZbusAnswering, Pull):
             lines = containers.message_lines(topic, group, index, chunk, at, attempts)
         if skipped:
             lines += b"skipped: %d\r\n" % skipped
-        id = self.id or self.face.broker.new_id()
         if params.plain:
-            data = encode_delivery(params, id, lines, body)
+            data = encode_delivery(params, self.id, lines, body)
         else:
-            data = params.reply(200, id, lines, body, SHOWN_TYPES)
+            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:
