@@ -197,6 +197,17 @@ def is_intact(buffer: bytes, position: int, header: BatchHeader) -> bool:
     return crc == header.crc
 
 
+def newer(buffer: bytes, position: int = 0) -> BatchHeader | None:
+    """Give the header of the batch at `position` if it is of a version that is not known yet. All
+    versions have the fixed part in common; of what it says, only the length can be relied on."""
+    if len(buffer) - position < HEADER_BYTES:
+        return None
+    magic, version, _, *fields = _HEADER.unpack_from(buffer, position)
+    if magic != MAGIC or version <= VERSION:
+        return None
+    return _make(BatchHeader, (_DATA, *fields, version))
+
+
 def read_header(buffer: bytes, position: int = 0) -> BatchHeader:
     """Give the header at `position`; nothing is known yet about the payload."""
     header = inspect_header(buffer, position)
