@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.journal import damage
+from tests.journal.damage import VERSION_1
 from tests.journal.support import Loop, Writer
 from tests.simulation import torn_tails
 from zbus.cli import main
@@ -28,7 +29,6 @@ from zbus.journal.ports import Journal, JournalError, Lane
 from zbus.journal.recovery import recover
 from zbus.testing import disk as simulated
 
-VERSION_1 = Path(__file__).parent.parent / "data/version-1"
 EXPECTED = json.loads((VERSION_1 / "expected.json").read_text(encoding="utf-8"))
 NOW_MS: int = EXPECTED["now_ms"]
 LANES: dict[Lane, dict[str, Any]] = {
