@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.core.support import wishing
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.message import Message
@@ -50,7 +51,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
         for group in range(groups):
             wish = GroupWish(f"group-{group}", GroupOptions(lease=True))
             options = TopicOptions(f"topic-{number}", durability="os")
-            broker.declare(Silent(), options, wish)
+            broker.declare(Silent(), options.name, wishing(options, wish))
 
     def upkeep(now_ms: int) -> None:
         journal.upkeep(now_ms)

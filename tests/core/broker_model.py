@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.backlog import Backlog, Life
 from zbus.core.group import Group
 from zbus.core.message import Message
 from zbus.core.outcomes import Record
@@ -16,6 +17,18 @@ from zbus.core.topic import Topic
 
 Place = tuple[int, int]
 """Partition and offset."""
+
+
+Fate = tuple[Life, int]
+"""A life, and when it ends; 0 = not by time."""
+
+
+def fate_of(backlog: Backlog, offset: int) -> Fate:
+    """What the broker made of an offset."""
+    life = backlog.life(offset)
+    if life in (Life.LEASED, Life.DELAYED):
+        return life, (backlog.leased if life is Life.LEASED else backlog.delayed).due_of(offset)
+    return life, 0
 
 
 @dataclass
@@ -50,6 +63,9 @@ class GroupRecord:
     highest: dict[int, int] = field(default_factory=dict)  # first deliveries, per partition
     confirming: list[tuple[Probe, set[bytes]]] = field(default_factory=list)
     excused: set[bytes] = field(default_factory=set)  # purged: need not come
+    # What was asked for a lease (to extend it, to give it back), one after the other, while nothing
+    # else has become of the message.
+    asked: dict[Place, list[tuple[Probe, Fate]]] = field(default_factory=dict)
 
     def wants(self, put: PutRecord) -> bool:
         """Whether the message has to come, sooner or later."""
@@ -61,8 +77,31 @@ class GroupRecord:
             and wanted_by(self.options.filter, put.message.tag)
         )
 
-    def restarted(self) -> None:
+    def ask(self, place: Place, probe: Probe, fate: Fate) -> None:
+        """A lease is extended or given back."""
+        if fate[0] is Life.LEASED:
+            self.leases[place] = fate[1]
+        else:
+            del self.leases[place]
+        self.asked.setdefault(place, []).append((probe, fate))
+
+    def time_passed(self, now_ms: int) -> None:
+        """Leases and delays end."""
+        for place in [at for at, end_ms in self.leases.items() if end_ms <= now_ms]:
+            del self.leases[place]
+        self.asked = {
+            place: asked for place, asked in self.asked.items() if not 0 < asked[-1][1][1] <= now_ms
+        }
+
+    def restarted(self, backlogs: list[Backlog]) -> None:
         """Only what was confirmed is certain now."""
+        for (index, offset), asked in self.asked.items():
+            confirmed = [number for number, (probe, _) in enumerate(asked) if probe.fine]
+            if confirmed:  # what was asked for after it may have happened, too
+                possible = [fate for _, fate in asked[confirmed[-1] :]]
+                found = fate_of(backlogs[index], offset)
+                assert found in possible, f"{offset} is {found}, not one of {possible}"
+        self.asked.clear()
         certain = [ids for probe, ids in self.confirming if probe.fine]
         self.settled = set().union(*certain)
         self.confirming = [(probe, ids) for probe, ids in self.confirming if probe.fine]
@@ -92,6 +131,15 @@ def wanted_by(text: str, tag: bytes) -> bool:
         return tag.startswith(b"a.")
     assert text in ("", "#")
     return not text or tag != b""
+
+
+def leases_of(group: Group) -> dict[Place, int]:
+    """What the broker has leased, and until when."""
+    return {
+        (index, offset): backlog.leased.due_of(offset)
+        for index, backlog in enumerate(group.backlogs)
+        for offset in backlog.leased
+    }
 
 
 class Book:
@@ -146,6 +194,7 @@ class Book:
     def _leased(self, known: GroupRecord, given: Record) -> None:
         place = (given.partition, given.offset)
         assert place not in known.leases, "in two hands"
+        known.asked.pop(place, None)
         known.leases[place] = self.box.now_ms + known.options.lease_ms
         assert len(known.leases) <= known.options.window, "more than the window"
         id = given.message.id
@@ -158,9 +207,7 @@ class Book:
         """Leases end by time."""
         for record in self.topics.values():
             for known in record.groups.values():
-                ended = [at for at, end_ms in known.leases.items() if end_ms <= self.box.now_ms]
-                for place in ended:
-                    del known.leases[place]
+                known.time_passed(self.box.now_ms)
 
     def agrees(self) -> None:
         """The broker holds what the book says, no more and no less."""
@@ -171,12 +218,8 @@ class Book:
             assert set(record.topic.groups) == set(record.groups)
             for name, known in record.groups.items():
                 group = record.topic.groups[name]
-                leased = [
-                    (index, offset)
-                    for index, backlog in enumerate(group.backlogs)
-                    for offset in backlog.leased
-                ]
-                assert sorted(leased) == sorted(known.leases)
+                leased = leases_of(group)
+                assert leased == known.leases
                 assert group.leased_count() == len(leased)
             for put in record.puts.values():
                 self.stored(record, put)
@@ -192,6 +235,7 @@ class Book:
         known.excused |= ids
         known.settled |= ids
         known.leases.clear()
+        known.asked.clear()
         known.confirming.append((probe, ids))
 
     def restarted(self, box: Box) -> None:
@@ -222,12 +266,8 @@ class Book:
                 ends = [partition.end for partition in record.topic.partitions]
                 record.groups[key] = GroupRecord(group.options, ends, got=set(record.puts))
             now = record.groups[key]
-            now.restarted()
-            now.leases = {
-                (index, offset): backlog.leased.due_of(offset)
-                for index, backlog in enumerate(group.backlogs)
-                for offset in backlog.leased
-            }
+            now.restarted(group.backlogs)
+            now.leases = leases_of(group)
         for key, gone in known.items():
             if key not in record.groups and key not in vague:
                 assert gone.declared is None or not gone.declared.fine, "a group is lost"

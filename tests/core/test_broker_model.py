@@ -6,14 +6,17 @@ Commits are held and released at random, the broker dies by kill (all bytes stay
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Callable
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord
-from tests.core.support import Box, CrashJournal, Probe, refusal
+from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, fate_of
+from tests.core.support import Box, CrashJournal, Probe, ranges, refusal
+from zbus.core.backlog import Backlog, Life
 from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.group import Group, Pull
@@ -21,6 +24,8 @@ from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Partition
+from zbus.journal.ports import Lane
 
 TOPICS = {
     "disk": TopicOptions("disk"),
@@ -39,6 +44,18 @@ LIMITS = Limits(cache_bytes_max=2_000, history_bytes_max=2_000)  # a few: others
 
 NUMBERS = st.integers(0, 23)
 TIMES = st.sampled_from([0, 1, 5, 20, 60])
+OTHERS = st.lists(st.integers(0, 20), max_size=2)  # offsets that are named along with leased ones
+
+
+def order_of(backlog: Backlog, offsets: list[int], end: int) -> list[int]:
+    """All that the group is still to get, in order, once everything of that is due."""
+    backlog = copy.deepcopy(backlog)
+    backlog.wake(10**15, end)
+    order = []
+    while (offset := backlog.next(end)) is not None:
+        backlog.finish(offset)
+        order.append(offset)
+    return [offset for offset in order if offset in offsets]
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -72,14 +89,21 @@ class BrokerMachine(RuleBasedStateMachine):
         record, name = pairs[number % len(pairs)]
         return record, record.topic.groups[name], record.groups[name]
 
-    def lease(self, number: int) -> tuple[Group, GroupRecord, int, int] | None:
+    def leased(
+        self, number: int, count: int
+    ) -> tuple[Group, GroupRecord, Partition, list[int]] | None:
+        """Up to so many leases of a group in one partition."""
         leases = [
             (record.topic.groups[name], known, index, offset)
             for record in self.book.topics.values()
             for name, known in record.groups.items()
             for index, offset in known.leases
         ]
-        return leases[number % len(leases)] if leases else None
+        if not leases:
+            return None
+        group, known, index, offset = leases[number % len(leases)]
+        held = [at for place, at in known.leases if place == index and at != offset]
+        return group, known, group.topic.partitions[index], [offset, *held[: count - 1]]
 
     # -- topics and groups ----------------------------------------------------------------
 
@@ -232,63 +256,143 @@ class BrokerMachine(RuleBasedStateMachine):
         deadline_ms = None if wait_ms is None else self.box.now_ms + wait_ms
         self.box.broker.pull(group, pull, deadline_ms)
 
-    @rule(number=NUMBERS)
-    def ack(self, number: int) -> None:
-        found = self.lease(number)
+    # -- leases ---------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, count=st.integers(1, 3), others=OTHERS, backwards=st.booleans())
+    def ack(
+        self, number: int, count: int = 1, others: tuple[int, ...] = (), backwards: bool = False
+    ) -> None:
+        found = self.leased(number, count)
         if found is not None:
-            group, known, index, offset = found
-            message = self.message(group, index, offset)
-            probe = self.probe()
-            self.box.broker.ack(probe, group, group.topic.partitions[index], offset)
-            del known.leases[index, offset]
-            known.settled.add(message)
-            known.confirming.append((probe, {message}))
+            group, known, partition, leased = found
+            self.acked(group, known, partition, sorted({*leased, *others}, reverse=backwards))
 
-    def message(self, group: Group, index: int, offset: int) -> bytes:
-        """The id of what is leased there."""
-        puts = self.book.topics[group.topic.name].puts
-        there = [id for id, put in puts.items() if (put.index, put.offset) == (index, offset)]
-        known = self.book.topics[group.topic.name].groups[group.name]
-        return next((id for id in there if id in known.got), there[-1])
-
-    @rule(number=NUMBERS, offset=st.integers(0, 20))
-    def ack_or_nack_what_is_not_leased(self, number: int, offset: int) -> None:
-        found = self.group(number)
-        if found is not None and (0, offset) not in found[2].leases:
-            _, group, known = found
-            partition = group.topic.partitions[0]
-            if partition.first <= offset < partition.recovered:
+    def acked(
+        self, group: Group, known: GroupRecord, partition: Partition, offsets: list[int]
+    ) -> None:
+        """They are settled, whoever has them now, if they were ever handed out."""
+        probe = self.probe()
+        ids: set[bytes] = set()
+        for offset in offsets:
+            place = partition.index, offset
+            there = self.messages(group, place)
+            if place in known.leases:
+                ids.add(next((id for id in there if id in known.got), there[-1]))
+            elif partition.first <= offset < partition.recovered:
                 # It may have been handed out before the restart: whoever acks it is believed.
-                puts = self.book.topics[group.topic.name].puts.items()
-                known.excused |= {id for id, put in puts if (put.index, put.offset) == (0, offset)}
-            probe = self.probe()
-            self.box.broker.ack(probe, group, partition, offset)
-            for refused in (self.probe(), self.probe()):
-                if refused is self.probes[-1]:
-                    self.box.broker.nack(refused, group, partition, offset)
-                else:
-                    self.box.broker.extend(refused, group, partition, offset, 10**15)
-                assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+                ids |= set(there)
+                known.excused |= set(there)
+            else:
+                ids |= {id for id in there if id in known.attempts}
+            known.leases.pop(place, None)
+            known.asked.pop(place, None)
+        self.box.broker.ack(probe, group, partition, ranges(offsets))
+        known.settled |= ids
+        known.confirming.append((probe, ids))
 
-    @rule(number=NUMBERS, front=st.booleans(), later_ms=TIMES)
-    def nack(self, number: int, front: bool, later_ms: int) -> None:
-        found = self.lease(number)
-        if found is not None:
-            group, known, index, offset = found
-            partition = group.topic.partitions[index]
-            due_ms = self.box.now_ms + later_ms if later_ms else 0
-            self.box.broker.nack(self.probe(), group, partition, offset, front, due_ms)
-            del known.leases[index, offset]
+    def messages(self, group: Group, place: tuple[int, int]) -> list[bytes]:
+        """The ids of what was ever put there: what a crash took has left its place to others."""
+        puts = self.book.topics[group.topic.name].puts
+        return [id for id, put in puts.items() if (put.index, put.offset) == place]
 
-    @rule(number=NUMBERS, more_ms=st.sampled_from([1, 30, 100]))
-    def extend(self, number: int, more_ms: int) -> None:
-        found = self.lease(number)
-        if found is not None:
-            group, known, index, offset = found
-            deadline_ms = self.box.now_ms + more_ms
-            partition = group.topic.partitions[index]
-            self.box.broker.extend(self.probe(), group, partition, offset, deadline_ms)
-            known.leases[index, offset] = deadline_ms
+    @rule(number=NUMBERS, offsets=st.lists(st.integers(0, 20), min_size=1, max_size=3))
+    def settle_what_is_not_leased(self, number: int, offsets: list[int]) -> None:
+        found = self.group(number)
+        if found is None:
+            return
+        _, group, known = found
+        offsets = [offset for offset in offsets if (0, offset) not in known.leases]
+        if not offsets:
+            return
+        partition = group.topic.partitions[0]
+        self.acked(group, known, partition, offsets)
+        refused = self.probe()
+        assert self.box.broker.nack(refused, group, partition, ranges(offsets)) == 0
+        assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+        refused = self.probe()
+        assert self.box.broker.extend(refused, group, partition, ranges(offsets), 10**15) == 0
+        assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+
+    @rule(
+        number=NUMBERS,
+        count=st.integers(1, 3),
+        others=OTHERS,
+        backwards=st.booleans(),
+        front=st.booleans(),
+        later_ms=TIMES,
+    )
+    def nack(
+        self,
+        number: int,
+        count: int,
+        others: list[int],
+        backwards: bool,
+        front: bool,
+        later_ms: int,
+    ) -> None:
+        found = self.leased(number, count)
+        if found is None:
+            return
+        group, known, partition, leased = found
+        backlog, broker = group.backlogs[partition.index], self.box.broker
+        offsets = self.mixed(known, partition, leased, others, backwards)
+        given = [offset for offset in offsets if offset in leased]
+        passed = {offset: fate_of(backlog, offset) for offset in offsets if offset not in leased}
+        due_ms = self.box.now_ms + later_ms if later_ms else 0
+        probe = self.probe()
+        count = broker.nack(probe, group, partition, ranges(offsets), front, due_ms)
+        assert count == len(given)
+        assert passed == {offset: fate_of(backlog, offset) for offset in passed}
+        assert order_of(backlog, given, partition.end) == given, "they come again in another order"
+        if front and not due_ms:
+            assert copy.deepcopy(backlog).next(partition.end) == given[0]
+        for offset in given:
+            place = partition.index, offset
+            known.ask(place, probe, (Life.DELAYED, due_ms) if due_ms else (Life.READY, 0))
+            if not due_ms and any(map(self.expires, self.messages(group, place))):
+                del known.asked[place]  # it may end at any time, and nobody is told
+
+    def expires(self, id: bytes) -> bool:
+        return any(
+            id in r.puts and r.puts[id].message.expires_ms for r in self.book.topics.values()
+        )
+
+    @rule(
+        number=NUMBERS,
+        count=st.integers(1, 3),
+        others=OTHERS,
+        backwards=st.booleans(),
+        more_ms=st.sampled_from([1, 30, 100]),
+    )
+    def extend(
+        self, number: int, count: int, others: list[int], backwards: bool, more_ms: int
+    ) -> None:
+        found = self.leased(number, count)
+        if found is None:
+            return
+        group, known, partition, leased = found
+        backlog = group.backlogs[partition.index]
+        offsets = self.mixed(known, partition, leased, others, backwards)
+        passed = {offset: fate_of(backlog, offset) for offset in offsets if offset not in leased}
+        deadline_ms = self.box.now_ms + more_ms
+        probe = self.probe()
+        count = self.box.broker.extend(probe, group, partition, ranges(offsets), deadline_ms)
+        assert count == len(leased)
+        assert passed == {offset: fate_of(backlog, offset) for offset in passed}
+        for offset in leased:
+            known.ask((partition.index, offset), probe, (Life.LEASED, deadline_ms))
+
+    @staticmethod
+    def mixed(
+        known: GroupRecord,
+        partition: Partition,
+        leased: list[int],
+        others: list[int],
+        backwards: bool,
+    ) -> list[int]:
+        """The leased offsets among others that are not."""
+        strangers = {offset for offset in others if (partition.index, offset) not in known.leases}
+        return sorted({*leased, *strangers}, reverse=backwards)
 
     @rule(session=st.integers(0, 2))
     def leave(self, session: int) -> None:
@@ -308,18 +412,37 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(ms=TIMES, data=st.data(), power=st.booleans())
     def restart(self, ms: int, data: st.DataObject, power: bool) -> None:
+        def kept(lane: Lane, unsynced: int) -> int:
+            return data.draw(st.integers(0, unsynced)) if power else unsynced
+
+        self.crash(ms, kept)
+
+    def crash(self, ms: int, kept: Callable[[Lane, int], int]) -> None:
         journal = self.book.journal.crash(
-            lambda lane, unsynced: (
-                data.draw(st.integers(0, unsynced))
-                if power and not lane[0].startswith("os")
-                else unsynced
-            )
+            lambda lane, unsynced: unsynced if lane[0].startswith("os") else kept(lane, unsynced)
         )
         journal.full = False
         self.box = self.start(journal, self.box.now_ms + ms)
         self.sessions = [self.box.session() for _ in range(3)]
         self.probes, self.pulls = [], []
         self.book.restarted(self.box)
+
+    @rule(
+        number=NUMBERS,
+        count=st.integers(1, 3),
+        what=st.sampled_from(["extend", "extend", "front", "end", "later", "ack"]),
+    )
+    def settle_and_crash(self, number: int, count: int, what: str) -> None:
+        """What was asked for is confirmed, and nothing else comes before the power goes."""
+        self.turn(0, 1000)  # the leases themselves are durable
+        if what == "ack":
+            self.ack(number, count)
+        elif what == "extend":
+            self.extend(number, count, [], False, 1000)
+        else:
+            self.nack(number, count, [], False, what == "front", 1000 if what == "later" else 0)
+        self.turn(0, 1000)
+        self.crash(0, lambda lane, unsynced: 0)
 
     @rule(full=st.booleans())
     def space(self, full: bool) -> None:
@@ -355,7 +478,7 @@ class BrokerMachine(RuleBasedStateMachine):
             for number in range(len(GROUPS) * len(TOPICS)):
                 self.pull(number, 0, 4, 1, 0, named=False, replaces=False)
             self.rest()
-            while self.lease(0):
+            while self.leased(0, 1):
                 self.ack(0)
             self.rest(100)
             self.rest(1)

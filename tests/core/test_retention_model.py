@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.core.support import Box, CrashJournal, Probe
+from tests.core.support import Box, CrashJournal, Probe, ranges
 from zbus.core.backlog import Life
 from zbus.core.declare import Start
 from zbus.core.group import Group, Pull
@@ -150,11 +150,12 @@ class RetentionMachine(RuleBasedStateMachine):
             return
         group, partition, offset = leases[number % len(leases)]
         if back == "ack":
-            self.box.broker.ack(Probe(), group, partition, offset)
+            self.box.broker.ack(Probe(), group, partition, ranges([offset]))
             self.books[group.name].finished.add((partition.index, offset))
         else:
             due_ms = self.box.now_ms + 2_000 if back == "later" else 0
-            self.box.broker.nack(Probe(), group, partition, offset, back == "front", due_ms)
+            front = back == "front"
+            self.box.broker.nack(Probe(), group, partition, ranges([offset]), front, due_ms)
 
     def turn(self, ms: int, released: int) -> None:
         self.box.turn(ms)

@@ -233,10 +233,9 @@ def test_changes_without_end_on_a_full_disk(tmp_path: Path) -> None:
     box.take(count=1)
     written = disk.written
     for count in range(20_000):
-        probe = Probe()
-        box.broker.extend(probe, box.group(), box.partition(), 0, EPOCH_MS + 100_000 + count)
+        extended = box.extend(0, EPOCH_MS + 100_000 + count)
         box.settle()
-        assert probe.fine, count
+        assert extended.fine, count
     assert disk.written - written > 1_000_000, "more than there is room for"
     assert is_full(settled(box, box.put(b"x" * 10_000)))
     ack = box.ack(0)

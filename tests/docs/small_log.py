@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.core.support import wishing
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.group import Pull
@@ -65,7 +66,7 @@ def write_log(data_dir: Path) -> bytes:
             posted.pop(0)()
 
     wish = GroupWish("orders", GroupOptions(lease=True))
-    tick(lambda: broker.declare(Silent(), TopicOptions("orders"), wish))
+    tick(lambda: broker.declare(Silent(), "orders", wishing(TopicOptions("orders"), wish)))
     topic = broker.topics["orders"]
 
     def put() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.support import Probe, Reader, refusal
+from tests.core.support import Probe, Reader, refusal, wishing
 from tests.journal.support import Loop
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
@@ -106,7 +106,8 @@ class Desk:
 
     def declare(self, options: TopicOptions) -> None:
         probe = Probe()
-        self.broker.declare(probe, options, GroupWish("g", GroupOptions()))
+        wish = GroupWish("g", GroupOptions())
+        self.broker.declare(probe, options.name, wishing(options, wish))
         self.wait(probe)
         assert probe.fine
 

@@ -12,7 +12,7 @@ from random import Random
 import attrs
 import pytest
 
-from tests.core.support import Probe, Reader
+from tests.core.support import Probe, Reader, wishing
 from tests.simulation.stack import Stack, Told
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
@@ -80,7 +80,8 @@ class Desk:
 
     def declare(self, options: TopicOptions) -> None:
         probe = Probe()
-        self.broker.declare(probe, options, GroupWish("g", GroupOptions()))
+        wish = GroupWish("g", GroupOptions())
+        self.broker.declare(probe, options.name, wishing(options, wish))
         self.settle()
         assert probe.fine
 
@@ -161,7 +162,7 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
 
     options = TopicOptions("t", retention_ms=20_000)
     broker = stack.broker
-    turn(lambda: broker.declare(Told(ended), options, None))
+    turn(lambda: broker.declare(Told(ended), "t", wishing(options, None)))
     stack.settle()
     partition = broker.topics["t"].partitions[0]
     for count, pause_ms in ((4, 15_000), (3, 0)):
@@ -175,7 +176,7 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
             worker.stop()
         turn(ms=500)
     turn(lambda: broker.remove_topic(Told(ended), broker.topics["t"]))
-    turn(lambda: broker.declare(Told(ended), options, None))
+    turn(lambda: broker.declare(Told(ended), "t", wishing(options, None)))
     for _ in range(400):
         for worker in stack.workers:
             worker.stop()

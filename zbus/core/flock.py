@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from zbus.core.deadlines import Deadlines
 from zbus.core.filters import compile_filter
-from zbus.core.outcomes import Record
 from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
+    from zbus.core.chunk import Chunk
     from zbus.core.session import Session
     from zbus.core.topic import Partition, Topic
 
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class Form(Protocol):
     """How messages read. Followers with the same form share the bytes, so it is one object."""
 
-    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
-        """One message; `position` is where its follower is then, by partition followed."""
+    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+        """Row `at` of a chunk of partition `index`; `position` is where its follower is then, by
+        partition followed."""
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         """So many messages were forgotten before they were told."""

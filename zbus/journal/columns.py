@@ -51,6 +51,7 @@ PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
 
 # As numbers: on the way of every message an IntFlag is too slow.
 _ID, _TAG, _KEY, _HEADERS, _BODY, _DUE, _EXPIRES, _ONCE, _DICTIONARY = map(int, Column)
+_RARE = _TAG | _KEY | _DUE | _EXPIRES | _ONCE  # what a plain chunk does not have
 KEY_LINE: Final = b"idempotency-key: "  # of version 1
 _U32 = struct.Struct("<I")
 _ONE_LENGTH = struct.Struct("<I4x").pack
@@ -205,6 +206,7 @@ class ColumnReader:
             chunk.once = self._text()
         if self._at != len(self._raw):
             raise JournalDamage("columns do not fill their batch")
+        chunk.plain = not flags & _RARE
         if version == 1 and flags & _HEADERS:
             take_keys(chunk)
             one: dict[bytes, bytes] = {}
@@ -266,5 +268,6 @@ def take_keys(chunk: Chunk) -> None:
             lines[start:].partition(b"\r\n") if lines.startswith(KEY_LINE) else (b"", b"", lines)
             for lines in chunk.headers
         ]
+        chunk.plain = False
         chunk.once = [key for key, _, _ in taken]
         chunk.headers = [lines for _, _, lines in taken]

@@ -19,7 +19,7 @@ from zbus.journal.batch import (
     HEADER_BYTES,
     BatchHeader,
     Kind,
-    decode_messages,
+    decode_chunk,
     may_have_keys,
     read_header,
 )
@@ -106,10 +106,9 @@ class _Lane:
             self._note(header, batch)
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
-        messages = decode_messages(batch)
         remember_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
         self.originals.expire(header.time_ms - remember_ms)
-        self.originals.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
+        self.originals.note(decode_chunk(batch), self._remembers_ids)
 
     def fill(self, partition: Partition) -> None:
         partition.first = max(self.first, self.forgotten)

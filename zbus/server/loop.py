@@ -115,6 +115,7 @@ class Loop:
         """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
+        broker.asked_ms, broker.ahead_ms = clock.asked_ms, clock.ahead_ms
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
@@ -210,7 +211,7 @@ class Loop:
         broker = self._broker
         self._handshakes = _HANDSHAKES_PER_TURN
         try:
-            broker.begin(self._clock.now_ms(), self._clock.ahead_ms())
+            broker.begin(self._clock.now_ms())
             if self._mailbox.signalled:
                 self._mailbox.run()
             self._gather(events)

@@ -86,8 +86,7 @@ class Pressure:
             return None
         if used > most - most // 10:
             # Messages that can be read again give way before anybody is refused.
-            self._broker.cache.give_way()
-            self._broker.history.give_way()
+            self._broker.memory.give_way()
             self._gauges.trim_memory()
             used = self._gauges.memory_used() or used
         if self._memory is not None:

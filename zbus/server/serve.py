@@ -66,7 +66,7 @@ class CannotStart(Exception):
 def _ids() -> Iterator[bytes]:
     """Message ids: 32 hex digits, unique over broker runs."""
     prefix = uuid.uuid4().hex[:20].encode()
-    return (b"%b%012x" % (prefix, number) for number in itertools.count(1))
+    return map((prefix + b"%012x").__mod__, itertools.count(1))  # without a frame for each
 
 
 def _descriptors() -> int:

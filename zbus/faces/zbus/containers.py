@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import base64
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import Any
 
 import msgspec
 
+from zbus.core.chunk import Chunk
 from zbus.core.group import Group
-from zbus.core.outcomes import Raw, Record
+from zbus.core.outcomes import Piece, Raw
 from zbus.core.topic import Topic
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.messages import parse_messages
 from zbus.wire.target import encode_header_value
-
-if TYPE_CHECKING:
-    from zbus.faces.zbus.replies import ZbusReply
 
 MESSAGES = b"application/vnd.zbus.messages"
 NDJSON = b"application/x-ndjson"
@@ -33,30 +32,39 @@ BATCHES = b"application/vnd.zbus.batches"
 
 
 @lru_cache(maxsize=4096)
-def _group_line(name: str) -> bytes:
+def group_line(name: str) -> bytes:
     return b"consume_group: %b\r\n" % encode_header_value(name.encode())
 
 
-def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
+def message_lines(
+    topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int, attempts: int
+) -> bytes:
     """Header lines of a delivery, beside topic and id (specification, section 5.2)."""
-    partition, offset, message, attempts = record
+    offset = chunk.first + at
     lines = b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b" % (
         offset,
-        message.id,
-        message.produced_ms,
-        message.headers,
+        chunk.ids[at] or b"%d-%d" % (index, offset),
+        chunk.time_ms if chunk.times is None else chunk.times[at],
+        headers_of(chunk, at),
     )
     if group is not None:
-        lines += _group_line(group.name)
-    if message.tag:
-        lines += b"tag: %b\r\n" % encode_header_value(message.tag)
-    if message.key:
-        lines += b"key: %b\r\n" % encode_header_value(message.key)
+        lines += group_line(group.name)
+    if chunk.tags is not None and (tag := chunk.tags[at]):
+        lines += b"tag: %b\r\n" % encode_header_value(tag)
+    if chunk.keys is not None and (key := chunk.keys[at]):
+        lines += b"key: %b\r\n" % encode_header_value(key)
     if len(topic.partitions) > 1:
-        lines += b"partition: %d\r\n" % partition
+        lines += b"partition: %d\r\n" % index
     if attempts > 1:
         lines += b"retry: %d\r\n" % (attempts - 1)
     return lines
+
+
+def headers_of(chunk: Chunk, at: int) -> bytes:
+    """The application's header lines, with the idempotency key among them."""
+    if chunk.once is None or not chunk.once[at]:
+        return chunk.headers[at]
+    return b"idempotency-key: %b\r\n%b" % (encode_header_value(chunk.once[at]), chunk.headers[at])
 
 
 def split_lines(lines: bytes) -> dict[str, str]:
@@ -73,54 +81,85 @@ def wanted_container(accept: bytes) -> bytes:
     return JSON
 
 
-def encode_records(
-    container: bytes, topic: Topic, group: Group | None, records: list[Record]
+def encode_pieces(
+    container: bytes, topic: Topic, group: Group | None, pieces: list[Piece]
 ) -> bytes:
     """The body of a reply with many messages."""
     if container == MESSAGES:
-        line = b"topic: " + encode_header_value(topic.name.encode()) + b"\r\n"
-        parts = []
-        for record in records:
-            message = record.message
-            lines = record_lines(topic, group, record)
-            parts.append(
-                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n%b\r\n%b"
-                % (len(message.body), line, message.id, lines, message.body)
-            )
-        return b"".join(parts)
-    objects = [_object(topic, group, record) for record in records]
+        return b"".join([_encode_messages(topic, group, piece) for piece in pieces])
+    objects = [
+        _object(topic, group, index, chunk, at, attempts)
+        for index, chunk, start, stop, attempts in pieces
+        for at in range(start, stop)
+    ]
     if container == NDJSON:
-        return b"".join(msgspec.json.encode(item) + b"\n" for item in objects)
+        return b"".join([msgspec.json.encode(item) + b"\n" for item in objects])
     return msgspec.json.encode(objects)
 
 
-def encode_object(topic: Topic, group: Group | None, record: Record) -> bytes:
-    """One message as a JSON object, in one line."""
-    return msgspec.json.encode(_object(topic, group, record))
+_MESSAGE = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n"
+_PLAIN = _MESSAGE + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
-def _object(topic: Topic, group: Group | None, record: Record) -> dict[str, Any]:
-    partition, offset, message, attempts = record
+def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+    """HTTP messages one after another."""
+    index, chunk, start, stop, attempts = piece
+    line = b"topic: " + encode_header_value(topic.name.encode()) + b"\r\n"
+    rows = slice(start, stop)
+    ids, bodies = chunk.ids[rows], chunk.bodies[rows]
+    if not all(ids):
+        first = chunk.first + start
+        ids = [id or b"%d-%d" % (index, offset) for offset, id in enumerate(ids, first)]
+    parts = []
+    if chunk.plain and attempts <= 1:
+        # What `message_lines` does, for many at once.
+        end = b"" if group is None else group_line(group.name)
+        if len(topic.partitions) > 1:
+            end += b"partition: %d\r\n" % index
+        times = repeat(chunk.time_ms) if chunk.times is None else chunk.times[rows]
+        offset = chunk.first + start
+        for id, time_ms, headers, body in zip(
+            ids, times, chunk.headers[rows], bodies, strict=False
+        ):
+            parts.append(_PLAIN % (len(body), line, id, offset, id, time_ms, headers, end, body))
+            offset += 1
+        return b"".join(parts)
+    for at, id, body in zip(range(start, stop), ids, bodies, strict=True):
+        lines = message_lines(topic, group, index, chunk, at, attempts)
+        parts.append(b"%b%b\r\n%b" % (_MESSAGE % (len(body), line, id), lines, body))
+    return b"".join(parts)
+
+
+def encode_object(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+    """The first message of a piece as a JSON object, in one line."""
+    index, chunk, at, _, attempts = piece
+    return msgspec.json.encode(_object(topic, group, index, chunk, at, attempts))
+
+
+def _object(
+    topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int, attempts: int
+) -> dict[str, Any]:
     item: dict[str, Any] = {
-        "id": message.id.decode("utf-8", "replace"),
+        "id": chunk.id_of(at, index).decode("utf-8", "replace"),
         "topic": topic.name,
-        "partition": partition,
-        "offset": offset,
-        "timestamp": message.produced_ms,
+        "partition": index,
+        "offset": chunk.first + at,
+        "timestamp": chunk.time_of(at),
     }
     if group is not None:
         item["consume_group"] = group.name
-    if message.tag:
-        item["tag"] = message.tag.decode("utf-8", "replace")
-    if message.key:
-        item["key"] = message.key.decode("utf-8", "replace")
+    if chunk.tags is not None and (tag := chunk.tags[at]):
+        item["tag"] = tag.decode("utf-8", "replace")
+    if chunk.keys is not None and (key := chunk.keys[at]):
+        item["key"] = key.decode("utf-8", "replace")
     if attempts > 1:
         item["retry"] = attempts - 1
-    item["headers"] = split_lines(message.headers)
+    item["headers"] = split_lines(headers_of(chunk, at))
+    body = chunk.bodies[at]
     try:
-        item["body"] = message.body.decode()
+        item["body"] = body.decode()
     except UnicodeDecodeError:
-        item["body_base64"] = base64.b64encode(message.body).decode()
+        item["body_base64"] = base64.b64encode(body).decode()
     return item
 
 
@@ -147,11 +186,11 @@ def decode_items(container: bytes, body: bytes, heads: Heads, count_max: int) ->
     return [Item(id, head.fields, part) for head, id, part in messages]
 
 
-def tell_raw(reply: ZbusReply, raw: Raw) -> None:
-    """Stored batches, and where the log ends."""
+def encode_raw(raw: Raw) -> tuple[bytes, bytes]:
+    """Header lines and body of a reply with stored batches, and where the log ends."""
     lines = b"content-type: %b\r\npartition: %d\r\nend: %d\r\n" % (
         BATCHES,
         raw.partition.index,
         raw.end,
     )
-    reply.tell(200, lines, raw.batches)
+    return lines, raw.batches
