@@ -50,7 +50,7 @@ def fail(text: str) -> None:
 
 
 def write_log(data_dir: Path) -> bytes:
-    """Declare a topic, put two messages, lease one of them; each in a tick of its own."""
+    """Declare a topic, put three messages, lease one of them; each in a tick of its own."""
     posted: list[Callable[[], None]] = []
     files: Files = OsFiles()
     journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
@@ -72,7 +72,8 @@ def write_log(data_dir: Path) -> bytes:
     def put() -> None:
         for message in (
             Message(b"a-1", tag=b"eu", headers=b"colour: red\r\n", body=b"hello"),
-            Message(b"a-2", body=b"good morning", due_ms=TIME_MS + 60_000),
+            Message(b"", body=b"good morning", due_ms=TIME_MS + 60_000),
+            Message(b"", headers=b"colour: red\r\n", body=b"bye"),
         ):
             message.produced_ms = broker.now_ms
             broker.put(topic.partitions[0], message, Silent())

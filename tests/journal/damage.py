@@ -17,6 +17,9 @@ from zbus.journal.segment import walk
 from zbus.journal.worker import Job
 from zbus.testing.world import World
 
+VERSION_1 = Path(__file__).parent.parent / "data/version-1"
+"""A data directory in `log`, and what it holds in `expected.json`."""
+
 
 class AtOnce:
     """A worker that does its jobs when they come."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
 from zbus.core.state import StateChange, TopicOptions
+from zbus.journal.backup import back_up
 from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.ports import JournalDamage
+from zbus.journal.checkup import check_up
+from zbus.journal.files import OsFiles
+from zbus.journal.ports import JournalDamage, JournalError
 
 LANE = ("orders", 0)
 FIRST = "orders/0/00000000000000000000.log"
@@ -254,3 +258,34 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     with pytest.raises(JournalDamage, match="is missing"):
         loop.read(journal, LANE, 0)
     journal.close()
+
+
+def of_version(number: int, batch: bytes) -> bytes:
+    """The same batch, as a later version might have sealed it."""
+    head = batch[:4] + bytes((number,)) + batch[5:36]
+    crc = crc32(head + batch[HEADER_BYTES:])
+    return head + crc.to_bytes(4, "little") + batch[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("landmarks", [True, False])
+def test_what_a_newer_program_wrote_is_no_unfinished_write(
+    tmp_path: Path, number: int, landmarks: bool
+) -> None:
+    data_dir, target = tmp_path / "data", tmp_path / "backup"
+    writer = Writer()
+    log = [*a_segment(writer), writer.data(b"d" * 1_200_000)]
+    fill(data_dir, log)
+    if landmarks:
+        open_and_list(data_dir)
+    log[number] = of_version(3, log[number])
+    fill(data_dir, log)
+    before = {path: path.read_bytes() for path in data_dir.glob("*/*/*")}
+    newer = rf"at byte {sum(map(len, log[:number]))}: a newer zbus wrote this \(version 3\)"
+    with pytest.raises(JournalError, match=newer):
+        open_and_list(data_dir)
+    with pytest.raises(JournalError, match=newer):
+        check_up(OsFiles(), data_dir, repair=True)
+    with pytest.raises(JournalError):
+        back_up(OsFiles(), data_dir, target, 0)
+    assert {path: path.read_bytes() for path in data_dir.glob("*/*/*")} == before

@@ -287,6 +287,32 @@ class Broker:
         ticket.offset = partition.end
         partition.end += 1
 
+    def put_along(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes = b"",
+        key: bytes = b"",
+    ) -> bool:
+        """Put one more message under the ticket of the one before, so that they end together. False
+        if that cannot be: something was put in between, or it is to be refused."""
+        puts, staged = partition.puts, partition.staged
+        if staged is None or not puts or puts[-1] is not ticket or self.refusing is not None:
+            return False
+        if len(body) > self._message_bytes_max or partition.topic.careful:
+            return False
+        if staged.plain and not (tag or key):
+            staged.ids.append(id)
+            staged.headers.append(headers)
+            staged.bodies.append(body)
+        else:
+            staged.add(id, headers, body, tag, key)
+        partition.end += 1
+        return True
+
     def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         """Store messages, all or none, at consecutive offsets; settles with Stored. The chunk is
         given away: its offset and time are the broker's to say."""

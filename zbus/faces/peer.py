@@ -86,6 +86,13 @@ class Framing(Protocol):
         """The last words to a peer."""
 
 
+class Together(Protocol):
+    """A ticket of several peers."""
+
+    def part(self, peer: Peer) -> None:
+        """The peer's request is to have a reply of its own from now on, which takes its turn."""
+
+
 class Peer(Session):
     """See the module."""
 
@@ -113,6 +120,7 @@ class Peer(Session):
         "put_lines",
         "reader",
         "secure",
+        "together",
         "turns",
     )
 
@@ -144,6 +152,8 @@ class Peer(Session):
         self.out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
         self._undone: list[Request] | None = None  # came while the peer took no replies
         self.turns: deque[Answering] | None = None  # requests that are answered in order
+        # A ticket of many peers, with this one's only request that is answered in order.
+        self.together: Together | None = None
         self.open_tickets = 0  # requests without a final answer
         self.open_waits = 0  # those of them that may take for ever: pulls and calls
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
@@ -165,17 +175,9 @@ class Peer(Session):
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
         requests = self.reader.receive(data)
-        if self._undone:
+        if self._undone is not None:
             requests = self._undone + requests
-        self._work(requests)
-
-    def resume(self) -> None:
-        """The peer takes replies again: go on with what it asked for meanwhile."""
-        if self._undone:
-            self._work(self._undone)
-
-    def _work(self, requests: list[Request]) -> None:
-        self._undone = None
+            self._undone = None
         for position, (head, id, body) in enumerate(requests):
             if self.stalled or self.held_bytes > self.out_bytes_max:
                 self._undone = requests[position:]
@@ -194,6 +196,10 @@ class Peer(Session):
             self.closing = True
         if reader.error is not None and not self.closing:
             self.refuse(reader.error)
+
+    def resume(self) -> None:
+        """The peer takes replies again: go on with what it asked for meanwhile."""
+        self.receive(b"")
 
     def refuse(self, error: WireError) -> None:
         """The stream broke: say so after the answers that are still to come, and close.
@@ -253,6 +259,8 @@ class Peer(Session):
 
     def take_turn(self, reply: Answering) -> None:
         """This reply goes out after those to the requests before it."""
+        if self.together is not None:
+            self.together.part(self)
         if self.turns is None:
             self.turns = deque()
         self.turns.append(reply)

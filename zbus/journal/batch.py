@@ -35,7 +35,6 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from zbus.core.chunk import Chunk
-from zbus.core.message import Message
 from zbus.journal.columns import (
     COLUMNS,
     KEY_LINE,
@@ -43,7 +42,6 @@ from zbus.journal.columns import (
     Column,
     ColumnReader,
     encode_columns,
-    take_keys,
 )
 from zbus.journal.ports import JournalDamage
 
@@ -146,15 +144,6 @@ def _seal(
     return _make(Batch, (header, b"%b%b%b" % (head, _u32(crc), payload)))
 
 
-def encode_messages(
-    base_offset: int, messages: Sequence[Message], time_ms: int, previous_crc: int
-) -> Batch:
-    """Make a DATA batch of messages, whose idempotency keys may be lines of headers, too."""
-    chunk = Chunk.of(messages, base_offset, time_ms)
-    take_keys(chunk)
-    return encode_chunk(chunk, previous_crc)
-
-
 def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
     """Give the header at `position`, or in words why there is none."""
     try:
@@ -197,6 +186,17 @@ def is_intact(buffer: bytes, position: int, header: BatchHeader) -> bool:
     return crc == header.crc
 
 
+def newer(buffer: bytes, position: int = 0) -> BatchHeader | None:
+    """Give the header of the batch at `position` if it is of a version that is not known yet. All
+    versions have the fixed part in common; of what it says, only the length can be relied on."""
+    if len(buffer) - position < HEADER_BYTES:
+        return None
+    magic, version, _, *fields = _HEADER.unpack_from(buffer, position)
+    if magic != MAGIC or version <= VERSION:
+        return None
+    return _make(BatchHeader, (_DATA, *fields, version))
+
+
 def read_header(buffer: bytes, position: int = 0) -> BatchHeader:
     """Give the header at `position`; nothing is known yet about the payload."""
     header = inspect_header(buffer, position)
@@ -236,18 +236,6 @@ def decode_chunk(batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MA
 def may_have_keys(header: BatchHeader, raw: bytes) -> bool:
     """False if surely no message of this DATA batch was put with an idempotency key."""
     return KEY_LINE in raw if header.version == 1 else bool(header.flags & Column.ONCE)
-
-
-def decode_messages(
-    batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MAX
-) -> list[Message]:
-    """Give the same as messages, whose idempotency keys are lines of headers."""
-    messages = decode_chunk(batch, first, count_max).messages()
-    for message in messages:
-        if message.once:
-            message.headers = b"%b%b\r\n%b" % (KEY_LINE, message.once, message.headers)
-            message.once = b""
-    return messages
 
 
 class Ending(enum.Enum):

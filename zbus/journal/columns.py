@@ -49,9 +49,12 @@ COLUMNS: Final = {1: 127, 2: 511}
 PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
 """By length & 7: what fills up to a multiple of 8 bytes."""
 
+KEY_LINE: Final = b"idempotency-key: "
+"""In version 1, begins the headers of a message that was put with a key."""
+
 # As numbers: on the way of every message an IntFlag is too slow.
 _ID, _TAG, _KEY, _HEADERS, _BODY, _DUE, _EXPIRES, _ONCE, _DICTIONARY = map(int, Column)
-KEY_LINE: Final = b"idempotency-key: "  # of version 1
+_RARE = _TAG | _KEY | _DUE | _EXPIRES | _ONCE  # what a plain chunk does not have
 _U32 = struct.Struct("<I")
 _ONE_LENGTH = struct.Struct("<I4x").pack
 _ONE_TIME = struct.Struct("<q").pack
@@ -205,8 +208,9 @@ class ColumnReader:
             chunk.once = self._text()
         if self._at != len(self._raw):
             raise JournalDamage("columns do not fill their batch")
+        chunk.plain = not flags & _RARE
         if version == 1 and flags & _HEADERS:
-            take_keys(chunk)
+            _take_keys(chunk)
             one: dict[bytes, bytes] = {}
             chunk.headers = list(map(one.setdefault, chunk.headers, chunk.headers))
 
@@ -258,7 +262,7 @@ class ColumnReader:
         return after
 
 
-def take_keys(chunk: Chunk) -> None:
+def _take_keys(chunk: Chunk) -> None:
     """Take the idempotency keys out of the headers of version 1."""
     if any([lines.startswith(KEY_LINE) for lines in chunk.headers]):
         start = len(KEY_LINE)
@@ -266,5 +270,6 @@ def take_keys(chunk: Chunk) -> None:
             lines[start:].partition(b"\r\n") if lines.startswith(KEY_LINE) else (b"", b"", lines)
             for lines in chunk.headers
         ]
+        chunk.plain = False
         chunk.once = [key for key, _, _ in taken]
         chunk.headers = [lines for _, _, lines in taken]

@@ -127,6 +127,7 @@ class Loop:
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
+        self._tickets_max = limits.tickets_per_connection_max
         self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
@@ -246,36 +247,49 @@ class Loop:
 
     def _serve(self, link: Link, mask: int) -> None:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
-        if link.closed:
-            return
-        tickets_max = self.limits.tickets_per_connection_max
         try:
-            if mask != WRITE:
-                if link.stalled and mask == READ and not link.closing:
-                    return  # so what it asks for is not done: enough of it in this turn
-                tls = link.tls
-                if tls is not None and not (tls.established or self._may_shake()):
-                    return
-                data = link.sock.recv(_RECEIVE_BYTES)
-                over = not data
-                if tls is not None and data and not link.hung_up:
-                    data = self._decrypt(link, tls, data)
-                    over = tls.over
-                if data and not link.closing:  # what comes after the last request is dropped
-                    link.heard_ms = self.now_ms
-                    link.receive(data)
-                    if link.open_tickets > tickets_max or link.held_bytes or link.closing:
-                        self._held[link] = None
-                if over and not link.closed:
-                    self._hung_up(link)
-            if mask & WRITE and not link.closed:
-                self._flush(link)
+            if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
+                self._serve_with_care(link, mask)
+                return
+            data = link.sock.recv(_RECEIVE_BYTES)
+            if not data:
+                self._hung_up(link)
+                return
+            link.heard_ms = self.now_ms
+            link.receive(data)
+            if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
+                self._held[link] = None
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
             self.drop(link)
         except Exception:
             self._failed(link)
+
+    def _serve_with_care(self, link: Link, mask: int) -> None:
+        """The whole of it, the usual case included."""
+        if link.closed:
+            return
+        if mask != WRITE:
+            if link.stalled and mask == READ and not link.closing:
+                return  # so what it asks for is not done: enough of it in this turn
+            tls = link.tls
+            if tls is not None and not (tls.established or self._may_shake()):
+                return
+            data = link.sock.recv(_RECEIVE_BYTES)
+            over = not data
+            if tls is not None and data and not link.hung_up:
+                data = self._decrypt(link, tls, data)
+                over = tls.over
+            if data and not link.closing:  # what comes after the last request is dropped
+                link.heard_ms = self.now_ms
+                link.receive(data)
+                if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
+                    self._held[link] = None
+            if over and not link.closed:
+                self._hung_up(link)
+        if mask & WRITE and not link.closed:
+            self._flush(link)
 
     def _may_shake(self) -> bool:
         """Handshakes are dear: a crowd of them is spread over turns, in which others are served."""

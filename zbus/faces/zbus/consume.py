@@ -11,7 +11,8 @@ from zbus.core.topic import Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.containers import wanted_container
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import PEEK_BYTES, PeekReply, PullReply, ZbusReply, encode_taken
+from zbus.faces.zbus.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
+from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -91,7 +92,8 @@ class Consume(GroupPlan):
         if group is None:
             self._run_with_care(peer, id)
             return
-        found = broker.take(group, peer) if self.at_once and not peer.turns else None
+        waits = peer.turns or peer.together
+        found = broker.take(group, peer) if self.at_once and not waits else None
         if found is not None:
             params = self.params
             if params.headed:

@@ -130,9 +130,10 @@ def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
     return b"".join(parts)
 
 
-def encode_object(topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int) -> bytes:
-    """One message as a JSON object, in one line."""
-    return msgspec.json.encode(_object(topic, group, index, chunk, at, 0))
+def encode_object(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+    """The first message of a piece as a JSON object, in one line."""
+    index, chunk, at, _, attempts = piece
+    return msgspec.json.encode(_object(topic, group, index, chunk, at, attempts))
 
 
 def _object(

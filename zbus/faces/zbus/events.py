@@ -15,7 +15,7 @@ from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
 from zbus.core.group import ENDLESS, Group, Pull, Wants
-from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Partition, Topic
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
@@ -104,21 +104,13 @@ class Bodies:
     """The body is the data. What is not UTF-8 cannot be, and is told as an event `base64`."""
 
     def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
-        return self.encode(topic, None, index, chunk, at, position)
+        return self.encode(topic, None, Piece(index, chunk, at, at + 1), position)
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         return encode_event(encode_place(position), b"%d" % count, b"skipped")
 
-    def encode(
-        self,
-        topic: Topic,
-        group: Group | None,
-        index: int,
-        chunk: Chunk,
-        at: int,
-        position: list[int],
-    ) -> bytes:
-        body = chunk.bodies[at]
+    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+        body = piece.chunk.bodies[piece.start]
         if not body.isascii():
             try:
                 body.decode()
@@ -130,17 +122,8 @@ class Bodies:
 class Envelopes(Bodies):
     """The data is a JSON object with all that is known of the message."""
 
-    def encode(
-        self,
-        topic: Topic,
-        group: Group | None,
-        index: int,
-        chunk: Chunk,
-        at: int,
-        position: list[int],
-    ) -> bytes:
-        data = encode_object(topic, group, index, chunk, at)
-        return encode_event(encode_place(position), data)
+    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+        return encode_event(encode_place(position), encode_object(topic, group, piece))
 
 
 FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
@@ -230,11 +213,11 @@ class GroupStream(Pull):
         peer, group, position = self.peer, delivered.group, self.position
         if delivered.skipped:
             peer.write(self.form.tell_gap(delivered.skipped, position))
-        for index, chunk, start, stop, _ in delivered.pieces:
-            for at in range(start, stop):
-                # What comes again, or late, does not bring the place back.
-                position[index] = max(position[index], chunk.first + at + 1)
-                peer.write(self.form.encode(group.topic, group, index, chunk, at, position))
+        for piece in delivered.pieces:  # each of one message
+            # What comes again, or late, does not bring the place back.
+            index, offset = piece.partition, piece.chunk.first + piece.start
+            position[index] = max(position[index], offset + 1)
+            peer.write(self.form.encode(group.topic, group, piece, position))
 
 
 # -- plans --------------------------------------------------------------------------------

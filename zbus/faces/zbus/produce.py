@@ -17,7 +17,8 @@ from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
 from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
-from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
+from zbus.faces.zbus.puts import BatchReply, PutReply, Puts
+from zbus.faces.zbus.replies import CallReply, ZbusReply
 from zbus.wire.errors import WireError
 from zbus.wire.fields import VISIBLE
 from zbus.wire.target import decode_valid_percent, encode_header_value
@@ -128,6 +129,7 @@ class Produce:
         "deliver_at_ms",
         "expected_offset",
         "face",
+        "headed",
         "idempotent",
         "key",
         "lines",
@@ -136,8 +138,11 @@ class Produce:
         "origin",
         "params",
         "partition",
+        "partition_of",
         "plain",
+        "puts",
         "quiet",
+        "silent",
         "tag",
         "timeout_ms",
         "topic_key",
@@ -182,6 +187,11 @@ class Produce:
         self.called_lines = lines
         if not params.fields.keys().isdisjoint(_CREDENTIALS):
             self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
+        self.headed = params.headed
+        self.silent = self.quiet and params.headed  # not even a reply
+        # The puts of this turn that others may go along with, and where they are.
+        self.puts: Puts | None = None
+        self.partition_of: Partition
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         self.plain = (
@@ -196,17 +206,46 @@ class Produce:
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        broker = self.broker
-        topic = broker.topics.get(self.topic_key)
+        puts = self.puts
+        if puts is not None and len(id) <= ID_BYTES_MAX:
+            id = id or self.params.id
+            if id or self.headed or not (peer.turns or peer.together):
+                known = peer.put_lines
+                lines = known[1] if known is not None and known[0] is self else self._lines(peer)
+                body = body or self.body
+                if self.broker.put_along(
+                    self.partition_of, puts, id, lines, body, self.tag, self.key
+                ):
+                    puts.peers.append(peer)
+                    puts.ids.append(id)
+                    peer.open_tickets += 1
+                    if self.headed:
+                        peer.headed = True
+                    elif not id:
+                        peer.together = puts
+                    return
+        self._run_first(peer, id, body)
+
+    def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
+        """What no other put of this turn opened the way for."""
+        params, topic = self.params, self.broker.topics.get(self.topic_key)
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             self._run_with_care(peer, id, body, topic)
             return
-        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
-        known = peer.put_lines
-        lines = known[1] if known is not None and known[0] is self else self._lines(peer)
-        tag, key = self.tag, self.key
-        partition = topic.partition_for(key)
-        broker.put(partition, ticket, ticket.id, lines, body or self.body, tag, key)
+        id = id or params.id
+        ticket: Ticket
+        if not params.plain or not (id or self.headed or not (peer.turns or peer.together)):
+            ticket = PutReply(self.face, params, peer, id, self.quiet)
+        else:
+            ticket = puts = self.puts = Puts(self, peer, id)
+            peer.open_tickets += 1
+            if self.headed:
+                peer.headed = True
+            elif not id:
+                peer.together = puts
+        self.partition_of = partition = topic.partition_for(self.key)
+        lines, body = self._lines(peer), body or self.body
+        self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
 
     def _lines(self, peer: Peer) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
@@ -354,7 +393,7 @@ class Produce:
             own = stored_lines(params.fields, dropped, params.browser)
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
         timeout_ms = self.timeout_ms
-        silent = self.quiet and params.headed  # stock callers: they know the answer by its id
+        silent = self.silent  # stock callers: they know the answer by its id
         if timeout_ms is None and not silent:
             timeout_ms = face.settings.call_timeout_ms
         deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
@@ -405,6 +444,5 @@ class Route:
         if len(body) > face.broker.limits.message_bytes_max:
             ticket.settle(face.broker.too_large())
             return
-        message_id = ticket.id or face.broker.new_id()
-        routed = Routed(message_id, self._status, peer.id, self._lines + host, body)
+        routed = Routed(ticket.id, self._status, peer.id, self._lines + host, body)
         face.broker.route(ticket, self._recver, routed)

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zbus.core.chunk import Chunk, implied_id
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group, Pull
 from zbus.core.outcomes import (
     Declared,
-    Delivered,
     Done,
-    Duplicate,
-    Empty,
-    EmptyReason,
     Outcome,
-    Peeked,
-    Piece,
     Raw,
     Routed,
-    Stored,
 )
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Topic
-from zbus.faces.guard import CALLED_TYPES, SHOWN_TYPES
+from zbus.faces.guard import CALLED_TYPES
 from zbus.faces.peer import Answering, Peer
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import Params
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.consume import Consume
     from zbus.faces.zbus.face import ZbusFace
 
 STATUS: dict[Refusal, int] = {
@@ -115,6 +103,8 @@ class ZbusReply(ZbusAnswering, Ticket):
 
     __slots__ = ("data", "face", "id", "ordered", "params", "peer", "quiet")
 
+    implied = False  # where a message goes tells its id, if it was given none
+
     def __init__(
         self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
     ) -> None:
@@ -122,7 +112,8 @@ class ZbusReply(ZbusAnswering, Ticket):
         self.open = True
         self.offset = -1
         self.peer = peer
-        self.id = given = id or params.id
+        given = id or params.id
+        self.id = given if given or self.implied else face.broker.new_id()
         self.data = None
         self.face = face
         self.params = params
@@ -136,10 +127,7 @@ class ZbusReply(ZbusAnswering, Ticket):
         else:
             # Only a request that can be recognised by id may be answered out of turn.
             self.ordered = True
-            if peer.turns is None:
-                peer.take_turn(self)
-            else:
-                peer.turns.append(self)
+            peer.take_turn(self)
 
 
 class DeclareReply(ZbusReply):
@@ -163,78 +151,6 @@ class DeclareReply(ZbusReply):
         self.tell(200, JSON, encode_document(document))
 
 
-_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
-
-
-class PutReply(ZbusReply):
-    """Of a produce."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def settle_stored(tickets: Sequence[PutReply], stored: Stored) -> None:  # type: ignore[override]
-        """What all replies of a partition and turn have in common is made once."""
-        partition = stored.partition
-        index = partition.index
-        now = b"%d" % tickets[0].face.broker.now_ms
-        start, end = _STORED % (len(now), partition_lines(partition)), b"\r\n\r\n" + now
-        for ticket in tickets:
-            assert ticket.open, "a ticket is settled once"
-            ticket.open = False
-            params = ticket.params
-            if ticket.quiet:
-                ticket.send(b"")
-            elif params.plain:
-                offset = ticket.offset
-                id = ticket.id or b"%d-%d" % (index, offset)
-                ticket.send(b"%b%d\r\n%bid: %b%b" % (start, offset, params.topic_line, id, end))
-            else:
-                ticket.answer(stored)
-
-    def answer(self, outcome: Outcome) -> None:
-        if type(outcome) is Stored:
-            lines = b""
-        elif type(outcome) is Duplicate:
-            lines = b"duplicate: %d\r\n" % outcome.count
-        else:
-            super().answer(outcome)
-            return
-        self.id = self.id or implied_id(outcome.partition.index, self.offset)
-        body = b"%d" % self.face.broker.now_ms
-        self.tell(200, self.stored_lines(outcome.partition) + lines, body)
-
-    def stored_lines(self, partition: Partition) -> bytes:
-        """Where it went."""
-        return partition_lines(partition) + b"offset: %d\r\n" % self.offset
-
-
-def partition_lines(partition: Partition) -> bytes:
-    """How durable a put is, and in which of several partitions it is."""
-    topic = partition.topic
-    lines = b"durability: %b\r\n" % topic.options.durability.encode()
-    if len(topic.partitions) > 1:
-        lines += b"partition: %d\r\n" % partition.index
-    return lines
-
-
-class BatchReply(PutReply):
-    """Of a produce of many messages: the first one's offset, and how many there are."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
-        super().__init__(face, params, peer, id, quiet)
-        self.count = 0
-
-    @staticmethod
-    def settle_stored(tickets: Sequence[Ticket], stored: Stored) -> None:
-        for ticket in tickets:
-            ticket.settle(stored)
-
-    def stored_lines(self, partition: Partition) -> bytes:
-        return super().stored_lines(partition) + b"count: %d\r\n" % self.count
-
-
 class SettledReply(ZbusReply):
     """Of a nack or extend: how many deliveries it was about."""
 
@@ -256,7 +172,6 @@ class CallReply(ZbusReply):
 
     def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
-        self.id = self.id or face.broker.new_id()
         peer.open_waits += 1
 
     def answer(self, outcome: Outcome) -> None:
@@ -266,124 +181,3 @@ class CallReply(ZbusReply):
             self.send(self.params.compose(outcome.status, lines, outcome.body, CALLED_TYPES))
         else:
             super().answer(outcome)
-
-
-_FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
-"""Pulls of the zbus protocol that end like this are never answered by the original either."""
-
-_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
-_DELIVERED = _DELIVERY + b"%b\r\n%b"
-_PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
-
-
-def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> bytes:
-    """What `Params.reply` does, for the usual 200."""
-    return _DELIVERED % (len(body), params.topic_line, id, lines, body)
-
-
-def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
-    """The same for one message of a topic with one partition, handed out for the first time."""
-    body = chunk.bodies[at]
-    if not chunk.plain:
-        lines = containers.message_lines(group.topic, group, 0, chunk, at, 0)
-        return encode_delivery(params, id, lines, body)
-    offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
-    return _PLAIN % (
-        len(body),
-        params.topic_line,
-        id,
-        offset,
-        chunk.ids[at] or b"0-%d" % offset,
-        chunk.time_ms if chunk.times is None else chunk.times[at],
-        chunk.headers[at],
-        containers.group_line(group.name),
-        body,
-    )
-
-
-class PullReply(ZbusAnswering, Pull):
-    """Of a consume: one message, a container of many, or why there is none."""
-
-    __slots__ = ("data", "face", "id", "ordered", "params", "peer", "plan", "quiet")
-
-    def __init__(self, plan: Consume, peer: Peer, id: bytes) -> None:
-        # In full, as above.
-        params = plan.params
-        self.open = True
-        self.session = self.key = self.peer = peer
-        self.wants = wants = plan.wants
-        self.credit = wants.credit
-        self.handed = None
-        self.postponed = self.skipped = self.quiet = False
-        self.id = given = id or params.id
-        self.data = None
-        self.plan = plan
-        self.face = plan.face
-        self.params = params
-        peer.open_tickets += 1
-        peer.open_waits += 1
-        if params.headed:
-            self.ordered = False
-            peer.headed = True
-        elif given:
-            self.ordered = False
-        else:
-            self.ordered = True
-            if peer.turns is None:
-                peer.take_turn(self)
-            else:
-                peer.turns.append(self)
-
-    def answer(self, outcome: Outcome) -> None:
-        if not self.open:
-            self.peer.open_waits -= 1
-        if type(outcome) is Delivered:
-            self._deliver(outcome.group.topic, outcome.group, outcome.pieces, outcome.skipped)
-        elif isinstance(outcome, Peeked):
-            self._deliver(outcome.topic, outcome.group, outcome.pieces)
-        elif isinstance(outcome, Empty):
-            waits = self.plan.timeout_ms is None  # has no timeout of its own
-            if outcome.reason in _FORGOTTEN and waits and self.params.headed:
-                self.send(b"")
-            else:
-                self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
-        else:
-            super().answer(outcome)
-
-    def _deliver(
-        self, topic: Topic, group: Group | None, pieces: list[Piece], skipped: int = 0
-    ) -> None:
-        params, container = self.params, self.plan.container
-        if container:
-            body = containers.encode_pieces(container, topic, group, pieces)
-            count = sum([piece.stop - piece.start for piece in pieces])
-            lines = b"content-type: %b\r\ncount: %d\r\n" % (container, count)
-        else:
-            index, chunk, at, _, attempts = pieces[0]
-            body = chunk.bodies[at]
-            lines = containers.message_lines(topic, group, index, chunk, at, attempts)
-        if skipped:
-            lines += b"skipped: %d\r\n" % skipped
-        id = self.id or self.face.broker.new_id()
-        if params.plain:
-            data = encode_delivery(params, id, lines, body)
-        else:
-            data = params.reply(200, id, lines, body, SHOWN_TYPES)
-        if self.open:
-            self.peer.write(data)  # one of several for this pull's credit
-        else:
-            self.send(data)
-
-
-class PeekReply(PullReply):
-    """Of a consume at an offset: the message may have to be read from storage, and until then it
-    counts as held, so that a peer cannot ask for any number at once."""
-
-    __slots__ = ()
-
-    def answer(self, outcome: Outcome) -> None:
-        self.peer.held_bytes -= PEEK_BYTES
-        super().answer(outcome)
-
-
-PEEK_BYTES = 64 << 10
