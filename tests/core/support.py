@@ -196,9 +196,26 @@ class Box:
     def turn(self, ms: int = 0) -> None:
         """End this turn and begin the next, so many milliseconds later."""
         self.broker.finish()
-        self.broker.check()
+        self.check()
         self.broker.begin(self.broker.now_ms + ms)
+        self.check()
+
+    def check(self) -> None:
+        """Assert the invariants, those of memory too."""
         self.broker.check()
+        memory = self.broker.memory
+        recent, replayed = list(memory._recent), [(log, c) for c, log in memory._replayed.items()]
+        assert memory.recent_bytes == sum([chunk.held_bytes for _, chunk in recent])
+        assert memory.recent_bytes <= memory.recent_max or len(recent) == 1
+        assert memory.replayed_bytes == sum([chunk.held_bytes for _, chunk in replayed])
+        assert memory.replayed_bytes <= memory.replayed_max or len(replayed) == 1
+        assert all(chunk.recent for _, chunk in recent)
+        assert not any(chunk.recent for _, chunk in replayed)
+        kept = {chunk: log for log, chunk in [*recent, *replayed]}
+        assert all(log.find(chunk.first) is chunk for chunk, log in kept.items())
+        for topic in self.broker.topics.values():
+            for partition in topic.partitions:
+                assert all(kept[chunk] is partition.log for chunk in partition.log.chunks)
 
     def settle(self, ms: int = 0) -> None:
         """Turn and release until nothing is left to do at that time."""
@@ -304,7 +321,19 @@ def ranges(offsets: Iterable[int]) -> list[range]:
     return found
 
 
-def refusal(probe: Probe) -> BrokerError:
+def cool(box: Box) -> None:
+    """Nothing is at hand: what is read now comes from storage."""
+    memory = box.broker.memory
+    while memory._recent:
+        log, chunk = memory._recent.popleft()
+        memory.recent_bytes -= chunk.held_bytes
+        log.let_go(chunk)
+    for chunk, log in list(memory._replayed.items()):
+        memory.drop(log, chunk)
+    assert memory.bytes_used == 0
+
+
+def refusal(probe: Remembers) -> BrokerError:
     """Why it was refused."""
     assert not probe.open
     answer = probe.answers[-1]

@@ -103,6 +103,8 @@ class Broker:
                 self.remove_topic(Silent(), topic)
         self.dispatch.run()
         self.following.run()
+        if self.memory.gone:
+            self.memory.sweep()
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
 

@@ -220,7 +220,10 @@ class Dispatch:
     def _take(self, group: Group, pull: Pull) -> list[Piece]:
         """The next messages for this pull, as many as it wants and are there without waiting;
         partitions have their turns."""
-        wants, pieces = pull.wants, _Pieces(pull.wants.count_max, pull.wants.bytes_max)
+        wants, count_max = pull.wants, pull.wants.count_max
+        if group.lease:
+            count_max = min(count_max, group.options.window - group.leased_count())
+        pieces = _Pieces(count_max, wants.bytes_max)
         count = len(group.backlogs)
         if wants.partition is not None:
             self._scan(group, wants.partition, pull, pieces)
@@ -240,7 +243,7 @@ class Dispatch:
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
         now_ms, lease, match = self.tick.now_ms, group.lease, group.match
-        while not (pieces.full or (lease and group.window_full())):
+        while not pieces.full:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return

@@ -49,6 +49,7 @@ class Memory:
     __slots__ = (
         "_recent",
         "_replayed",
+        "gone",
         "recent_bytes",
         "recent_max",
         "replayed_bytes",
@@ -62,6 +63,7 @@ class Memory:
         self.replayed_bytes = 0
         self._recent: deque[tuple[Log, Chunk]] = deque()
         self._replayed: OrderedDict[Chunk, Log] = OrderedDict()
+        self.gone: list[Chunk] = []  # let go of in this turn
 
     @property
     def bytes_used(self) -> int:
@@ -113,6 +115,13 @@ class Memory:
         del self._replayed[chunk]
         self.replayed_bytes -= chunk.held_bytes
         log.let_go(chunk)
+
+    def sweep(self) -> None:
+        """End of a turn: whoever was given rows of what was let go has read them. A reader that
+        remembers where it was may still hold the chunk, and finds it empty."""
+        gone, self.gone = self.gone, []
+        for chunk in gone:
+            chunk.clear()
 
     def _shrink_recent(self, bytes_max: int) -> None:
         while self.recent_bytes > bytes_max and len(self._recent) > 1:
@@ -172,7 +181,7 @@ class Log:
         at = bisect_right(self.chunks, chunk.first, key=_first) - 1
         assert self.chunks[at] is chunk
         del self.chunks[at]
-        chunk.clear()  # a reader may still hold it
+        self._memory.gone.append(chunk)
 
     def drop_passed(self) -> None:
         """Let go of what was read back and all readers have passed."""
