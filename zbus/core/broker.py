@@ -34,6 +34,7 @@ from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
 from zbus.core.once import forget, put_once, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
+from zbus.core.outside import Outside
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.session import Session
@@ -57,21 +58,18 @@ class Broker:
         self._message_bytes_max = limits.message_bytes_max
         self.topics: dict[str, Topic] = {}  # by lower-case name
         self.sessions: dict[bytes, Session] = {}
+        self.now_ms = 0
+        self.outside = Outside(lambda: self.now_ms)
         self.timers = timers = Timers()
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes()  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, timers)
+        self.dispatch = Dispatch(recorder, timers, self.outside)
         self.tick = self.dispatch.tick
         self.tick.forgets = timers.timer(partial(forget, self.tick))
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
         self._orphans = timers.timer(self._abandon)  # temporary groups found at recovery
-        self.now_ms = 0
-        # The clocks outside, which a turn may outlast: when a request that is read now was sent at
-        # the latest, and how far the broker's clock is ahead of theirs.
-        self.asked_ms: Callable[[], int] = lambda: self.now_ms
-        self.ahead_ms: Callable[[], int] = lambda: 0
         self.turns = 0
         self.stopping = False
         # Why nothing is put now, and why not even in a topic in memory (then both are set).
@@ -86,6 +84,8 @@ class Broker:
         if now_ms > self.now_ms:
             self.now_ms = self.tick.now_ms = self.following.now_ms = now_ms
         self.turns += 1
+        if self.dispatch.leased:
+            self.dispatch.leased = []  # nobody says when replies are sent
         heap = self.timers.heap
         if heap and heap[0][0] <= self.now_ms:
             self.tick.forgotten = 0
@@ -107,6 +107,12 @@ class Broker:
             self.memory.sweep()
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
+
+    def sent(self) -> None:
+        """The replies of a turn are on their way. Whoever was given a lease has it from here on, or
+        it would be shorter for him than for others."""
+        if self.dispatch.leased:
+            self.dispatch.lengthen_leases()
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""

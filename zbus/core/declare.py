@@ -148,7 +148,7 @@ class _Places:
         for partition in topic.partitions:
             if start.offset is None:
                 assert start.time_ms is not None
-                time_ms = max(0, start.time_ms + broker.ahead_ms())
+                time_ms = max(0, start.time_ms + broker.outside.ahead_ms())
                 partition.log.find_time(time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
                 if start.offset in (partition.first, partition.visible) and not start.msgid:

@@ -18,6 +18,7 @@ from zbus.core.errors import BrokerError
 from zbus.core.follow import Following
 from zbus.core.group import Group, Pull
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
+from zbus.core.outside import Outside
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -39,7 +40,8 @@ waits for the next tick, behind those that got none in this."""
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, timers: Timers) -> None:
+    def __init__(self, recorder: Recorder, timers: Timers, outside: Outside) -> None:
+        self._outside = outside
         self.tick = Tick(recorder, self.wake_readers)
         self.following = Following(timers)
         self.active: list[Group] = []
@@ -49,6 +51,8 @@ class Dispatch:
         self._skips_left = 0  # of the group that is being served
         self._all_skips_left = 0
         self._starved: set[Group] = set()  # were given less than their part of this tick
+        self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
+        self._leased_ms = 0  # from when on
         self._batched_left = 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
@@ -109,6 +113,16 @@ class Dispatch:
         self.tick.change(partition, group)
         self.schedule(group, index)
         self.activate(group)
+
+    def lengthen_leases(self) -> None:
+        """The leases of this turn begin now, which is later than was reckoned."""
+        leased, self.leased = self.leased, []
+        ms = self._outside.asked_ms() - self._leased_ms
+        for group, index, offset in leased if ms > 0 else ():
+            backlog = group.backlogs[index]
+            if offset in backlog.leased:
+                backlog.extend(offset, backlog.leased.due_of(offset) + ms)
+                self.tick.change(group.topic.partitions[index], group)
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""
@@ -272,7 +286,10 @@ class Dispatch:
                 backlog.finish(offset)
                 pull.skipped = True
             elif lease:
-                attempts = backlog.lease(offset, now_ms + group.options.lease_ms)
+                if not self.leased:
+                    self._leased_ms = self._outside.asked_ms()
+                self.leased.append((group, index, offset))
+                attempts = backlog.lease(offset, self._leased_ms + group.options.lease_ms)
                 self.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue

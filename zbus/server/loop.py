@@ -115,7 +115,7 @@ class Loop:
         """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
-        broker.asked_ms, broker.ahead_ms = clock.asked_ms, clock.ahead_ms
+        broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
@@ -223,6 +223,7 @@ class Loop:
             self.fail(str(error))
         if not self.failure:
             self._send()
+            broker.sent()
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does

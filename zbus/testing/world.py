@@ -159,7 +159,7 @@ class World:
         recorder = JournalRecorder(self.journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count(1)
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
-        self.broker.ahead_ms = lambda: self.ahead_ms
+        self.broker.outside.ahead_ms = lambda: self.ahead_ms
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
         # Requests of tests go to whatever host they name.
@@ -197,6 +197,7 @@ class World:
         for client, data in inbox:
             client.peer.receive(data)
         self.broker.finish()
+        self.broker.sent()
         for client in self.clients:
             if not client.takes:
                 continue

@@ -89,7 +89,7 @@ class Nack(Leased):
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
-        due_ms = broker.asked_ms() + self.delay_ms if self.delay_ms else 0
+        due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
         return broker.nack(ticket, group, partition, self.offsets, self.front, due_ms)
 
 
@@ -105,5 +105,5 @@ class Extend(Leased):
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
         lease_ms = group.options.lease_ms if self.lease_ms is None else self.lease_ms
-        deadline_ms = broker.asked_ms() + lease_ms
+        deadline_ms = broker.outside.asked_ms() + lease_ms
         return broker.extend(ticket, group, partition, self.offsets, deadline_ms)

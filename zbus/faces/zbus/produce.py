@@ -320,14 +320,14 @@ class Produce:
         broker = self.face.broker
         now_ms = broker.now_ms
         # The sender goes by a clock outside, which may have been set since the broker's was.
-        due_ms = self.deliver_at_ms + broker.ahead_ms() if self.deliver_at_ms else 0
+        due_ms = self.deliver_at_ms + broker.outside.ahead_ms() if self.deliver_at_ms else 0
         if due_ms > now_ms + DELAY_MS_MAX:
             raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
         if self.delay_ms is not None:
-            due_ms = broker.asked_ms() + self.delay_ms if self.delay_ms else 0
+            due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
         if due_ms <= now_ms:
             due_ms = 0
-        return due_ms, 0 if self.ttl_ms is None else broker.asked_ms() + self.ttl_ms
+        return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
 
     def _idempotency_key(self, id: bytes) -> bytes:
         """The key of a message with this id; empty = none."""
