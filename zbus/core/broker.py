@@ -282,6 +282,7 @@ class Broker:
         else:
             staged.add(id, headers, body, tag, key)
         partition.puts.append(ticket)
+        partition.last = ticket
         ticket.offset = partition.end
         partition.end += 1
 
@@ -295,14 +296,13 @@ class Broker:
         tag: bytes = b"",
         key: bytes = b"",
     ) -> bool:
-        """Put one more message under the ticket of the one before, so that they end together. False
-        if that cannot be: something was put in between, or it is to be refused."""
-        puts, staged = partition.puts, partition.staged
-        if staged is None or not puts or puts[-1] is not ticket or self.refusing is not None:
+        """Put one more message like the one before, under its ticket, so that they end together.
+        False if that cannot be: something came in between, or it is to be refused."""
+        if partition.last is not ticket or len(body) > self._message_bytes_max:
             return False
-        if len(body) > self._message_bytes_max or partition.topic.careful:
-            return False
-        if staged.plain and not (tag or key):
+        staged = partition.staged
+        assert staged is not None
+        if staged.plain:
             staged.ids.append(id)
             staged.headers.append(headers)
             staged.bodies.append(body)
@@ -398,11 +398,28 @@ class Broker:
         self.dispatch.pull(group, pull, deadline_ms)
 
     def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
-        """The next message of a group, at once: its chunk and row. None if that needs a `pull`:
-        nothing is at hand, others wait, or the group does more than read its log in order."""
-        if session not in group.readers or self.stopping:
+        """The next message of a group, at once: its chunk and row. What is durable may be handed
+        out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
+        does more than read one log in order."""
+        if group.waiting or group.untold or session not in group.readers or not group.usual:
             return None
-        return self.dispatch.take(group)
+        backlog, partition = group.backlogs[0], group.topic.partitions[0]
+        cursor = backlog.cursor
+        if cursor >= partition.visible or self.stopping or not backlog.in_order:
+            return None
+        chunk = group.chunks[0]
+        at = cursor - chunk.first
+        if not 0 <= at < len(chunk.bodies):
+            found = self.dispatch.at_hand(group, 0, partition, cursor)
+            if found is None:
+                return None
+            chunk, at = found, cursor - found.first
+        if chunk.due is not None or chunk.expires is not None:
+            return None
+        if not backlog.dirty:
+            self.tick.change(partition, group)
+        backlog.cursor = cursor + 1
+        return chunk, at
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""

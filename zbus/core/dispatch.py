@@ -244,7 +244,7 @@ class Dispatch:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return
-            chunk = self._at_hand(group, index, partition, offset)
+            chunk = self.at_hand(group, index, partition, offset)
             if chunk is None:
                 chunk = self._fetch(group, index, partition, offset)
                 if chunk is None:
@@ -281,24 +281,7 @@ class Dispatch:
             if self._skips_left <= 0:
                 return
 
-    def take(self, group: Group) -> tuple[Chunk, int] | None:
-        """What a pull of one message would get, if nobody waits and it is there: a message that is
-        durable may be handed out at any time."""
-        if group.waiting or group.untold or not group.usual:
-            return None
-        backlog, partition = group.backlogs[0], group.topic.partitions[0]
-        cursor = backlog.cursor
-        if cursor >= partition.visible or not backlog.in_order:
-            return None
-        chunk = self._at_hand(group, 0, partition, cursor)
-        if chunk is None or chunk.due is not None or chunk.expires is not None:
-            return None
-        if not backlog.dirty:
-            self.tick.change(partition, group)
-        backlog.cursor = cursor + 1
-        return chunk, cursor - chunk.first
-
-    def _at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
+    def at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
         """The chunk that holds an offset. A group mostly goes on where it was."""
         chunk = group.chunks[index]
         if 0 <= offset - chunk.first < len(chunk.bodies):
@@ -314,7 +297,7 @@ class Dispatch:
     def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
         partition.log.fetch(offset, group, partial(self._fetched, group))
         # If storage answered at once it is here now.
-        return self._at_hand(group, index, partition, offset)
+        return self.at_hand(group, index, partition, offset)
 
     def _fetched(self, group: Group, problem: BrokerError | None) -> None:
         if problem is None:

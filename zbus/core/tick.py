@@ -86,6 +86,7 @@ class Tick:
             chunk.time_ms = staged.time_ms
             staged.extend(chunk)
         partition.puts.append(ticket)
+        partition.last = ticket
         ticket.offset = partition.end
         partition.end += count
 
@@ -97,6 +98,7 @@ class Tick:
             self.confirm(partition, ticket, Stored(partition))
         else:
             partition.puts.append(ticket)
+            partition.last = ticket
 
     def change(self, partition: Partition, group: Group) -> None:
         """Note that the group's backlog in this partition is not what it was."""
@@ -132,7 +134,7 @@ class Tick:
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
-                partition.staged = None
+                partition.staged = partition.last = None
             puts, partition.puts = partition.puts, []
             confirms, partition.confirms = partition.confirms, []
             for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
@@ -169,7 +171,7 @@ class Tick:
         self._durable(at_once)
 
     def _write(self, partition: Partition) -> Written:
-        chunk, partition.staged = partition.staged, None
+        chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
         stored = self._recorder.write(partition, chunk, change, self.now_ms)

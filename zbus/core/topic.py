@@ -33,6 +33,7 @@ class Partition:
         "first",
         "index",
         "lane",
+        "last",
         "last_crc",
         "log",
         "options_changed",
@@ -66,6 +67,7 @@ class Partition:
         # This tick.
         self.touched = False
         self.staged: Chunk | None = None
+        self.last: Ticket | None = None  # of what is staged: more may be put along with it
         self.puts: list[Ticket] = []  # settled with Stored
         self.confirms: list[tuple[Ticket, Outcome]] = []  # changes that somebody waits for
         self.changed: list[Group] = []  # groups whose backlog here changed
@@ -149,8 +151,8 @@ class Topic:
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
-        self.configure(options)
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
+        self.configure(options)
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.followed: Watch | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
@@ -160,6 +162,8 @@ class Topic:
     def configure(self, options: TopicOptions) -> None:
         """Take over options."""
         self.options = options
+        for partition in self.partitions:
+            partition.last = None
         self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
         self.competing = options.competing

@@ -251,7 +251,7 @@ class Loop:
             if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
                 self._serve_with_care(link, mask)
                 return
-            data = link.sock.recv(_RECEIVE_BYTES)
+            data = link.recv(_RECEIVE_BYTES)
             if not data:
                 self._hung_up(link)
                 return
@@ -354,16 +354,13 @@ class Loop:
             out = link.out
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            if link.tls is not None and not link.closed:
-                data = self._encrypt(link, link.tls, data)
-            if link.closed:
-                continue
-            if link.unsent:
-                link.unsent += data
-                self._held[link] = None
-                continue
+            if link.tls is not None or link.unsent or link.closed:
+                held_back = self._hold_back(link, data)
+                if held_back is None:
+                    continue
+                data = held_back
             try:
-                sent = link.sock.send(data)
+                sent = link.send_some(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
@@ -379,6 +376,18 @@ class Loop:
         if self._held:
             for link in list(self._held):
                 self._settle(link)
+
+    def _hold_back(self, link: Link, data: bytes) -> bytes | None:
+        """What is to be sent now for this data; None = nothing is sent to this link now."""
+        if link.tls is not None and not link.closed:
+            data = self._encrypt(link, link.tls, data)
+        if link.closed:
+            return None
+        if link.unsent:
+            link.unsent += data
+            self._held[link] = None
+            return None
+        return data
 
     def _flush(self, link: Link) -> None:
         """The socket takes bytes again."""

@@ -101,11 +101,18 @@ class Puts(Ticket):
         now = b"%d" % self.plan.broker.now_ms
         start, end = _STORED % (len(now), partition_lines(partition)), b"\r\n\r\n" + now
         for peer, id in zip(self.peers, self.ids, strict=True):
+            id = id or b"%d-%d" % (index, offset)
+            data = b"%b%d\r\n%bid: %b%b" % (start, offset, line, id, end)
+            offset += 1
             peer.open_tickets -= 1
             peer.together = None
-            id = id or b"%d-%d" % (index, offset)
-            peer.write(b"%b%d\r\n%bid: %b%b" % (start, offset, line, id, end))
-            offset += 1
+            if peer.out or peer.framing is not None:
+                peer.write(data)
+                continue
+            # The first of this turn, and mostly the only one: as in `write`, without a call.
+            peer._ready(peer)
+            peer.out.append(data)
+            peer.out_bytes += len(data)
 
     def _answer_each(self, outcome: Outcome) -> None:
         """Each by a reply of its own."""
