@@ -12,11 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.core.support import wishing
+from tests.core.support import PullProbe, wishing
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.group import Pull
-from zbus.core.message import Message
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
@@ -70,16 +69,14 @@ def write_log(data_dir: Path) -> bytes:
     topic = broker.topics["orders"]
 
     def put() -> None:
-        for message in (
-            Message(b"a-1", tag=b"eu", headers=b"colour: red\r\n", body=b"hello"),
-            Message(b"", body=b"good morning", due_ms=TIME_MS + 60_000),
-            Message(b"", headers=b"colour: red\r\n", body=b"bye"),
-        ):
-            message.produced_ms = broker.now_ms
-            broker.put(topic.partitions[0], message, Silent())
+        chunk = Chunk()
+        chunk.add(b"a-1", b"colour: red\r\n", b"hello", tag=b"eu")
+        chunk.add(b"", b"", b"good morning", due_ms=TIME_MS + 60_000)
+        chunk.add(b"", b"colour: red\r\n", b"bye")
+        broker.put_all(topic.partitions[0], chunk, Silent())
 
     tick(put)
-    tick(lambda: broker.pull(topic.groups["orders"], Pull(Silent(), session), None))
+    tick(lambda: broker.pull(topic.groups["orders"], PullProbe(session), None))
     tick(lambda: None)  # what the pull changed is written in a later tick
     journal.close()
     return (data_dir / SEGMENT).read_bytes()
