@@ -15,7 +15,7 @@ import os
 import socket
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from tests.bench.measure import Server, run_seconds, system_seconds
@@ -99,6 +99,16 @@ def _move(pids: Sequence[int], cores: set[int], policy: int) -> None:
                 pass  # it has ended
 
 
+@contextmanager
+def connected(port: int, connections: int) -> Iterator[list[socket.socket]]:
+    """So many connections, closed at the end."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(connections)
+        ]
+
+
 def exchange(socks: Sequence[socket.socket], requests: Iterator[bytes], rounds: int) -> None:
     """One request on each connection, then all replies, so many times. Every reply must be a
     success, and so short that it comes in one piece."""
@@ -113,17 +123,16 @@ def exchange(socks: Sequence[socket.socket], requests: Iterator[bytes], rounds: 
 
 def cost(server: Server, line: Line) -> Cost:
     """Of one round."""
-    socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(line.connections)]
     rounds = ALONE if line.connections == 1 else REQUESTS // line.connections
     requests = line.requests()
-    exchange(socks, requests, 2)
-    before = run_seconds(server.pid), system_seconds(server.pid)
-    exchange(socks, requests, rounds)
-    after = run_seconds(server.pid), system_seconds(server.pid)
-    for sock in socks:
-        sock.close()
+    with connected(server.port, line.connections) as socks:
+        exchange(socks, requests, 2)
+        before = run_seconds(server.pid), system_seconds(server.pid)
+        exchange(socks, requests, rounds)
+        after = run_seconds(server.pid), system_seconds(server.pid)
     run_s, system_s = (end - begin for begin, end in zip(before, after, strict=True))
-    return Cost(run_s / (rounds * len(socks)) * 1e6, system_s / (rounds * len(socks)) * 1e6)
+    count = rounds * line.connections
+    return Cost(run_s / count * 1e6, system_s / count * 1e6)
 
 
 def costs(
