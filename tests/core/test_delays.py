@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from zbus.core.delays import DUE_MS_MAX, NOTHING, PAGE, Columns, Delays
+from zbus.core.delays import DUE_MS_MAX, NOTHING, PAGE, AllDelays, Columns, Delays
 
 OFFSETS = st.one_of(
     st.integers(0, 8),
@@ -174,6 +174,25 @@ def test_a_hundred_thousand(apart_ms: int) -> None:
         found += piece
     assert found == sorted(found, reverse=apart_ms > 0)
     assert slowest_s < 0.1
+
+
+def test_the_delays_of_a_topic() -> None:
+    delays = AllDelays()
+    assert not delays
+    assert delays.next_due() is None
+    for place, due_ms in {(2, 7): 5, (0, 9): 6, (1, 3): 5, (1, 4): 5, (0, 1): 9}.items():
+        delays.set(place, due_ms)
+    delays.of(2).merge(filled({7: 8, 8: 1}), without=[7])
+    delays.check()
+    assert len(delays) == 6
+    assert (2, 7) in delays
+    assert (2, 9) not in delays
+    assert (3, 7) not in delays
+    assert delays.next_due() == 1
+    assert delays.pop_first(0) is None
+    places = [delays.pop_first(8) for _ in range(6)]
+    assert places == [(2, 8), (1, 3), (1, 4), (2, 7), (0, 9), None]
+    assert delays.next_due() == 9
 
 
 def test_an_empty_one_costs_next_to_nothing() -> None:

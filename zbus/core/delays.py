@@ -350,7 +350,7 @@ class Delays:
         self._push(number, keys)
 
     def check(self) -> None:
-        """Assert the invariants of this structure."""
+        """Assert the invariants."""
         columns = self.columns()
         assert columns.problem() is None, columns.problem()
         assert len(columns) == self._count
@@ -358,3 +358,51 @@ class Delays:
         assert min(self._pages, default=self._lowest) >= self._lowest
         heads = {page[0] // PAGE << _PAGE_BITS | number for number, page in self._pages.items()}
         assert heads <= set(self._heap)
+
+
+class AllDelays:
+    """Of the partitions of a topic. What is due at the same time comes in their order."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: dict[int, Delays] = {}  # of partitions that ever had some
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts.values()))
+
+    def __contains__(self, place: tuple[int, int]) -> bool:
+        index, offset = place
+        return index in self._parts and offset in self._parts[index]
+
+    def of(self, index: int) -> Delays:
+        """Those of one partition."""
+        return self._parts.setdefault(index, Delays())
+
+    def set(self, place: tuple[int, int], due_ms: int) -> None:
+        """Add a message of a partition, or move it."""
+        self.of(place[0]).set(place[1], due_ms)
+
+    def _first(self) -> tuple[int, int] | None:
+        """The earliest due time, and the partition."""
+        parts = self._parts.items()
+        firsts = [(due_ms, i) for i, part in parts if (due_ms := part.next_due()) is not None]
+        return min(firsts, default=None)
+
+    def next_due(self) -> int | None:
+        """The earliest due time, None when empty."""
+        first = self._first()
+        return None if first is None else first[0]
+
+    def pop_first(self, now_ms: int) -> tuple[int, int] | None:
+        """Take out the first of what is due at `now_ms` or before, None if nothing is."""
+        first = self._first()
+        if first is None or first[0] > now_ms:
+            return None
+        due_ms, index = first
+        return index, self._parts[index].pop_due(due_ms, 1)[0]
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for part in self._parts.values():
+            part.check()

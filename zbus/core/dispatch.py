@@ -30,6 +30,9 @@ BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
 
+WOKEN_PER_TURN_MAX = 5_000
+"""Messages made ready in one turn because they became due, about, of all groups together."""
+
 _NOWHERE = (-1, -1)
 
 
@@ -95,12 +98,15 @@ class Dispatch:
 
     def expire(self, now_ms: int) -> None:
         """Everything that became due: leases, delays, pulls that waited long enough."""
-        for group, index in self._wakes.pop_due(now_ms):
+        woken = 0
+        while woken < WOKEN_PER_TURN_MAX and (found := self._wakes.pop_first(now_ms)) is not None:
+            group, index = found
             backlog = group.backlogs[index]
             partition = group.topic.partitions[index]
             backlog.wake_ms = 0
-            backlog.wake(now_ms, partition.end)
-            self.tick.change(partition, group)
+            if count := backlog.wake(now_ms, partition.end):
+                self.tick.change(partition, group)
+            woken += 1 + count
             self.schedule(group, index)
             self.activate(group)
         for pull in self._pulls.pop_due(now_ms):

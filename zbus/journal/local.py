@@ -294,7 +294,7 @@ class LocalJournal:
         first = found[0][1]
         if first.kind is Kind.CHECKPOINT:
             # A lane is found again by the name in its checkpoint.
-            name = topic_name(batches[HEADER_BYTES : first.length])
+            name = topic_name(memoryview(batches)[HEADER_BYTES : first.length])
             if name != lane[0]:
                 raise JournalError(f"the checkpoint for {lane} names the topic {name!r}")
         elif known is None:
