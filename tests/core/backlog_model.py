@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from zbus.core.backlog import Life
+from zbus.core.life import Life
 
 
 @dataclass
@@ -103,8 +103,11 @@ class BacklogModel:
         self._change(offset, Life.READY, rank=self.end)
 
     def _in_time(self, life: Life) -> list[int]:
+        """Of equal times, the lease that was set first, and the delay of the lowest offset."""
+
         def key(offset: int) -> tuple[int, int]:
-            return self.log[offset].time_ms, self.log[offset].serial
+            message = self.log[offset]
+            return message.time_ms, message.serial if life is Life.LEASED else offset
 
         return sorted(self.offsets(life), key=key)
 
@@ -120,6 +123,9 @@ class BacklogModel:
         self.log = [
             OneMessage(Life.DONE if offset < cursor else Life.READY) for offset in range(self.end)
         ]
+
+    def rewind(self, cursor: int) -> None:
+        self.log[cursor:] = [OneMessage() for _ in self.log[cursor:]]
 
     def fall_off(self, first: int) -> int:
         unfinished = self.offsets(Life.READY, Life.LEASED, Life.DELAYED)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from itertools import zip_longest
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -16,7 +18,9 @@ from hypothesis.stateful import (
 )
 
 from tests.core.backlog_model import BacklogModel, OneMessage
-from zbus.core.backlog import TRANSITIONS, Backlog, Life
+from zbus.core import overdue
+from zbus.core.backlog import Backlog
+from zbus.core.life import TRANSITIONS, Life
 from zbus.core.state import EntryState, StateChange
 
 _TOLD_APART = {Life.DEAD: Life.DONE, Life.DELETED: Life.DONE}
@@ -55,6 +59,11 @@ class BacklogMachine(RuleBasedStateMachine):
         self.shadow = Backlog()
         self.told_end = 0  # where the log ended when `changes` was called last
         self.before: list[Life] = []
+        self.now_ms = 0
+
+    def time(self, ms: int) -> int:
+        """The time of a step. Here it goes back, too."""
+        return ms
 
     def pick(self, number: int, *lives: Life) -> int | None:
         """One of the offsets in these lives."""
@@ -106,6 +115,7 @@ class BacklogMachine(RuleBasedStateMachine):
             self.lease(offset, deadline_ms)
 
     def lease(self, offset: int, deadline_ms: int) -> None:
+        deadline_ms = self.time(deadline_ms)
         attempts = self.backlog.lease(offset, deadline_ms)
         assert attempts == self.model.lease(offset, deadline_ms)
         self.stepped()
@@ -129,6 +139,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule(number=PICKS, deadline_ms=TIMES)
     def extend(self, number: int, deadline_ms: int) -> None:
         offset = number % self.model.end
+        deadline_ms = self.time(deadline_ms)
         extended = self.backlog.extend(offset, deadline_ms)
         assert extended == self.model.extend(offset, deadline_ms)
         self.stepped()
@@ -137,6 +148,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def delay(self, number: int, due_ms: int) -> None:
         offset = self.pick(number, Life.READY, Life.LEASED)
         if offset is not None:
+            due_ms = self.time(due_ms)
             self.backlog.delay(offset, due_ms)
             self.model.delay(offset, due_ms)
         self.stepped()
@@ -159,6 +171,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(now_ms=TIMES)
     def wake(self, now_ms: int) -> None:
+        now_ms = self.now_ms = self.time(now_ms)
         self.backlog.wake(now_ms, self.model.end)
         self.model.wake(now_ms)
         assert not self.backlog.next_wake() or self.backlog.next_wake() > now_ms
@@ -169,6 +182,14 @@ class BacklogMachine(RuleBasedStateMachine):
         cursor = number % (self.model.end + 1)
         self.backlog.seek(cursor)
         self.model.seek(cursor)
+        self.jumped()
+
+    @rule(number=PICKS)
+    def rewind(self, number: int) -> None:
+        cursor = number % (self.model.end + 1)
+        if cursor < self.backlog.cursor:
+            self.backlog.rewind(cursor)
+            self.model.rewind(cursor)
         self.jumped()
 
     @rule()
@@ -271,3 +292,104 @@ BacklogMachine.TestCase.settings = settings(
     deadline=None, derandomize=True, max_examples=300, stateful_step_count=40
 )
 TestBacklog = BacklogMachine.TestCase
+
+
+class LotsMachine(BacklogMachine):
+    """What is due becomes ready two at a time. The others count as delayed meanwhile, and whoever
+    begins with a snapshot has to look first what is due: so those rules are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        overdue.LOT = 2  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        overdue.LOT = _LOT  # type: ignore[misc]
+
+    def time(self, ms: int) -> int:
+        return self.now_ms + ms
+
+    def recover(self) -> None:
+        """Not here."""
+
+    def become_a_copy(self) -> None:
+        """Not here."""
+
+    @rule(times=st.lists(TIMES, max_size=6), now_ms=TIMES)
+    def delay_and_wake(self, times: list[int], now_ms: int) -> None:
+        """Many are due at once."""
+        for number, due_ms in enumerate(times):
+            self.delay(number, due_ms)
+        self.wake(now_ms)
+
+    @invariant()
+    def agrees(self) -> None:
+        backlog, model = self.backlog, self.model
+        backlog.check()
+        assert [backlog.life(offset) for offset in range(model.end)] == model.lives()
+        waiting = len(model.offsets(Life.READY, Life.DELAYED))
+        assert backlog.ready_count(model.end) + len(backlog.delayed) == waiting
+        looked = copy.deepcopy(backlog)
+        assert looked.next(model.end) == model.next(model.end)
+        assert looked.floor() == model.floor()
+
+    @invariant()
+    def a_snapshot_behaves_the_same(self) -> None:
+        assert drain(copy.deepcopy(self.backlog), self.model.end) == self.model.drain()
+
+
+_LOT = overdue.LOT
+LotsMachine.TestCase.settings = BacklogMachine.TestCase.settings
+TestLots = LotsMachine.TestCase
+
+
+@pytest.fixture
+def lots_of_two() -> Iterator[None]:
+    overdue.LOT = 2  # type: ignore[misc]
+    yield
+    overdue.LOT = _LOT  # type: ignore[misc]
+
+
+@pytest.mark.usefixtures("lots_of_two")
+def test_what_is_overdue_keeps_its_place() -> None:
+    backlog = Backlog()
+    for offset in range(6):
+        backlog.delay(offset, 10)
+    assert backlog.wake(10, 6) == 2
+    assert len(backlog.delayed) == 4
+    assert not backlog.in_order
+    backlog.lease(6, 99)
+    backlog.put_end(6, 7)
+    assert backlog.next_wake() == 10 + overdue.LOOK_MS
+    assert drain(copy.deepcopy(backlog), 8) == [0, 1, 2, 3, 4, 5, 6, 7]
+    # What becomes due meanwhile goes behind, and is not made ready before its turn.
+    backlog.delay(7, 11)
+    assert backlog.wake(60, 8) == 0
+    assert drain(copy.deepcopy(backlog), 9) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    # In front is in front.
+    backlog.put_front(5)
+    assert backlog.floor() == 0
+    assert drain(backlog, 9) == [5, 0, 1, 2, 3, 4, 6, 7, 8]
+    assert backlog.in_order
+    assert backlog.next_wake() == 0
+
+
+@pytest.mark.usefixtures("lots_of_two")
+def test_what_is_overdue_follows_the_end_of_a_log_that_was_cut() -> None:
+    backlog = Backlog()
+    for offset in range(4):
+        backlog.delay(offset, 10)
+    backlog.wake(10, 9)
+    backlog.truncate(5)
+    assert drain(backlog, 7) == [4, 0, 1, 2, 3, 5, 6]
+
+
+@pytest.mark.usefixtures("lots_of_two")
+def test_overdue_for_ever_the_ranks_stay_few() -> None:
+    backlog = Backlog()
+    count = 3 * overdue.RANKS_MAX
+    for number in range(count):
+        backlog.delay(number, number + 1)
+        backlog.wake(number + 1, number + 1)
+        backlog.check()
+    assert len(backlog._overdue._ranks) <= overdue.RANKS_MAX
+    assert drain(backlog, count) == list(range(count))

@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
-from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.backlog import Backlog
+from zbus.core.state import (
+    Entry,
+    EntryState,
+    GroupChange,
+    GroupOptions,
+    StateChange,
+    TopicOptions,
+)
 from zbus.journal.batch import Kind
+from zbus.journal.checkpoint import decode_change, encode_change
 from zbus.journal.ports import JournalDamage, Lane
 from zbus.journal.recovery import recover
 
@@ -207,6 +216,25 @@ def test_delays() -> None:
         assert known.take() == []
         known.settle(500)
         assert known.take() == [b"late"]
+
+
+def test_delays_as_they_were_stored_before() -> None:
+    """As entries, each with its state."""
+    offsets = (3, 4, 300, 0)
+    entries = tuple(Entry(offset, EntryState.DELAYED, 700 - offset % 2) for offset in offsets)
+    old, new = Backlog(), Backlog()
+    payload = encode_change(StateChange(groups=(GroupChange("g", 5, entries=entries),)))
+    assert b"pages" not in payload
+    for _ in range(2):
+        old.apply(decode_change(payload).groups[0])
+        old.check()
+    for offset in range(5):
+        new.finish(offset)
+    new.delay(300, 700)
+    for offset in (0, 3, 4):
+        new.delay(offset, 700 - offset % 2)
+    assert old.snapshot("g") == new.snapshot("g")
+    assert old.delayed.pop_due(700, 9) == [3, 0, 4, 300]
 
 
 def test_a_delay_that_ended_while_the_broker_was_away() -> None:

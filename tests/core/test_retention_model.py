@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, ranges
-from zbus.core.backlog import Life
 from zbus.core.declare import Start
 from zbus.core.group import Group, Pull
+from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Outcome

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zbus.core.delays import Columns, Delays
 from zbus.core.originals import Original
 from zbus.core.state import (
     Entry,
@@ -22,6 +23,15 @@ from zbus.core.state import (
 from zbus.journal import checkpoint as codec
 from zbus.journal.checkpoint import decode_change, encode_change, topic_name
 from zbus.journal.ports import JournalDamage
+
+
+def columns(due_of: dict[int, int]) -> Columns:
+    """What is stored of delayed messages: due times by offset."""
+    delays = Delays()
+    for offset, due_ms in due_of.items():
+        delays.set(offset, due_ms)
+    return delays.columns()
+
 
 NAMES = st.text(max_size=10)
 NATURAL = st.integers(0, 2**63 - 1)
@@ -41,6 +51,7 @@ GROUPS = st.builds(
     removed=st.booleans(),
     reset=st.booleans(),
     entries=st.lists(ENTRIES, max_size=5).map(tuple),
+    delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
 ORIGINALS = st.lists(
     st.builds(
@@ -82,6 +93,7 @@ def test_no_field_is_forgotten(kind: type) -> None:
         "durability": "os",
         "options": GroupOptions(mask=1),
         "entries": (Entry(1, EntryState.READY, 2, 3, 4),),
+        "delayed": columns({1: 2, 300: 4}),
     }
     values: dict[str, Any] = {
         field.name: special.get(field.name, others.get(str(field.type)))
@@ -113,6 +125,13 @@ def test_unknown_keys_are_ignored() -> None:
     assert change == StateChange(TopicOptions("t"), (GroupChange("g", 4),))
 
 
+def test_delayed_messages_as_they_are_stored() -> None:
+    change = StateChange(groups=(GroupChange("g", 600, delayed=columns({1: 9, 2: 7, 515: 8})),))
+    text = b'{"groups":[{"name":"g","cursor":600,"delayed":3,"pages":2}]}'
+    keys = (7 * 256 + 2, 9 * 256 + 1, 8 * 256 + 3)
+    assert encode_change(change) == payload(text, struct.pack("<7Q", 0, 2, 2, 1, *keys))
+
+
 HOSTILE = {
     "nothing": b"",
     "JSON past the end": struct.pack("<II", 9, 0),
@@ -127,6 +146,15 @@ HOSTILE = {
     "originals past the end": payload(b'{"originals":2}', bytes(79)),
     "enormous originals": payload(b'{"originals":99999999999999}', bytes(40)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
+    "negative delayed": payload(b'{"groups":[{"name":"g","delayed":-1,"pages":1}]}'),
+    "delayed past the end": payload(b'{"groups":[{"name":"g","delayed":1,"pages":1}]}', bytes(16)),
+    "enormous delayed": payload(b'{"groups":[{"name":"g","delayed":99999999999999}]}', bytes(40)),
+    "enormous pages": payload(b'{"groups":[{"name":"g","pages":99999999999999}]}', bytes(40)),
+    "delayed without pages": payload(b'{"groups":[{"name":"g","delayed":1}]}', bytes(8)),
+    "pages without delayed": payload(b'{"groups":[{"name":"g","pages":1}]}', bytes(16)),
+    "delayed in disorder": payload(
+        b'{"groups":[{"name":"g","delayed":2,"pages":1}]}', struct.pack("<4Q", 0, 2, 513, 256)
+    ),
     "bytes left over": payload(b"{}", bytes(8)),
 }
 

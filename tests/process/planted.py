@@ -12,7 +12,6 @@ import attrs
 
 from zbus.cli import main
 from zbus.core.backlog import Backlog
-from zbus.core.deadlines import Deadlines
 from zbus.core.state import EntryState, GroupChange
 from zbus.journal.files import OsFiles
 
@@ -67,13 +66,16 @@ def skip() -> None:
 
 def impatient() -> None:
     """Delays and leases end 0.3 s early."""
-    next_due = Deadlines.next_due
+    wake, next_wake = Backlog.wake, Backlog.next_wake
 
-    def too_soon(self: Deadlines) -> int | None:
-        due_ms = next_due(self)
-        return None if due_ms is None else due_ms - 300
+    def wake_early(self: Backlog, now_ms: int, end: int) -> int:
+        return wake(self, now_ms + 300, end)
 
-    Deadlines.next_due = too_soon  # type: ignore[method-assign]
+    def too_soon(self: Backlog) -> int:
+        return max(0, next_wake(self) - 300)
+
+    Backlog.wake = wake_early  # type: ignore[method-assign]
+    Backlog.next_wake = too_soon  # type: ignore[method-assign]
 
 
 BUGS = {bug.__name__: bug for bug in (write_behind, forget_acks, skip, impatient)}

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any
 
 from tests.core.support import ranges, wishing
-from zbus.core.backlog import Life
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.group import Group, Pull
+from zbus.core.life import Life
 from zbus.core.limits import DEFAULT_LIMITS
 from zbus.core.message import Message
 from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Stored

@@ -6,7 +6,8 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   the smallest rank goes first. Put back in front: a rank below everything. Put back at the end:
   the log's end at that moment, so that it follows everything that was there then. Back because its
   lease ended: its own offset, so that old messages come before newer ones.
-* `delayed`: wait for a time, then become ready as if put back at the end.
+* `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
+  they stay where they are, which is compact, until it is the turn of their rank: `_overdue`.
 * `leased`: handed out, not settled; each has a deadline.
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
 
@@ -20,43 +21,17 @@ seen: the caller passes both.
 
 from __future__ import annotations
 
-import enum
+from collections.abc import Collection
 from typing import Final
 
+import attrs
 from sortedcontainers import SortedDict
 
 from zbus.core.deadlines import Deadlines
+from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.life import Life
+from zbus.core.overdue import LOOK_MS, Overdue, Place
 from zbus.core.state import Entry, EntryState, GroupChange
-
-
-class Life(enum.Enum):
-    """The life of a message within one group."""
-
-    DELAYED = "delayed"
-    READY = "ready"
-    LEASED = "leased"
-    DONE = "done"  # settled, or handed to a group that acknowledges on delivery
-    DEAD = "dead"  # given up after too many attempts
-    DELETED = "deleted"  # purged, expired, or skipped by the filter
-
-
-TRANSITIONS: dict[tuple[Life, str], Life] = {
-    (Life.READY, "delay"): Life.DELAYED,
-    (Life.READY, "lease"): Life.LEASED,
-    (Life.READY, "finish"): Life.DONE,
-    (Life.READY, "delete"): Life.DELETED,
-    (Life.DELAYED, "due"): Life.READY,
-    (Life.DELAYED, "delete"): Life.DELETED,
-    (Life.LEASED, "finish"): Life.DONE,
-    (Life.LEASED, "give back in front"): Life.READY,
-    (Life.LEASED, "give back at the end"): Life.READY,
-    (Life.LEASED, "give back later"): Life.DELAYED,
-    (Life.LEASED, "expire"): Life.READY,
-    (Life.LEASED, "give up"): Life.DEAD,
-    (Life.LEASED, "delete"): Life.DELETED,
-}
-"""Every step there is. The documentation's diagram and the model of the tests are made from it."""
-
 
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
@@ -67,6 +42,7 @@ class Backlog:
 
     __slots__ = (
         "_lowest",
+        "_overdue",
         "_place",
         "_ready",
         "_reset",
@@ -86,9 +62,10 @@ class Backlog:
     def __init__(self, cursor: int = 0) -> None:
         self.cursor = cursor
         self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self._place: dict[int, tuple[int, int]] = {}  # offset -> its key in _ready
+        self._place: dict[int, Place] = {}  # offset -> its key in _ready
         self._serial = 0
-        self.delayed: Deadlines[int] = Deadlines()
+        self.delayed = Delays()
+        self._overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased: Deadlines[int] = Deadlines()
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
@@ -103,7 +80,7 @@ class Backlog:
     @property
     def in_order(self) -> bool:
         """Nothing goes before the cursor and nothing at it is taken."""
-        return not self._place and not self.ahead
+        return not self._place and not self.ahead and not self._overdue
 
     # -- looking --------------------------------------------------------------------------
 
@@ -111,6 +88,8 @@ class Backlog:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
+        if self._overdue:
+            self._catch_up()
         if self._place:
             (rank, _), offset = self._ready.peekitem(0)
             if rank <= self.cursor:
@@ -122,7 +101,8 @@ class Backlog:
         if offset in self.leased:
             return Life.LEASED
         if offset in self.delayed:
-            return Life.DELAYED
+            overdue = self._overdue and self.delayed.due_of(offset) <= self._overdue.until_ms
+            return Life.READY if overdue else Life.DELAYED
         if offset in self._place:
             return Life.READY
         if offset < self.cursor or offset in self.ahead:
@@ -130,25 +110,28 @@ class Backlog:
         return Life.READY
 
     def ready_count(self, end: int) -> int:
-        """How many may be handed out now or when the cursor gets there."""
+        """How many may be handed out now or when the cursor gets there. What is overdue counts as
+        delayed until its turn has come."""
         return max(0, end - self.cursor) - len(self.ahead) + len(self._place)
 
     def floor(self) -> int:
-        """Everything below it is finished. Looks at all exceptions, but not again before the lowest
-        of them is finished."""
+        """Everything below it is finished. Looks at what is ready and leased, but not again before
+        the lowest exception is finished."""
         cursor, lowest = self.cursor, self._lowest
         if not (lowest in self._place or lowest in self.leased or lowest in self.delayed):
-            exceptions = (self._place, self.leased, self.delayed)
-            lowest = min([min(offsets, default=cursor) for offsets in exceptions])
-            lowest = min(cursor, lowest)
+            delayed = self.delayed.lowest()
+            lowest = min([min(offsets, default=cursor) for offsets in (self._place, self.leased)])
+            lowest = min(cursor, lowest if delayed is None else min(lowest, delayed))
             # New exceptions come from the cursor on, so there will be none below this one.
             self._lowest = lowest
         return min(cursor, lowest)
 
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""
-        times = [t for t in (self.leased.next_due(), self.delayed.next_due()) if t is not None]
-        return min(times, default=0)
+        leased_ms, delayed_ms = self.leased.next_due() or 0, self.delayed.next_due() or 0
+        if self._overdue and delayed_ms:
+            delayed_ms = max(delayed_ms, self._overdue.until_ms + LOOK_MS)
+        return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
 
     # -- steps of a life ------------------------------------------------------------------
 
@@ -195,12 +178,18 @@ class Backlog:
         self._take(offset)
         self._put(offset, end)
 
-    def wake(self, now_ms: int, end: int) -> None:
-        """Messages whose lease ended go back to their places; what is due, to the end."""
-        for offset in self.leased.pop_due(now_ms):
+    def wake(self, now_ms: int, end: int) -> int:
+        """Messages whose lease ended go back to their places; what is due, to the end. How many
+        were made ready: of what is due, no more than a lot; the others when they are needed."""
+        ended = self.leased.pop_due(now_ms)
+        for offset in ended:
             self._put(offset, offset)
-        for offset in self.delayed.pop_due(now_ms):
-            self._put(offset, end)
+        due_ms = self.delayed.next_due()
+        if due_ms is None or due_ms > now_ms:
+            return len(ended)
+        many = bool(self._overdue)  # then some were made ready before them
+        self._serial = self._overdue.add(now_ms, end, self._serial)
+        return len(ended) + (0 if many else self._make_ready())
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
@@ -210,20 +199,15 @@ class Backlog:
 
     def rewind(self, cursor: int) -> None:
         """Read again from `cursor` on; what waits below it stays where it is."""
-        kept = [entry for entry in self._entries(self._exceptions()) if entry.offset < cursor]
-        self.seek(cursor)
-        for entry in kept:
-            self._apply_entry(entry)
-            self._touched[entry.offset] = None
+        self._cut(cursor)
+        self._reset = True
+        self.cursor = cursor
 
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)
-        for offset in [offset for offset in self._exceptions() if offset >= end]:
-            self._forget(offset)
-            self.ahead.discard(offset)
-            self.attempts.pop(offset, None)
-        self._touched = {offset: None for offset in self._touched if offset < end}
+        self._cut(end)
+        self._overdue.truncate(end)
         for rank, serial in [key for key in self._ready if key[0] > end]:
             # Put back behind what was never written: that is now the end.
             offset = self._ready.pop((rank, serial))
@@ -234,17 +218,15 @@ class Backlog:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
         if self.floor() >= first:
             return 0
-        parts = (self._place, self.leased, self.delayed, self.ahead)
-        below = {offset for part in parts for offset in part if offset < first}
-        lost = sum([self._forget(offset) for offset in below])
-        for offset in below:
-            self.ahead.discard(offset)
-            self.attempts.pop(offset, None)
-            self._touched.pop(offset, None)
+        below = [o for part in (self._place, self.leased) for o in part if o < first]
+        lost = sum([self._forget(offset) for offset in below]) + self.delayed.fall_off(first)
+        self.attempts = {o: count for o, count in self.attempts.items() if o >= first}
+        self._touched = {offset: None for offset in self._touched if offset >= first}
         if self.cursor < first:
             # Of those past the cursor, `ahead` had what was taken: it is counted or was finished.
-            taken = sum([offset >= self.cursor for offset in below])
-            lost += first - self.cursor - taken
+            left = {offset for offset in self.ahead if offset >= first}
+            lost += first - self.cursor - (len(self.ahead) - len(left))
+            self.ahead = left
             self.cursor = first
         self.skipped += lost
         self.untold += lost
@@ -253,38 +235,57 @@ class Backlog:
     def copy_from(self, other: Backlog) -> None:
         """Start where another group stands, with everything that it has not finished."""
         self.seek(other.cursor)
-        for entry in other._entries(other._exceptions()):
-            # What the other has handed out, this one has not.
-            if entry.state is EntryState.LEASED:
-                entry = Entry(entry.offset, EntryState.READY, rank=entry.offset)
-            self._apply_entry(entry)
-            self._touched[entry.offset] = None
-        self.attempts.clear()
+        self.delayed.merge(other.delayed)
+        self.ahead |= other.ahead
+        for offset in other._ready.values():
+            self._insert(offset, other._place[offset][0])
+        for offset in other.leased:  # what the other has handed out, this one has not
+            self._insert(offset, offset)
 
     def copy_delayed(self, other: Backlog) -> None:
         """Wait for the messages that another group has not been given because they are not due."""
-        for offset in other.delayed:
-            if offset < self.cursor and not other.attempts.get(offset):
-                self.delayed.set(offset, other.delayed.due_of(offset))
-                self._touched[offset] = None
+        self.delayed.merge(other.delayed, without=other.attempts)
+        self.delayed.truncate(self.cursor)
+        self._reset = True
 
     # -- memory of a tick -----------------------------------------------------------------
 
     def changes(self, name: str) -> GroupChange:
         """What became different since the last call."""
-        entries = tuple(self._entries(self._touched)) if self._touched else ()
-        change = GroupChange(
-            name, self.cursor, None, False, self._reset, entries, self.skipped, self.untold
+        touched, self._touched = self._touched, {}
+        if self._reset:
+            self._reset = False
+            return attrs.evolve(self.snapshot(name), reset=True)
+        entries: tuple[Entry, ...] = ()
+        delayed = NOTHING
+        if touched:
+            offsets: Collection[int] = touched
+            if self.delayed:
+                attempts = self.attempts
+                delayed, others = self.delayed.select([o for o in touched if o not in attempts])
+                offsets = [offset for offset in touched if offset in others or offset in attempts]
+            entries = self._entries(offsets)
+        return GroupChange(
+            name,
+            self.cursor,
+            entries=entries,
+            delayed=delayed,
+            skipped=self.skipped,
+            untold=self.untold,
         )
-        self._touched = {}
-        self._reset = False
-        return change
 
     def snapshot(self, name: str) -> GroupChange:
         """All there is, as a change from nothing."""
-        entries = tuple(self._entries(self._exceptions()))
+        retried = sorted([offset for offset in self.attempts if offset in self.delayed])
+        taken = sorted([offset for offset in self.ahead if offset not in self.delayed])
+        offsets = dict.fromkeys((*self._ready.values(), *self.leased, *retried, *taken))
         return GroupChange(
-            name, self.cursor, entries=entries, skipped=self.skipped, untold=self.untold
+            name,
+            self.cursor,
+            entries=self._entries(offsets),
+            delayed=self.delayed.columns(),
+            skipped=self.skipped,
+            untold=self.untold,
         )
 
     def apply(self, change: GroupChange) -> None:
@@ -297,14 +298,12 @@ class Backlog:
         self.untold = change.untold
         if self.ahead:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
+        if change.delayed:
+            self._apply_delayed(change.delayed)
         for entry in change.entries:
             self._apply_entry(entry)
 
-    def _exceptions(self) -> dict[int, None]:
-        by_rank = dict.fromkeys(self._ready.values())
-        return by_rank | dict.fromkeys((*self.leased, *self.delayed, *sorted(self.ahead)))
-
-    def _entries(self, offsets: dict[int, None]) -> list[Entry]:
+    def _entries(self, offsets: Collection[int]) -> tuple[Entry, ...]:
         entries = []
         for offset in offsets:
             attempts = self.attempts.get(offset, 0)
@@ -319,7 +318,15 @@ class Backlog:
                 entries.append(Entry(offset, EntryState.READY, 0, attempts, rank))
             else:
                 entries.append(Entry(offset, EntryState.DONE))
-        return entries
+        return tuple(entries)
+
+    def _apply_delayed(self, delayed: Columns) -> None:
+        if self._place or self.leased or self.attempts:
+            for offset in delayed.offsets():
+                self._forget(offset)
+                self.attempts.pop(offset, None)
+        self.delayed.load(delayed)
+        self.ahead.update(delayed.offsets(self.cursor))
 
     def _apply_entry(self, entry: Entry) -> None:
         offset = entry.offset
@@ -362,11 +369,30 @@ class Backlog:
         self._touch(offset)
 
     def _insert(self, offset: int, rank: int) -> None:
+        self._serial += 1
+        self._insert_at(offset, (rank, self._serial))
+
+    def _insert_at(self, offset: int, key: Place) -> None:
         if self._ready is _NO_READY:
             self._ready = SortedDict()
-        self._serial += 1
-        self._place[offset] = key = (rank, self._serial)
+        self._place[offset] = key
         self._ready[key] = offset
+
+    def _catch_up(self) -> None:
+        """Make ready what is overdue and comes next."""
+        overdue = self._overdue
+        while overdue and overdue.first[0] <= self.cursor:
+            if self._place and self._ready.peekitem(0)[0] <= overdue.first:
+                return
+            self._make_ready()
+
+    def _make_ready(self) -> int:
+        """The first lot of what is overdue; how many."""
+        found = self._overdue.take(self.delayed)
+        for offset, place in found:
+            self._insert_at(offset, place)
+            self._touch(offset)
+        return len(found)
 
     def _front(self) -> int:
         """The rank before everything else."""
@@ -383,10 +409,20 @@ class Backlog:
             self.ahead.remove(self.cursor)
             self.cursor += 1
 
+    def _cut(self, end: int) -> None:
+        """Forget all exceptions from `end` on."""
+        for offset in [o for part in (self._place, self.leased) for o in part if o >= end]:
+            self._forget(offset)
+        self.delayed.truncate(end)
+        self.ahead = {offset for offset in self.ahead if offset < end}
+        self.attempts = {o: count for o, count in self.attempts.items() if o < end}
+        self._touched = {offset: None for offset in self._touched if offset < end}
+
     def _clear(self) -> None:
         self._ready.clear()
         self._place.clear()
         self.delayed.clear()
+        self._overdue.clear()
         self.leased.clear()
         self.ahead.clear()
         self.attempts.clear()
@@ -406,3 +442,4 @@ class Backlog:
         assert self.untold <= self.skipped
         self.leased.check()
         self.delayed.check()
+        self._overdue.check()

@@ -36,6 +36,9 @@ BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
 
+WOKEN_PER_TURN_MAX = 5_000
+"""Messages made ready in one turn because they became due, about, of all groups together."""
+
 
 class Dispatch:
     """See the module."""
@@ -53,6 +56,7 @@ class Dispatch:
         self._starved: set[Group] = set()  # were given less than their part of this tick
         self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
         self._leased_ms = 0  # from when on
+        self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
@@ -105,12 +109,16 @@ class Dispatch:
 
     def _wake(self, place: tuple[Group, int]) -> None:
         """Leases or delays of a group ended in a partition."""
+        if self._woken_left <= 0:
+            self._wakes.set(place, self.tick.now_ms)
+            return
         group, index = place
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
         backlog.wake_ms = 0
-        backlog.wake(self.tick.now_ms, partition.end)
-        self.tick.change(partition, group)
+        if count := backlog.wake(self.tick.now_ms, partition.end):
+            self.tick.change(partition, group)
+        self._woken_left -= 1 + count
         self.schedule(group, index)
         self.activate(group)
 
@@ -139,6 +147,7 @@ class Dispatch:
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []
+        self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = BATCHED_PER_TICK_MAX
         self._all_skips_left = ALL_SKIPS_PER_TICK_MAX
         if self._starved:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from zbus.core.deadlines import Deadlines
+from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
 from zbus.core.ticket import Ticket
 
@@ -124,7 +124,7 @@ class Watch:
         self.topic = topic
         self.audiences: dict[tuple[str, int, int], Audience] = {}
         # Partition and offset of what is not due and some follower has passed.
-        self.delayed: Deadlines[tuple[int, int]] = Deadlines()
+        self.delayed = AllDelays()
 
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""

@@ -145,10 +145,7 @@ class Following:
         for group in topic.groups.values():
             for partition in topic.partitions:
                 backlog = group.backlogs[partition.index]
-                for offset in backlog.delayed:
-                    if not backlog.attempts.get(offset):
-                        due_ms = backlog.delayed.due_of(offset)
-                        watch.delayed.set((partition.index, offset), due_ms)
+                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
         self._schedule(watch)
         return watch
 

@@ -11,6 +11,7 @@ import enum
 
 import attrs
 
+from zbus.core.delays import NOTHING, Columns
 from zbus.core.originals import Original
 
 
@@ -93,6 +94,7 @@ class GroupChange:
     removed: bool = False
     reset: bool = False  # forget all exceptions before applying `cursor` and `entries`
     entries: tuple[Entry, ...] = ()
+    delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     untold: int = 0  # those of them that no delivery has told the group of
 
@@ -117,6 +119,7 @@ class StateChange:
                     for entry in group.entries
                     if entry.offset < end
                 ),
+                delayed=group.delayed.truncated(end),
             )
             for group in self.groups
         ]

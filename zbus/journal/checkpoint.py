@@ -3,30 +3,42 @@
 What people may want to read in an emergency is JSON; what there may be millions of is vectors.
 
     +-----+---------------------------+------+---------------------------------------------+
-    | u32 | JSON                      | zero | for each group with entries, in JSON order:  |
+    | u32 | JSON                      | zero | for each group, in JSON order, its entries:  |
     | len | {"topic": {...},          | pad  |   offsets u64[n] | times ms u64[n]           |
     |     |  "groups": [{...}, ...],  |      |   ranks i64[n]   | attempts u32[n], padded   |
     |     |  "first": n,              |      |   states u8[n], padded                       |
-    |     |  "originals": n}          |      | then of the originals, the oldest first:     |
+    |     |  "originals": n}          |      | and what it has delayed:                     |
+    |     |                           |      |   pages u64[p] | counts u64[p] | keys u64[n] |
+    |     |                           |      | then of the originals, the oldest first:     |
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     |     |                           |      |   times ms u64[n] | digests u64[n]           |
     |     |                           |      |   counts u32[n], padded                      |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
-its default is left out, `entries` is the number of a group's entries, `originals` how many
-of those follow, and unknown keys are ignored, so that an older program can read what a newer one
-has added there.
+its default is left out, `entries` is the number of a group's entries, `delayed` and `pages` those
+of its delayed messages and their pages, `originals` how many of those follow, and unknown keys are
+ignored, so that an older program can read what a newer one has added there. Vectors that it does
+not know it refuses: it would lose what they hold.
+
+What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
+256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
+given as that number, `offset // 256`, with the count of its keys. Pages are in ascending order, and
+so are the keys of each. That is how `zbus.core.delays` has them in memory, so ten million of them
+are written and read in a part of a second.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from typing import Annotated, Any
 
 import attrs
 import msgspec
 
+from zbus.core.delays import NOTHING, Columns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
     Entry,
@@ -45,6 +57,10 @@ _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
 
 _ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 
+_SWAPPED = sys.byteorder == "big"  # vectors are little-endian
+
+_Bytes = bytes | memoryview
+
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
 
@@ -56,6 +72,8 @@ class _StoredGroup(msgspec.Struct):
     removed: bool = False
     reset: bool = False
     entries: _Natural = 0
+    delayed: _Natural = 0
+    pages: _Natural = 0
     skipped: _Natural = 0
     untold: _Natural = 0
 
@@ -74,7 +92,7 @@ def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
     if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
         group = change.groups[0]
-        rest = group.removed or group.reset or group.entries or group.skipped
+        rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
         if group.options is None and not rest:
             return _encode_cursor(group.name, group.cursor)
     return _encode_any(change)
@@ -101,10 +119,12 @@ def _encode_any(change: StateChange) -> bytes:
     if change.originals:
         stored["originals"] = len(change.originals)
     text = _to_json(stored)
-    parts = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
+    parts: list[_Bytes] = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
             parts += _encode_entries(group.entries)
+        if group.delayed:
+            parts += map(_vector, (group.delayed.pages, group.delayed.counts, group.delayed.keys))
     if change.originals:
         parts += _encode_originals(change.originals)
     return b"".join(parts)
@@ -130,6 +150,9 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["reset"] = True
     if group.entries:
         stored["entries"] = len(group.entries)
+    if group.delayed:
+        stored["delayed"] = len(group.delayed)
+        stored["pages"] = len(group.delayed.pages)
     if group.skipped:
         stored["skipped"] = group.skipped
     if group.untold:
@@ -150,6 +173,14 @@ def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
     ]
 
 
+def _vector(numbers: array[int]) -> memoryview:
+    """Their bytes, without a copy where that is possible."""
+    if _SWAPPED:
+        numbers = numbers[:]
+        numbers.byteswap()
+    return memoryview(numbers).cast("B")
+
+
 def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
     count = len(originals)
     names, offsets, counts, times, digests = zip(*originals, strict=True)
@@ -163,14 +194,18 @@ def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
     ]
 
 
-def decode_change(payload: bytes) -> StateChange:
+def decode_change(payload: _Bytes) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
+    payload = memoryview(payload)  # it may be large, and its parts are looked at without a copy
     stored, at = _read_json(payload)
     groups = []
     for group in stored.groups:
         entries: tuple[Entry, ...] = ()
         if group.entries:
             entries, at = _decode_entries(payload, at, group.entries)
+        delayed = NOTHING
+        if group.delayed or group.pages:
+            delayed, at = _decode_delayed(payload, at, group)
         groups.append(
             GroupChange(
                 name=group.name,
@@ -179,6 +214,7 @@ def decode_change(payload: bytes) -> StateChange:
                 removed=group.removed,
                 reset=group.reset,
                 entries=entries,
+                delayed=delayed,
                 skipped=group.skipped,
                 untold=group.untold,
             )
@@ -191,13 +227,13 @@ def decode_change(payload: bytes) -> StateChange:
     return StateChange(stored.topic, tuple(groups), stored.first, originals)
 
 
-def topic_name(payload: bytes) -> str | None:
+def topic_name(payload: _Bytes) -> str | None:
     """Give only the name of the topic, for the sake of huge checkpoints."""
     topic = _read_json(payload)[0].topic
     return None if topic is None else topic.name
 
 
-def _read_json(payload: bytes) -> tuple[_StoredChange, int]:
+def _read_json(payload: _Bytes) -> tuple[_StoredChange, int]:
     """Give the JSON part and the position after it."""
     if len(payload) < 4:
         raise JournalDamage("state: payload is cut short")
@@ -211,7 +247,7 @@ def _read_json(payload: bytes) -> tuple[_StoredChange, int]:
         raise JournalDamage(f"state: {error}") from error
 
 
-def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+def _decode_entries(payload: memoryview, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
     """Give one group's entries and the position after them."""
     if count * _ENTRY_BYTES > len(payload) - at:  # before any arithmetic that makes vectors of it
         raise JournalDamage(f"state: {count} entries are more than the payload holds")
@@ -234,15 +270,38 @@ def _decode_entries(payload: bytes, at: int, count: int) -> tuple[tuple[Entry, .
     return tuple(entries), after
 
 
-def _decode_originals(payload: bytes, at: int, count: int) -> tuple[tuple[Original, ...], int]:
+def _decode_delayed(payload: memoryview, at: int, group: _StoredGroup) -> tuple[Columns, int]:
+    """Give what one group has delayed and the position after it."""
+    counts_at = at + 8 * group.pages
+    keys_at = counts_at + 8 * group.pages
+    after = keys_at + 8 * group.delayed
+    if after > len(payload):
+        raise JournalDamage(f"state: {group.delayed} delayed are more than the payload holds")
+    ends = ((at, counts_at), (counts_at, keys_at), (keys_at, after))
+    columns = Columns(*[_numbers(payload[start:stop]) for start, stop in ends])
+    if (problem := columns.problem()) is not None:
+        raise JournalDamage(f"state: {problem}")
+    return columns, after
+
+
+def _numbers(vector: memoryview) -> array[int]:
+    numbers = array("Q")
+    numbers.frombytes(vector)
+    if _SWAPPED:
+        numbers.byteswap()
+    return numbers
+
+
+def _decode_originals(payload: memoryview, at: int, count: int) -> tuple[tuple[Original, ...], int]:
     """Give the originals and the position after it."""
     after = at + (count * _ORIGINAL_BYTES + 7 & ~7)
     if after > len(payload):
         raise JournalDamage(f"state: {count} originals are more than the payload holds")
     offsets_at = at + NAME_BYTES * count
+    names = bytes(payload[at:offsets_at])
     originals = map(
         Original,
-        [payload[name_at : name_at + NAME_BYTES] for name_at in range(at, offsets_at, NAME_BYTES)],
+        [names[name_at : name_at + NAME_BYTES] for name_at in range(0, len(names), NAME_BYTES)],
         struct.unpack_from(f"<{count}Q", payload, offsets_at),
         struct.unpack_from(f"<{count}I", payload, offsets_at + 24 * count),
         struct.unpack_from(f"<{count}Q", payload, offsets_at + 8 * count),

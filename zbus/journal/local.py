@@ -294,7 +294,7 @@ class LocalJournal:
         begins = batches[0].header.kind is Kind.CHECKPOINT
         if begins:
             # A lane is found again by the name in its checkpoint.
-            name = topic_name(batches[0].raw[HEADER_BYTES:])
+            name = topic_name(memoryview(batches[0].raw)[HEADER_BYTES:])
             if name != lane[0]:
                 raise JournalError(f"the checkpoint for {lane} names the topic {name!r}")
         elif known is None:

@@ -432,7 +432,7 @@ class _Opening:
 
 def _topic_of(path: Path, position: int, batch: bytes) -> str:
     try:
-        name = topic_name(batch[HEADER_BYTES:])
+        name = topic_name(memoryview(batch)[HEADER_BYTES:])
     except JournalDamage as error:
         raise JournalDamage(f"{path} at byte {position}: {error}; {ADVICE}") from error
     if name is None:

@@ -59,7 +59,7 @@ class _Lane:
             self.end = header.end_offset
             self._data(header, batch)
             return
-        change = decode_change(batch[HEADER_BYTES:])
+        change = decode_change(memoryview(batch)[HEADER_BYTES:])
         if header.is_whole_state:
             if header.kind is Kind.CHECKPOINT:
                 self.size = len(batch)
