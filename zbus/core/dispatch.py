@@ -36,6 +36,11 @@ BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
 
+LIVE_MS = 20
+LIVE_BYTES_MAX = 32 << 10
+"""So long after a put, an answer with many messages has at most so many bytes: who replays a log
+must not make those wait who work at its end."""
+
 WOKEN_PER_TURN_MAX = 5_000
 """Messages made ready in one turn because they became due, about, of all groups together."""
 
@@ -246,7 +251,10 @@ class Dispatch:
         wants, count_max = pull.wants, pull.wants.count_max
         if group.lease:
             count_max = min(count_max, group.options.window - group.leased_count())
-        pieces = _Pieces(count_max, wants.bytes_max)
+        bytes_max = wants.bytes_max
+        if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
+            bytes_max = min(bytes_max, LIVE_BYTES_MAX)
+        pieces = _Pieces(count_max, bytes_max)
         count = len(group.backlogs)
         if wants.partition is not None:
             self._scan(group, wants.partition, pull, pieces)

@@ -49,6 +49,7 @@ class Tick:
 
     def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
         self.now_ms = 0
+        self.put_ms = 0  # when something was put last
         self.forgotten = 0  # partitions of which `zbus.core.once` forgot something in this turn
         self._recorder = recorder
         self._visible = visible  # called when more of a partition may be handed out
@@ -69,6 +70,7 @@ class Tick:
     def stage(self, partition: Partition, chunk: Chunk) -> Chunk:
         """Begin what this turn puts into a partition."""
         self._awaited = True
+        self.put_ms = self.now_ms
         if not partition.touched:
             partition.touched = True
             self.touched.append(partition)

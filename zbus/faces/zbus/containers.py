@@ -10,9 +10,9 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import repeat
-from typing import Any
+from itertools import chain, repeat
 
 import msgspec
 
@@ -87,14 +87,10 @@ def encode_pieces(
     """The body of a reply with many messages."""
     if container == MESSAGES:
         return b"".join([_encode_messages(topic, group, piece) for piece in pieces])
-    objects = [
-        _object(topic, group, index, chunk, at, attempts)
-        for index, chunk, start, stop, attempts in pieces
-        for at in range(start, stop)
-    ]
+    objects = chain.from_iterable([_objects(topic, group, piece) for piece in pieces])
     if container == NDJSON:
-        return b"".join([msgspec.json.encode(item) + b"\n" for item in objects])
-    return msgspec.json.encode(objects)
+        return b"".join([item + b"\n" for item in objects])
+    return b"[%b]" % b",".join(objects)
 
 
 _MESSAGE = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n"
@@ -132,35 +128,49 @@ def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
 
 def encode_object(topic: Topic, group: Group | None, piece: Piece) -> bytes:
     """The first message of a piece as a JSON object, in one line."""
-    index, chunk, at, _, attempts = piece
-    return msgspec.json.encode(_object(topic, group, index, chunk, at, attempts))
+    return next(_objects(topic, group, piece))
 
 
-def _object(
-    topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int, attempts: int
-) -> dict[str, Any]:
-    item: dict[str, Any] = {
-        "id": chunk.id_of(at, index).decode("utf-8", "replace"),
-        "topic": topic.name,
-        "partition": index,
-        "offset": chunk.first + at,
-        "timestamp": chunk.time_of(at),
-    }
-    if group is not None:
-        item["consume_group"] = group.name
-    if chunk.tags is not None and (tag := chunk.tags[at]):
-        item["tag"] = tag.decode("utf-8", "replace")
-    if chunk.keys is not None and (key := chunk.keys[at]):
-        item["key"] = key.decode("utf-8", "replace")
-    if attempts > 1:
-        item["retry"] = attempts - 1
-    item["headers"] = split_lines(headers_of(chunk, at))
-    body = chunk.bodies[at]
-    try:
-        item["body"] = body.decode()
-    except UnicodeDecodeError:
-        item["body_base64"] = base64.b64encode(body).decode()
-    return item
+_json = msgspec.json.Encoder().encode
+_HEADERS_BYTES_MAX = 1024  # of what is remembered: together with the count, a bound on memory
+
+
+@lru_cache(maxsize=1024)
+def _known_headers(lines: bytes) -> bytes:
+    return _json(split_lines(lines))
+
+
+def _objects(topic: Topic, group: Group | None, piece: Piece) -> Iterator[bytes]:
+    """The messages of a piece as JSON objects. Most of an object is known before the message is."""
+    index, chunk, start, stop, attempts = piece
+    place = b'","topic":%b,"partition":%d,"offset":' % (_json(topic.name), index)
+    reader = b"" if group is None else b',"consume_group":%b' % _json(group.name)
+    again = b',"retry":%d' % (attempts - 1) if attempts > 1 else b""
+    for at in range(start, stop):
+        id, body = chunk.ids[at], chunk.bodies[at]
+        offset = chunk.first + at
+        text = _text(id)[1:-1] if id else b"%d-%d" % (index, offset)
+        label = b""
+        if chunk.tags is not None and (tag := chunk.tags[at]):
+            label = b',"tag":%b' % _text(tag)
+        if chunk.keys is not None and (key := chunk.keys[at]):
+            label += b',"key":%b' % _text(key)
+        lines = headers_of(chunk, at)
+        short = len(lines) <= _HEADERS_BYTES_MAX
+        headers = _known_headers(lines) if short else _json(split_lines(lines))
+        try:
+            content = b'"body":%b}' % _json(body.decode())
+        except UnicodeDecodeError:
+            content = b'"body_base64":"%b"}' % base64.b64encode(body)
+        time_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
+        yield b'{"id":"%b%b%d,"timestamp":%d%b%b%b,"headers":%b,%b' % (
+            *(text, place, offset, time_ms),
+            *(reader, label, again, headers, content),
+        )
+
+
+def _text(value: bytes) -> bytes:
+    return _json(value.decode("utf-8", "replace"))
 
 
 class Item:
