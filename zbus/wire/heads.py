@@ -106,7 +106,7 @@ class Heads:
 
     def _read_lines(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
         limits = self._limits
-        lines = template.split(b"\r\n", limits.fields_max + 1)
+        lines = template.split(b"\r\n", limits.fields_max)
         if len(raw) > limits.head_bytes_max or len(lines) > limits.fields_max:
             return self._judge(raw, template)
         start = self._starts.get(lines[0])
@@ -155,9 +155,9 @@ class Heads:
 
     def _new_line(self, line: bytes) -> Field | None:
         """Take an unknown header line if its name is known and its value plainly harmless."""
-        spelled, _, value = line.partition(b":")
+        spelled, colon, value = line.partition(b":")
         name = self._names.get(spelled)
-        if name is None or len(line) > self._limits.line_bytes_max:
+        if name is None or not colon or len(line) > self._limits.line_bytes_max:
             return None
         value = value.strip(b" ")
         if name == b"content-length":
