@@ -116,7 +116,7 @@ class HttpReader:
         try:
             self._walk(data, requests)
         except WireError as error:
-            self.error = error
+            self.error = error.bare()
             self.close()
         self._idle = not (
             self.done or self._blank or self._rest or self._pending or self.error is not None

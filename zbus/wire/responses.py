@@ -66,7 +66,7 @@ class ResponseReader:
             try:
                 self._walk(data, found)
             except WireError as error:
-                self.error = error
+                self.error = error.bare()
         return found
 
     def _walk(self, data: bytes, found: list[Response]) -> None:
