@@ -161,9 +161,12 @@ def spoil(random: Random, raw: bytes, limits: WireLimits) -> bytes:
 # -- what is said to it -------------------------------------------------------------------------
 
 
+NOTES = ("plan", "seen")
+
+
 def said(head: Head, id_: bytes) -> tuple[object, ...]:
     """Everything but what the reader and the dialects note on a head for themselves."""
-    return (id_, *(getattr(head, name) for name in Head.__slots__ if name != "plan"))
+    return (id_, *(getattr(head, name) for name in Head.__slots__ if name not in NOTES))
 
 
 def quickly(heads: Heads, raw: bytes) -> tuple[object, ...]:
