@@ -11,7 +11,7 @@ N ?= 100000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn \
+.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn fuzz \
   stock-clients clean system-packages load-generators bench-fanout
 
 help: ## Say what can be made
@@ -70,6 +70,9 @@ stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run t
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
+
+fuzz: $(VENV)/test.stamp ## Read N heads with what is remembered, and without, from seed SEED on
+	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
 	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)
