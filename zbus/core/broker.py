@@ -413,7 +413,9 @@ class Broker:
             return None
         backlog, partition = group.backlogs[0], group.topic.partitions[0]
         cursor = backlog.cursor
-        if cursor >= partition.visible or self.stopping or not backlog.in_order:
+        if cursor >= partition.visible or self.stopping:
+            return None
+        if backlog.places or backlog.ahead or backlog.overdue.ranks:  # not `in_order`: no call
             return None
         chunk = group.chunks[0]
         at = cursor - chunk.first
@@ -422,7 +424,7 @@ class Broker:
             if found is None:
                 return None
             chunk, at = found, cursor - found.first
-        if chunk.due is not None or chunk.expires is not None:
+        if not chunk.plain and chunk.timed:
             return None
         if not backlog.dirty:
             self.tick.change(partition, group)

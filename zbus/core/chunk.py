@@ -37,6 +37,7 @@ class Chunk:
         "once",
         "plain",
         "recent",
+        "stored_bytes",
         "tags",
         "time_ms",
         "times",
@@ -57,6 +58,7 @@ class Chunk:
         self.plain = True  # no row has anything but id, headers and body
         # The books of `zbus.core.log`.
         self.held_bytes = 0  # of memory, about
+        self.stored_bytes = 0  # as batches
         self.recent = False  # kept as it was put, not read back
         self.followed = False  # what comes after it was asked for
 

@@ -162,8 +162,8 @@ class Log:
         return chunk if offset < chunk.first + len(chunk.bodies) else None
 
     def append(self, chunk: Chunk) -> None:
-        """Keep what was just written."""
-        chunk.held_bytes = size = chunk.size_bytes()
+        """Keep what was just written, and takes `stored_bytes` in storage."""
+        chunk.held_bytes = size = len(chunk.bodies) * MESSAGE_BYTES + chunk.stored_bytes
         chunks, memory = self.chunks, self._memory
         if chunks and (last := chunks[-1]).recent and last.end == chunk.first:
             fits = last.held_bytes + size <= GROWS_TO.bytes_max

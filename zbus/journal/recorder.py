@@ -100,8 +100,10 @@ class JournalRecorder:
         if chunk is not None:
             small = len(chunk) <= _FEW_MESSAGES
             for portion in (chunk,) if small else _portions(chunk, partition.puts):
-                batches.append(encode_chunk(portion, crc))
-                crc = batches[-1].header.crc
+                batch = encode_chunk(portion, crc)
+                batches.append(batch)
+                crc = batch.header.crc
+                chunk.stored_bytes += len(batch.raw)
         if change is not None:
             payload = encode_change(change)
             batches.append(encode_state(Kind.STATE, partition.end, now_ms, payload, crc))
