@@ -162,11 +162,12 @@ def spoil(random: Random, raw: bytes, limits: WireLimits) -> bytes:
 
 
 NOTES = ("plan", "seen")
+WORDS = [name for name in dir(Head) if name[0] != "_" and name not in NOTES]
 
 
 def said(head: Head, id_: bytes) -> tuple[object, ...]:
     """Everything but what the reader and the dialects note on a head for themselves."""
-    return (id_, *(getattr(head, name) for name in Head.__slots__ if name not in NOTES))
+    return (id_, *(getattr(head, name) for name in WORDS))
 
 
 def quickly(heads: Heads, raw: bytes) -> tuple[object, ...]:
