@@ -232,9 +232,8 @@ def main() -> None:
         for topic in TOPICS.values():  # at the end of the log, unlike the first group
             broker.get(f"/{topic}?cmd=empty&group={topic}")
             broker.get(f"/{topic}/live?cmd=declare")
-        server = Server(broker.port, broker.process.pid)
         for durability in chosen.durability or TOPICS:
-            compare(server, durability, chosen, data_dir)
+            compare(Server.of(broker), durability, chosen, data_dir)
         broker.stop()
 
 
