@@ -10,9 +10,15 @@ SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
 
+# What is quick comes first, what writes 10 GB last.
+BENCHES_OF_CPU := $(addprefix tests/bench/test_,turn.py cpu.py)
+BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py memory.py speed.py tls.py) \
+  tests/process/test_idle_connections.py tests/bench/test_start.py
+
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn fuzz \
-  stock-clients clean system-packages load-generators bench-fanout
+.PHONY: help run test lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
+  crash crash-states disk-full simulate h1spec autobahn fuzz stock-clients clean system-packages \
+  load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -31,7 +37,12 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/mypy
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
-	$(BIN)/python -m pytest -m bench -s $(ARGS)
+	$(BIN)/python -m tests.bench.large_fanout --quick
+	$(BIN)/python -m tests.bench.large_replay --quick
+	$(BIN)/python -m pytest -m bench -s $(BENCHES) $(ARGS)
+
+bench-cpu: $(VENV)/test.stamp ## Run those of processor time: a minute, on a busy machine too
+	$(BIN)/python -m pytest -m bench -s $(BENCHES_OF_CPU) $(ARGS)
 
 bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live (minutes; 10 GB of disk)
 	$(BIN)/python -m tests.bench.large_restart

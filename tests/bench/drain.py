@@ -37,7 +37,7 @@ def fill(port: int, topic: str, count: int) -> None:
             assert reply.status == 200, reply
 
 
-class _Answers:
+class Answers:
     """Reads answers into one place; nobody looks at their bodies."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def drain(server: Server, topic: str, accept: bytes = MESSAGES) -> Drained:
         assert pipe.get(target + b"?cmd=declare&group_start_offset=0").status == 200
     request = b"GET %b?cmd=consume&batch=%d&timeout=0 HTTP/1.1\r\nhost: 127.0.0.1\r\n%b\r\n"
     request %= (target, BATCH, accept)
-    answers, total = _Answers(), 0
+    answers, total = Answers(), 0
     with connected(server.port, CONNECTIONS) as socks:
         began, ran = time.perf_counter(), run_seconds(server.pid)
         for sock in socks:

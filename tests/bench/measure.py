@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.process.broker import BrokerProcess
+
 HERE = Path(__file__).parent
 
 
@@ -26,6 +28,10 @@ class Server(NamedTuple):
 
     port: int
     pid: int
+
+    @classmethod
+    def of(cls, broker: BrokerProcess) -> Server:
+        return cls(broker.port, broker.process.pid)
 
 
 @contextmanager

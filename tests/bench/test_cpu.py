@@ -31,7 +31,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Cost]]:
         process = stack.enter_context(BrokerProcess(data_dir))
         for topic in {line.topic for line in LINES}:
             assert process.get(f"/{topic}?cmd=declare&durability=os").status == 200
-        broker = Server(process.port, process.process.pid)
+        broker = Server.of(process)
         found = costs(ROUNDS, LINES, lambda line: floors[line.end], lambda line: broker)
     for name, (bare, ours) in found.items():
         show(

@@ -29,9 +29,8 @@ def test_batches_from_memory(tmp_path: Path, container: str, part: float) -> Non
     with BrokerProcess(tmp_path / "data", *options) as broker:
         broker.get("/Drain?cmd=declare")
         fill(broker.port, "Drain", MESSAGES)
-        server = Server(broker.port, broker.process.pid)
         accept = f"accept: application/{container}\r\n".encode()
-        rounds = [drain(server, "Drain", accept) for _ in range(ROUNDS)]
+        rounds = [drain(Server.of(broker), "Drain", accept) for _ in range(ROUNDS)]
     best = Drained(
         max(one.messages_s for one in rounds),
         min(one.us for one in rounds),

@@ -32,7 +32,7 @@ from zbus.core.follow import ENDED_STOPPING
 from zbus.core.group import Group, Pull
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
-from zbus.core.once import forget, put_once, remind
+from zbus.core.once import forget, put_once, put_with_key, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.recorder import Recorder
@@ -344,6 +344,27 @@ class Broker:
         else:
             refused = self.refusal(partition.topic.options)
             put_once(self.tick, partition, chunk, ticket, expected_offset, refused)
+
+    def put_with_key(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+    ) -> None:
+        """What `put_once` does, for one message with an idempotency key and nothing else."""
+        if self.refusing is not None:
+            chunk = Chunk()
+            chunk.add(id, headers, body, tag, key, 0, 0, once)
+            self.put_once(partition, chunk, ticket)
+        elif len(body) > self._message_bytes_max:
+            ticket.settle(self.too_large())
+        else:
+            put_with_key(self.tick, partition, ticket, id, headers, body, tag, key, once)
 
     def _batch_problem(self, chunk: Chunk) -> BrokerError | None:
         limits, bodies = self.limits, chunk.bodies

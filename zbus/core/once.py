@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, conflict
-from zbus.core.originals import KEY_MS, Original, fingerprint, id_name, key_name
+from zbus.core.originals import (
+    KEY_MS,
+    Original,
+    fingerprint,
+    fingerprint_of,
+    id_name,
+    key_name,
+)
 from zbus.core.outcomes import Duplicate
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Partition, Topic
@@ -65,6 +72,36 @@ def put_once(
         _answer(tick, partition, fresh, known, len(chunk), ticket)
 
 
+def put_with_key(
+    tick: Tick,
+    partition: Partition,
+    ticket: Ticket,
+    id: bytes,
+    headers: bytes,
+    body: bytes,
+    tag: bytes,
+    key: bytes,
+    once: bytes,
+) -> None:
+    """Store one message with an idempotency key, unless it is stored. This is what `put_once` does,
+    without a chunk: it is how clients put that send again what was not answered."""
+    partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    name, digest = key_name(once), fingerprint_of(tag, key, body)
+    place = _find(partition.topic, name)
+    if place is not None:
+        _answer_known(tick, partition, place, digest, 1, ticket)
+        return
+    _remember(tick, partition, name, 1, digest)
+    staged = partition.staged
+    if staged is None:
+        staged = tick.stage(partition, Chunk())
+    staged.add(id, headers, body, tag, key, 0, 0, once)
+    partition.puts.append(ticket)
+    partition.last = ticket
+    ticket.offset = partition.end
+    partition.end += 1
+
+
 def _put_with_key(
     tick: Tick,
     partition: Partition,
@@ -78,20 +115,31 @@ def _put_with_key(
     name, digest, count = key_name(chunk.once[0]), fingerprint(chunk), len(chunk)
     place = _find(partition.topic, name)
     if place is not None:
-        if place[1].digest != digest or place[1].records != count:
-            ticket.settle(_REUSED)
-        else:
-            _answer(tick, partition, Chunk(), [place], count, ticket)
+        _answer_known(tick, partition, place, digest, count, ticket)
     elif refused is not None:
         ticket.settle(refused)
     elif expected_offset not in (None, partition.end):
         _refuse(tick, partition, ticket)
     else:
-        original = Original(name, partition.end, count, tick.now_ms, digest)
-        partition.originals.remember(original)
-        if partition not in tick.forgets:
-            remind(tick, partition)
+        _remember(tick, partition, name, count, digest)
         tick.put_all(partition, chunk, ticket)
+
+
+def _answer_known(
+    tick: Tick, partition: Partition, place: _Place, digest: int, count: int, ticket: Ticket
+) -> None:
+    """The key came before: with the same content, or with another."""
+    if place[1].digest != digest or place[1].records != count:
+        ticket.settle(_REUSED)
+    else:
+        _answer(tick, partition, Chunk(), [place], count, ticket)
+
+
+def _remember(tick: Tick, partition: Partition, name: bytes, count: int, digest: int) -> None:
+    """What is put now has this name."""
+    partition.originals.remember(Original(name, partition.end, count, tick.now_ms, digest))
+    if partition not in tick.forgets.entries:
+        remind(tick, partition)
 
 
 def remind(tick: Tick, partition: Partition) -> None:

@@ -59,6 +59,14 @@ def key_name(key: bytes) -> bytes:
     return digest.digest()
 
 
+def fingerprint_of(tag: bytes, key: bytes, body: bytes) -> int:
+    """The fingerprint of one message."""
+    digest = _CONTENT.copy()
+    digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)
+    digest.update(body)
+    return int.from_bytes(digest.digest(), "little")
+
+
 def fingerprint(chunk: Chunk, start: int = 0, stop: int | None = None) -> int:
     """Tells other content from the same: of tags, keys and bodies. A number of 64 bits."""
     digest = _CONTENT.copy()

@@ -132,6 +132,7 @@ class Produce:
         "headed",
         "idempotent",
         "key",
+        "keyed",
         "lines",
         "not_called",
         "once",
@@ -194,16 +195,17 @@ class Produce:
         self.partition_of: Partition
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
-        self.plain = (
+        simple = (
             not self.container
             and self.partition is None
             and not any(time is not None for time in times)
             and self.expected_offset is None
             and not self.once
-            and not self.idempotent
             and params.browser is None
             and not params.only_looks
         )
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         puts = self.puts
@@ -230,7 +232,10 @@ class Produce:
         """What no other put of this turn opened the way for."""
         params, topic = self.params, self.broker.topics.get(self.topic_key)
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
-            self._run_with_care(peer, id, body, topic)
+            if self.keyed and topic is not None and not topic.careful:
+                self._run_with_key(topic, peer, id, body)
+            else:
+                self._run_with_care(peer, id, body, topic)
             return
         id = id or params.id
         ticket: Ticket
@@ -246,6 +251,17 @@ class Produce:
         self.partition_of = partition = topic.partition_for(self.key)
         lines, body = self._lines(peer), body or self.body
         self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
+
+    def _run_with_key(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+        """A message that is sent again until it is answered: its id is its idempotency key."""
+        id = id or self.params.id
+        if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, _OF_KEYS):
+            self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
+            return
+        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        partition, lines = topic.partition_for(self.key), self._lines(peer)
+        body = body or self.body
+        self.broker.put_with_key(partition, ticket, id, lines, body, self.tag, self.key, id)
 
     def _lines(self, peer: Peer) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
