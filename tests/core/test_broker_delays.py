@@ -8,6 +8,7 @@ from tests.core.support import Box, CrashJournal, again, same_state
 from zbus.core import dispatch, overdue
 from zbus.core.declare import Start
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.batch import Batch
 
 COUNT = 50
 NAMES = [b"%d" % number for number in range(COUNT)]
@@ -123,3 +124,26 @@ def test_what_is_not_kept_any_more() -> None:
     after = again(box)
     same_state(box, after)
     assert after.group().backlogs[0].skipped == COUNT - len(left)
+
+
+def test_recovery_reads_so_many_writes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large state is written down seldom; but not so seldom that many small writes follow it."""
+    monkeypatch.setattr("zbus.journal.recorder.SNAPSHOT_EVERY_BYTES", 100)
+    monkeypatch.setattr("zbus.journal.recorder.REPLAYS_MAX", 20)
+    journal = CrashJournal()
+    box = Box(journal)
+    box.declare("T", "g")
+    box.put(*[b"x"] * 2_000, due_ms=box.now_ms + 10_000)
+    box.settle()
+    assert box.take() == []
+    most = 0
+    for _ in range(60):
+        box.put(b"y")
+        box.settle()
+        after = again(box)
+        same_state(box, after)
+        most = max(most, box.partition().replays)
+        assert box.partition().replays <= after.partition().replays <= 2 * most
+    assert most == 20
+    written = [batch for batch in journal.written["T", 0] if isinstance(batch, Batch)]
+    assert sum(batch.header.is_whole_state for batch in written) < 10

@@ -43,6 +43,7 @@ class Partition:
         "recovered",
         "removed",
         "removed_groups",
+        "replays",
         "segment_bytes",
         "segments",
         "snapshot_at",
@@ -81,6 +82,7 @@ class Partition:
         self.segment_bytes = 0  # 0 = nothing is stored yet
         self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
         self.snapshot_at = 0  # the byte of the segment after it
+        self.replays = 0  # writes since then
         self.segments: list[Extent] = []  # the oldest first
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything

@@ -39,6 +39,7 @@ class _Lane:
         self.size = stored.begin
         self.checkpoint_size = 0
         self.snapshot_at = 0
+        self.replays = 0
         self.time_ms = 0
         self.topic: TopicOptions | None = None
         self.originals = Originals()
@@ -55,6 +56,7 @@ class _Lane:
         self.last_crc = header.crc
         self.time_ms = max(self.time_ms, header.time_ms)
         self.size += len(batch)
+        self.replays += 1  # a write is one or two batches
         if header.kind is Kind.DATA:
             self.end = header.end_offset
             self._data(header, batch)
@@ -66,6 +68,7 @@ class _Lane:
             self.end = header.base_offset
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
+            self.replays = 0
             self.backlogs.clear()
             self.originals = Originals()
             self._tick = []
@@ -121,6 +124,7 @@ class _Lane:
         partition.checkpoint_bytes = self.checkpoint_size
         partition.segments = self.segments
         partition.snapshot_at = self.snapshot_at
+        partition.replays = self.replays
 
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:

@@ -1,0 +1,231 @@
+"""What ten million delayed messages in one group cost: memory, a restart, and what others notice.
+
+    python -m tests.bench.large_delayed [--count 10000000]
+
+They are due at random within a day. A pull that waits makes its group pass them; what the broker's
+memory grows by then is what they cost beyond the log (and what was read back, which has a bound).
+Meanwhile somebody else asks for something small a hundred times a second. Then a thousand become
+due each second, for a while: none may come early, by the clock of those who sent and got them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench.large import NDJSON, each, end, folder, forget_caches, stored_bytes, timed_start
+from tests.bench.measure import resident_bytes, show
+from tests.process.broker import BrokerProcess
+from tests.process.pipe import Pipe, ask, number
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+BATCH = 100  # messages of a request: they are due together
+PORTION = 200_000  # messages whose requests are made at once
+SOON_BATCH = 10
+SOON_S = 10
+SOON_MS = 3_000  # from when on the first of them are due
+CONSUMERS = 16
+
+
+class Asker(threading.Thread):
+    """Asks for something small again and again; remembers how long that took."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._pipe = Pipe(port, timeout_s=60)
+        self._going = True
+        self._times: list[float] = []
+        self.start()
+
+    def run(self) -> None:
+        while self._going:
+            began = time.monotonic()
+            assert self._pipe.get("/other?cmd=produce", b"x").status == 200
+            self._times.append(time.monotonic() - began)
+            time.sleep(0.01)
+
+    def end(self) -> dict[str, float]:
+        self._going = False
+        self.join()
+        self._pipe.close()
+        found = sorted(self._times)
+        return {"other_p99_ms": quantile(found, 0.99) * 1e3, "other_worst_ms": found[-1] * 1e3}
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Of sorted values."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def feed(broker: BrokerProcess, count: int) -> float:
+    """Put them, due at random from in an hour on; messages a second."""
+    chance = random.Random(1)
+    body = (b"%b\n" % (b"x" * 32)) * BATCH
+    seconds = 0.0
+    for first in range(0, count, PORTION):
+        requests = [
+            ask(f"/T?cmd=produce&delay={HOUR_MS + chance.randrange(DAY_MS)}", body, NDJSON)
+            for _ in range(first, min(first + PORTION, count), BATCH)
+        ]
+        seconds += len(requests) / each(broker.port, requests)
+    return count / seconds
+
+
+def delayed_count(broker: BrokerProcess) -> int:
+    """How many the group has passed and waits for."""
+    with Pipe(broker.port, timeout_s=60) as pipe:
+        (group,) = json.loads(pipe.get("/T?cmd=query").body)["consumeGroupList"]
+    found = group["delayedCount"]
+    assert isinstance(found, int)
+    return found
+
+
+def wait_for(what: Callable[[], bool]) -> float:
+    """Seconds until it is so."""
+    began = time.monotonic()
+    while not what():
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+def peak_bytes(broker: BrokerProcess) -> int:
+    """The most that the process has had in memory."""
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+def memory(broker: BrokerProcess, before: int) -> dict[str, float]:
+    return {
+        "resident_mb": resident_bytes(broker.process.pid) / 1e6,
+        "grown_mb": (resident_bytes(broker.process.pid) - before) / 1e6,
+        "peak_mb": peak_bytes(broker) / 1e6,
+    }
+
+
+class Consumers:
+    """Take messages whose bodies say when they were sent and their delay; note when they came."""
+
+    def __init__(self, port: int) -> None:
+        self.early_ms = 0.0  # the most; less than 1 is the resolution of all times here
+        self.late_ms: list[float] = []
+        self.seen: set[bytes] = set()
+        self._lock = threading.Lock()
+        for _ in range(CONSUMERS):
+            threading.Thread(target=self._take, args=(Pipe(port, 3_600),), daemon=True).start()
+
+    def _take(self, pipe: Pipe) -> None:
+        while True:
+            try:
+                reply = pipe.get("/T?cmd=consume&timeout=3000000")
+            except (OSError, EOFError):
+                return  # the broker was killed
+            now_ms = time.time() * 1e3
+            if reply.status == 204:
+                return  # it is stopping
+            assert reply.status == 200, reply
+            sent_ms, delay_ms, _ = (float(field) for field in reply.body.split())
+            with self._lock:
+                self.early_ms = max(self.early_ms, sent_ms + delay_ms - now_ms)
+                self.late_ms.append(now_ms - number(reply.head, b"timestamp") - delay_ms)
+                self.seen.add(reply.body)
+
+    def figures(self) -> dict[str, float]:
+        late = sorted(self.late_ms)
+        assert self.early_ms < 1, self.early_ms
+        return {
+            "came": len(self.seen),
+            "twice": len(late) - len(self.seen),
+            "early_ms": self.early_ms,
+            "late_p50_ms": quantile(late, 0.5),
+            "late_p99_ms": quantile(late, 0.99),
+            "late_worst_ms": late[-1],
+        }
+
+
+def put_soon(broker: BrokerProcess, first_ms: int, seconds: int) -> int:
+    """A thousand due each second, in an order of its own; how many in all."""
+    delays = [first_ms + 10 * step for step in range(100 * seconds)]
+    random.Random(2).shuffle(delays)
+    with Pipe(broker.port) as pipe:
+        for delay_ms in delays:
+            sent_ms = time.time() * 1e3
+            lines = (b"%f %d %d\n" % (sent_ms, delay_ms, n) for n in range(SOON_BATCH))
+            target = f"/T?cmd=produce&delay={delay_ms}"
+            assert pipe.get(target, b"".join(lines), NDJSON).status == 200
+    return SOON_BATCH * len(delays)
+
+
+def become_due(broker: BrokerProcess) -> None:
+    """A thousand a second come when they should, while the others wait."""
+    asker = Asker(broker.port)
+    consumers = Consumers(broker.port)
+    count = put_soon(broker, SOON_MS, SOON_S)
+    wait_for(lambda: len(consumers.seen) >= count)
+    show(due_a_second=1_000, sent=count, **consumers.figures(), **asker.end())
+
+
+def start_again(data_dir: Path, after: str, count: int) -> BrokerProcess:
+    dropped = forget_caches()
+    broker, ready_s = timed_start(data_dir)
+    began = time.monotonic()
+    found = delayed_count(broker)
+    show(
+        after=after,
+        cache_dropped=str(dropped),
+        ready_s=ready_s,
+        first_answer_s=time.monotonic() - began,
+        delayed=found,
+        **memory(broker, 0),
+    )
+    assert found == count, "some are gone, or came too soon"
+    return broker
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=10_000_000)
+    count = parser.parse_args().count // BATCH * BATCH
+    with folder() as data_dir:
+        broker, _ = timed_start(data_dir)
+        each(broker.port, [ask(f"/{name}?cmd=declare") for name in ("T", "other")])
+        empty = resident_bytes(broker.process.pid)
+        asker = Asker(broker.port)
+        rate = feed(broker, count)
+        before = resident_bytes(broker.process.pid)
+        grown_mb = (before - empty) / 1e6
+        show(put=count, put_a_second=rate, caches_mb=grown_mb, **asker.end())
+        asker = Asker(broker.port)
+        waiting = Pipe(broker.port)
+        waiting.send(ask("/T?cmd=consume&timeout=3000000"))
+        seconds = wait_for(lambda: delayed_count(broker) == count)
+        waiting.close()
+        pace = count / seconds
+        show(passed_a_second=pace, **memory(broker, before), **asker.end())
+        become_due(broker)
+        show(stored_gb=stored_bytes(data_dir) / 1e9, **memory(broker, before))
+        end(broker, signal.SIGKILL)
+        broker = start_again(data_dir, "kill -9", count)
+        become_due(broker)
+        show(stop_s=end(broker, signal.SIGTERM))
+        broker = start_again(data_dir, "a stop", count)
+        # What becomes due while nobody is there comes at once when the broker is back.
+        soon = put_soon(broker, SOON_MS, 1)
+        end(broker, signal.SIGKILL)
+        time.sleep(SOON_MS / 1e3)
+        broker, _ = timed_start(data_dir)
+        consumers = Consumers(broker.port)
+        wait_for(lambda: len(consumers.seen) >= soon)
+        show(due_while_away=soon, **consumers.figures(), **memory(broker, 0))
+        broker.kill()
+
+
+if __name__ == "__main__":
+    main()
