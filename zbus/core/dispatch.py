@@ -54,7 +54,7 @@ class Dispatch:
         self.following = Following(timers)
         self.active: list[Group] = []
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
-        self._pulls = timers.timer(self._expire_pull)
+        self._pulls = timers.timer(self._time_is_up)
         self._wakes = timers.timer(self._wake)
         self._skips_left = 0  # of the group that is being served
         self._all_skips_left = 0
@@ -349,6 +349,13 @@ class Dispatch:
             pull.session.pulls.pop(pull, None)
 
     # -- ends without a message -----------------------------------------------------------
+
+    def _time_is_up(self, pull: Pull) -> None:
+        """A pull has waited as long as it would."""
+        if pull.group.active:
+            self._fresh.append(pull)  # it has its turn in this tick, and then ends
+        else:
+            self._expire_pull(pull)
 
     def _expire_pull(self, pull: Pull) -> None:
         group = pull.group
