@@ -95,7 +95,7 @@ RUINS = (flip, flip, zeros, cut, insert, overwrite, remove, duplicate, swap)
 
 def to_do(backlog: Backlog, end: int) -> set[int]:
     """The offsets below `end` that a group has not finished."""
-    exceptions = {*backlog.leased, *backlog.delayed, *backlog._place}
+    exceptions = {*backlog.leased, *backlog.delayed, *backlog.places}
     return exceptions | {at for at in range(backlog.cursor, end) if at not in backlog.ahead}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,7 +74,19 @@ def messages(data_dir: Path) -> Found:
 
 
 def state(change: StateChange) -> Any:
-    plain = attrs.asdict(attrs.evolve(change, originals=()))
+    """As it was written down with version 1, where what is delayed were entries like all others."""
+    plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
+    for group, known in zip(plain["groups"], change.groups, strict=True):
+        del group["delayed"]
+        handed_out = {entry["offset"] for entry in group["entries"]}  # and then delayed
+        delayed = [
+            {"offset": 256 * page + key % 256, "state": 3, "time_ms": key // 256}
+            | {"attempts": 0, "rank": 0}
+            for page, keys in known.delayed.each()
+            for key in keys
+            if 256 * page + key % 256 not in handed_out
+        ]
+        group["entries"] = sorted([*group["entries"], *delayed], key=itemgetter("offset"))
     return as_text({**plain, "originals": list(map(list, change.originals))})
 
 
@@ -114,6 +127,8 @@ def test_everything_is_there(data_dir: Path, landmarks: bool) -> None:
     assert lanes.keys() == LANES.keys()
     for lane, known in LANES.items():
         assert (lanes[lane].end, lanes[lane].last_crc) == (known["end"], known["last_crc"])
+        for group in known["state"]["groups"]:
+            group["entries"].sort(key=itemgetter("offset"))
         assert state(lanes[lane].snapshot(NOW_MS)) == known["state"]
         found = [
             row(offset, message)
