@@ -56,7 +56,7 @@ class Squeeze:
     @property
     def refusing(self) -> str:
         self.pressure.look()
-        refusing = self.world.broker.refusing
+        refusing = self.world.broker.puts.refusing
         return "" if refusing is None else refusing.text
 
     def disk(self, free_mib: int) -> str:

@@ -99,7 +99,7 @@ def _problem(
     if not 1 <= options.partitions <= limits.partitions_max:
         return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
     if topic is None:
-        if (refused := broker.refusal(options)) is not None:
+        if (refused := broker.puts.refusal(options)) is not None:
             return refused
         if len(broker.topics) >= limits.topics_max:
             return BrokerError(Refusal.TOO_MANY, f"there are {limits.topics_max} topics already")

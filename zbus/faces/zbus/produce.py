@@ -458,7 +458,7 @@ class Route:
         host = b"host: %b\r\n" % face.settings.address.encode()
         ticket = ZbusReply(face, self._params, peer, id, self._quiet)
         if len(body) > face.broker.limits.message_bytes_max:
-            ticket.settle(face.broker.too_large())
+            ticket.settle(face.broker.puts.too_large())
             return
         routed = Routed(ticket.id, self._status, peer.id, self._lines + host, body)
         face.broker.route(ticket, self._recver, routed)
