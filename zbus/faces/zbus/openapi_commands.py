@@ -18,14 +18,14 @@ from zbus.faces.zbus.guarded import FREE
 from zbus.faces.zbus.leases import LEASE_MS_MAX, OFFSETS_MAX
 from zbus.faces.zbus.manage import ACK_WINDOW_MAX, MASK_MAX, RETENTION
 from zbus.faces.zbus.openapi_parts import FLAG, TEXT, Answer, Command, Parameter
-from zbus.faces.zbus.produce import (
+from zbus.faces.zbus.read import BYTES_DEFAULT, BYTES_MAX, COUNT_DEFAULT
+from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.zbus.stored import (
     ID_BYTES_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     KEY_BYTES_MAX,
     TAG_BYTES_MAX,
 )
-from zbus.faces.zbus.read import BYTES_DEFAULT, BYTES_MAX, COUNT_DEFAULT
-from zbus.faces.zbus.settings import ZbusSettings
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"

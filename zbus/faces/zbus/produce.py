@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_to_bytes
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
@@ -11,7 +10,6 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.faces.guard import Browser
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
@@ -19,102 +17,23 @@ from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.zbus.puts import BatchReply, PutReply, Puts
 from zbus.faces.zbus.replies import CallReply, ZbusReply
+from zbus.faces.zbus.stored import (
+    CREDENTIALS,
+    ID_BYTES_MAX,
+    NOT_ROUTED,
+    NOT_STORED,
+    OF_KEYS,
+    check_id,
+    check_labels,
+    read_idempotency_key,
+    stored_lines,
+    without_token,
+)
 from zbus.wire.errors import WireError
-from zbus.wire.fields import VISIBLE
-from zbus.wire.target import decode_valid_percent, encode_header_value
+from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
-
-ID_BYTES_MAX = 39
-TAG_BYTES_MAX = 127
-KEY_BYTES_MAX = 1_024
-IDEMPOTENCY_KEY_BYTES_MAX = 255
-
-_OF_KEYS = VISIBLE.translate(None, b'"\\')
-
-_NOT_STORED = frozenset(
-    (
-        b"ack body cmd connection consume_group content-length delay deliver_at expect"
-        b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
-        b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
-        b" upgrade"
-    ).split()
-)
-"""Fields that are the broker's business or the connection's; all others travel with the message."""
-
-_CREDENTIALS = frozenset((b"authorization",))
-
-_NOT_ROUTED = frozenset(
-    (
-        b"ack authorization connection content-length cookie expect host keep-alive origin_status"
-        b" proxy-authorization recver remote-addr sender te token trailer transfer-encoding upgrade"
-    ).split()
-)
-"""Of a routed message, everything else is the router's to choose."""
-
-
-def stored_lines(
-    fields: dict[bytes, bytes],
-    dropped: frozenset[bytes] = _NOT_STORED,
-    browser: Browser | None = None,
-) -> bytes:
-    """The application's fields as canonical header lines; `browser` is whose request has them."""
-    lines = []
-    for name, value in fields.items():
-        if name in dropped or (browser is not None and _is_said_unasked(name, value)):
-            continue
-        if name == b"cookie":
-            parts = [part.strip() for part in value.split(b";")]
-            value = b"; ".join(part for part in parts if part and not part.startswith(b"token="))
-            if not value:
-                continue
-        lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
-    return b"".join(lines)
-
-
-def _is_said_unasked(name: bytes, value: bytes) -> bool:
-    """What a browser adds by itself, and nobody chose to send with a message: cookies of all other
-    programs on the host, since its ports share them; the address of the page, which may hold a
-    token; the password that a proxy before the broker asked for."""
-    return name in (b"cookie", b"referer") or (
-        name == b"authorization" and value[:6].lower() == b"basic "
-    )
-
-
-def without_token(target: bytes) -> bytes:
-    """A request target that may be shown to others."""
-    path, mark, query = target.partition(b"?")
-    pieces = query.split(b"&")
-    names = [unquote_to_bytes(piece.partition(b"=")[0]).lower() for piece in pieces]
-    if b"token" not in names:
-        return target
-    kept = [piece for piece, name in zip(pieces, names, strict=True) if name != b"token"]
-    return path + mark + b"&".join(kept) if kept else path
-
-
-def check_id(id: bytes) -> None:
-    if len(id) > ID_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, Message.Id length should be <= {ID_BYTES_MAX}")
-
-
-def check_labels(tag: bytes, key: bytes) -> None:
-    if len(tag) > TAG_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, Message.Tag length should be <= {TAG_BYTES_MAX}")
-    if len(key) > KEY_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}")
-
-
-def read_idempotency_key(value: bytes) -> bytes:
-    """The key itself. In double quotes, as the header's draft has it, and bare it is the same."""
-    quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
-    key = value[1:-1] if quoted else value
-    if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or key.translate(None, _OF_KEYS):
-        limit = IDEMPOTENCY_KEY_BYTES_MAX
-        text = f"idempotency-key is 1 to {limit} visible ASCII characters, perhaps in double quotes"
-        raise BadRequest(400, f"400: Bad Format, {text}")
-    return key
 
 
 class Produce:
@@ -181,12 +100,12 @@ class Produce:
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
         # A credential is for who does the work: a service may want it, a log hands it to everybody.
         # With tokens it is one of ours.
-        called = _NOT_STORED if face.access is None else _NOT_STORED | _CREDENTIALS
-        dropped = called if params.named else _NOT_STORED | _CREDENTIALS
+        called = NOT_STORED if face.access is None else NOT_STORED | CREDENTIALS
+        dropped = called if params.named else NOT_STORED | CREDENTIALS
         self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
         self.not_called = called
         self.called_lines = lines
-        if not params.fields.keys().isdisjoint(_CREDENTIALS):
+        if not params.fields.keys().isdisjoint(CREDENTIALS):
             self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
         self.headed = params.headed
         self.silent = self.quiet and params.headed  # not even a reply
@@ -255,7 +174,7 @@ class Produce:
     def _run_with_key(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         """A message that is sent again until it is answered: its id is its idempotency key."""
         id = id or self.params.id
-        if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, _OF_KEYS):
+        if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, OF_KEYS):
             self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
             return
         ticket = PutReply(self.face, self.params, peer, id, self.quiet)
@@ -350,7 +269,7 @@ class Produce:
         if not self.idempotent:
             return self.once
         id = id or self.params.id
-        if not id or id.translate(None, _OF_KEYS):
+        if not id or id.translate(None, OF_KEYS):
             text = "an idempotent request has an id of visible ASCII characters without quotes"
             raise BadRequest(400, f"400: Bad Format, {text}")
         return id
@@ -446,7 +365,7 @@ class Route:
         self._params = params
         self._quiet = not params.flag(b"ack", False)
         self._recver = params.fields.get(b"recver", b"")
-        own = stored_lines(params.fields, _NOT_ROUTED, params.browser)
+        own = stored_lines(params.fields, NOT_ROUTED, params.browser)
         self._lines = params.topic_line + own
         status = params.fields.get(b"origin_status", b"200")
         # 1xx and 204 have no body and would break the framing of the caller's connection.
