@@ -7,7 +7,7 @@ import time
 import pytest
 
 from zbus.server.clock import Clock
-from zbus.server.loop import Mailbox
+from zbus.server.mailbox import Mailbox
 
 HOUR_MS = 3_600_000
 

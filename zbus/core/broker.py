@@ -426,7 +426,8 @@ class Broker:
                 assert partition.first <= partition.visible <= partition.end
                 partition.originals.check()
                 partition.log.check()
-            self.following.check(topic)
+            if topic.followed is not None:
+                topic.followed.check()
             for partition in topic.partitions:
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]

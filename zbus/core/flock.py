@@ -126,6 +126,34 @@ class Watch:
         # Partition and offset of what is not due and some follower has passed.
         self.delayed = AllDelays()
 
+    @classmethod
+    def begin(cls, topic: Topic) -> Watch:
+        """What the groups have passed because it is not due, nobody has been told."""
+        watch = cls(topic)
+        for group in topic.groups.values():
+            for partition in topic.partitions:
+                backlog = group.backlogs[partition.index]
+                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
+        return watch
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self.audiences or self.delayed
+        self.delayed.check()
+        for audience in self.audiences.values():
+            flocks = list(audience.flocks())
+            assert flocks
+            for flock in flocks:
+                assert flock.members
+                assert flock.audience is audience
+                for follower in flock.members:
+                    assert follower.open
+                    assert follower.flock is flock
+                    assert follower.session.follower is follower
+                pairs = zip(flock.position, audience.partitions, strict=True)
+                assert all(place <= partition.visible for place, partition in pairs)
+            assert all(len(flock.members) == 1 for flock in audience.parked)
+
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""
         return [

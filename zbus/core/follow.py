@@ -125,7 +125,8 @@ class Following:
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
         watch = topic.followed
         if watch is None:
-            watch = topic.followed = self._watch(topic)
+            watch = topic.followed = Watch.begin(topic)
+            self._schedule(watch)
         only = partitions[0].index if len(partitions) < len(topic.partitions) else -1
         key = (filter, id(form), only)
         audience = watch.audiences.get(key)
@@ -138,16 +139,6 @@ class Following:
             audience.parked[flock] = None
         else:
             self._go_on(flock)
-
-    def _watch(self, topic: Topic) -> Watch:
-        """What the groups have passed because it is not due, nobody has been told."""
-        watch = Watch(topic)
-        for group in topic.groups.values():
-            for partition in topic.partitions:
-                backlog = group.backlogs[partition.index]
-                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
-        self._schedule(watch)
-        return watch
 
     def leave(self, session: Session) -> None:
         """The session is gone, or does not want to be told any more."""
@@ -440,24 +431,3 @@ class Following:
             self._enqueue(flock)
         elif flock is audience.live:
             self.wake(audience.watch)
-
-    def check(self, topic: Topic) -> None:
-        """Assert the invariants of a topic's followers."""
-        watch = topic.followed
-        if watch is None:
-            return
-        assert watch.audiences or watch.delayed
-        watch.delayed.check()
-        for audience in watch.audiences.values():
-            flocks = list(audience.flocks())
-            assert flocks
-            for flock in flocks:
-                assert flock.members
-                assert flock.audience is audience
-                for follower in flock.members:
-                    assert follower.open
-                    assert follower.flock is flock
-                    assert follower.session.follower is follower
-                pairs = zip(flock.position, audience.partitions, strict=True)
-                assert all(place <= partition.visible for place, partition in pairs)
-            assert all(len(flock.members) == 1 for flock in audience.parked)

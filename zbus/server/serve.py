@@ -39,7 +39,8 @@ from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener
-from zbus.server.loop import Loop, LoopLimits, Mailbox
+from zbus.server.loop import Loop, LoopLimits
+from zbus.server.mailbox import Mailbox
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
