@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bench
 ROUNDS = 15
 TURNS = 1_500
 CROWD = 32
-TURNS_A_MS = 16  # so often the clock stands still, as it does when turns are short
+TURNS_A_MS = 16  # when turns follow each other at once
 REQUEST = b"GET /Turn?cmd=%b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 PUT, PULL = REQUEST % b"produce", REQUEST % b"consume"
 
@@ -38,12 +38,12 @@ class Turns:
         declare = REQUEST % b"declare&durability=os"
         assert self.world.connect().request(declare).status == 200
 
-    def run(self, request: bytes, turns: int = TURNS) -> float:
+    def run(self, request: bytes, turns_a_ms: int, turns: int = TURNS) -> float:
         """Microseconds of a turn in which every connection sends the request."""
         broker, world, peers = self.world.broker, self.world, self.peers
         before = time.thread_time()
         for turn in range(turns):
-            world.now_ms += not turn % TURNS_A_MS
+            world.now_ms += not turn % turns_a_ms
             broker.begin(world.now_ms)
             for peer in peers:
                 peer.receive(request)
@@ -64,24 +64,26 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
-def least(folder: Path, connections: int) -> tuple[float, float]:
+def least(folder: Path, connections: int, turns_a_ms: int) -> tuple[float, float]:
     """Of a turn of puts, and of one of pulls that take what the former put."""
     turns = Turns(folder, connections)
     try:
-        rounds = [(turns.run(PUT), turns.run(PULL)) for _ in range(ROUNDS)]
+        rounds = [(turns.run(PUT, turns_a_ms), turns.run(PULL, turns_a_ms)) for _ in range(ROUNDS)]
     finally:
         turns.world.journal.close()
     return min(put for put, _ in rounds), min(pull for _, pull in rounds)
 
 
-def test_a_turn_with_one_request(tmp_path: Path) -> None:
-    put, pull = least(tmp_path, 1)
-    show(line="a turn of one", put_us=put, pull_us=pull)
+@pytest.mark.parametrize("turns_a_ms", [1, TURNS_A_MS])
+def test_a_turn_with_one_request(tmp_path: Path, turns_a_ms: int) -> None:
+    """Under little load the clock has moved at every turn, and is asked for what is due."""
+    put, pull = least(tmp_path, 1, turns_a_ms)
+    show(line="a turn of one", turns_a_ms=turns_a_ms, put_us=put, pull_us=pull)
     assert put <= 30
     assert pull <= 15
 
 
 def test_a_turn_with_many(tmp_path: Path) -> None:
     """Only printed: the bar for this is in `test_cpu.py`, with the kernel."""
-    put, pull = (us / CROWD for us in least(tmp_path, CROWD))
+    put, pull = (us / CROWD for us in least(tmp_path, CROWD, 4))
     show(line=f"a request of a turn of {CROWD}", put_us=put, pull_us=pull)
