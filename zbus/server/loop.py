@@ -199,12 +199,10 @@ class Loop:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
         try:
             if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
-                self._serve_with_care(link, mask)
-                return
+                return self._serve_with_care(link, mask)
             data = link.recv(_RECEIVE_BYTES)
             if not data:
-                self._hung_up(link)
-                return
+                return self._hung_up(link)
             link.heard_ms = self.now_ms
             link.receive(data)
             if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
