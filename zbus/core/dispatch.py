@@ -332,16 +332,20 @@ class Dispatch:
         return found
 
     def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        partition.log.fetch(offset, group, partial(self._fetched, group))
+        partition.log.fetch(offset, group, partial(self._fetched, group, index))
         # If storage answered at once it is here now.
         return self.at_hand(group, index, partition, offset)
 
-    def _fetched(self, group: Group, problem: BrokerError | None) -> None:
-        if problem is None:
-            self.activate(group)
-        else:
+    def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
+        if isinstance(found, BrokerError):
             # Not now: a pull that is being served may have got some messages already.
-            self._failed.append((group, problem))
+            self._failed.append((group, found))
+            return
+        self.activate(group)
+        if found is not None:
+            group.chunks[index] = found
+            if not found.recent:
+                group.topic.partitions[index].log.read_on(found)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

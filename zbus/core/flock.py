@@ -66,7 +66,7 @@ class Follower(Ticket):
 class Flock:
     """Followers at the same place."""
 
-    __slots__ = ("audience", "fetching", "late", "members", "position", "queued")
+    __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
 
     def __init__(self, audience: Audience, position: list[int]) -> None:
         self.audience = audience
@@ -76,6 +76,7 @@ class Flock:
         self.members: dict[Follower, None] = {}
         self.queued = False
         self.fetching = False  # what it wants next is being read from storage
+        self.fetched: list[tuple[Partition, Chunk]] = []  # since its last turn
 
 
 class Audience:

@@ -343,6 +343,7 @@ class Following:
             end = partition.visible if live is None else live.position[at]
             if flock.position[at] < end:
                 self._collect_from(flock, at, partition, end, share, told)
+        flock.fetched.clear()
         return told
 
     def _collect_from(
@@ -411,18 +412,25 @@ class Following:
         log = partition.log
         chunk = log.find(offset)
         if chunk is None:
+            for home, fetched in flock.fetched:  # it may not be at hand any more
+                if home is partition and fetched.first <= offset < fetched.end:
+                    return fetched
             flock.fetching = True
-            log.fetch(offset, flock, partial(self._fetched, flock))
+            log.fetch(offset, flock, partial(self._fetched, flock, partition))
             chunk = log.find(offset)
         if chunk is not None and not chunk.recent:
             log.read_on(chunk)
         return chunk
 
-    def _fetched(self, flock: Flock, problem: BrokerError | None) -> None:
+    def _fetched(
+        self, flock: Flock, partition: Partition, found: Chunk | BrokerError | None
+    ) -> None:
         flock.fetching = False
-        if problem is not None:
+        if isinstance(found, BrokerError):
             # Not now: the flock may be in the middle of a portion.
-            self._failed.append((flock, problem))
+            self._failed.append((flock, found))
+        elif found is not None:
+            flock.fetched.append((partition, found))
         self._look_again(flock)
 
     def _look_again(self, flock: Flock) -> None:

@@ -39,8 +39,10 @@ ONE = Size(bytes_max=1, count_max=1)
 
 _first = attrgetter("first")
 
-Fetched = Callable[[BrokerError | None], None]
-"""Called when what was wanted can be looked for again, or with the reason why it cannot be read."""
+Fetched = Callable[[Chunk | BrokerError | None], None]
+"""Called with the chunk that holds what was wanted: memory may have let it go before the reader has
+its turn, but it can be read in this one. Or with the reason why it cannot be read; None = it is to
+be looked for again."""
 
 
 class Memory:
@@ -230,8 +232,10 @@ class Log:
             if problem is None and offset >= partition.first and not _begins(found, offset):
                 # To look for it again, and again, would help nobody.
                 problem = damaged(partition.index, offset)
-            for wanted, tell in waiting.values():
-                tell(problem if wanted == offset else None)
+            # Found for all before one is told: it may read on, and push it out for the others.
+            found_for = [(tell, wanted, self.find(wanted)) for wanted, tell in waiting.values()]
+            for tell, wanted, chunk in found_for:
+                tell(problem if problem and wanted == offset else chunk)
 
         self._recorder.fetch(partition, offset, self._memory.portion(self), done)
 

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-import attrs
 import trio
 
 from zbus.core.broker import Broker
 from zbus.journal.ports import JournalError
 from zbus.server.clock import Clock
+from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.readiness import READ, WRITE, Events, Readiness
@@ -48,16 +48,6 @@ class Door(Protocol):
 
     def accept(self) -> None: ...
     def close(self) -> None: ...
-
-
-@attrs.frozen
-class LoopLimits:
-    """See `zbus.config` for the options of the same names."""
-
-    tick_events_max: int = 1_024
-    tickets_per_connection_max: int = 1_024
-    output_bytes_max: int = 256 << 10
-    drain_timeout_ms: int = 5_000
 
 
 class Loop:
@@ -209,12 +199,10 @@ class Loop:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
         try:
             if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
-                self._serve_with_care(link, mask)
-                return
+                return self._serve_with_care(link, mask)
             data = link.recv(_RECEIVE_BYTES)
             if not data:
-                self._hung_up(link)
-                return
+                return self._hung_up(link)
             link.heard_ms = self.now_ms
             link.receive(data)
             if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:

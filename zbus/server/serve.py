@@ -38,8 +38,9 @@ from zbus.server.advertised import advertised_address
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
+from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
-from zbus.server.loop import Loop, LoopLimits
+from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter

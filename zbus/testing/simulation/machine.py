@@ -32,8 +32,9 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.journal.worker import Job
 from zbus.server.clock import Clock
+from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
-from zbus.server.loop import Loop, LoopLimits
+from zbus.server.loop import Loop
 from zbus.server.sweep import Patience, Sweep
 from zbus.testing.disk import Disk
 from zbus.testing.records import Record, records_of
