@@ -53,9 +53,7 @@ def put_once(
     All have the same key, or none has one. Originals are found in whichever partition they are.
     """
     topic = partition.topic
-    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
-    for each in topic.partitions:
-        each.originals.expire(before_ms)
+    _expire(tick, topic)
     if chunk.once is not None:
         _put_with_key(tick, partition, chunk, ticket, expected_offset, refused)
         return
@@ -85,7 +83,7 @@ def put_with_key(
 ) -> None:
     """Store one message with an idempotency key, unless it is stored. This is what `put_once` does,
     without a chunk: it is how clients put that send again what was not answered."""
-    partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    _expire(tick, partition.topic)
     name, digest = key_name(once), fingerprint_of(tag, key, body)
     place = _find(partition.topic, name)
     if place is not None:
@@ -158,6 +156,12 @@ def forget(tick: Tick, partition: Partition) -> None:
         return
     partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
     remind(tick, partition)
+
+
+def _expire(tick: Tick, topic: Topic) -> None:
+    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
+    for partition in topic.partitions:
+        partition.originals.expire(before_ms)
 
 
 def _find(topic: Topic, name: bytes) -> _Place | None:

@@ -86,9 +86,9 @@ class Puts(Ticket):
         """Something else is to be answered to this peer after its put."""
         peer.together = None
         peer.open_tickets -= 1  # the reply counts itself
-        plan = self.plan
-        reply = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
-        self.parted[self.peers.index(peer)] = reply
+        plan, rows = self.plan, enumerate(zip(self.peers, self.ids, strict=True))
+        at = next(at for at, (other, id) in rows if other is peer and not id)
+        self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
 
     def answer(self, outcome: Outcome) -> None:
         if self.plan.puts is self:
