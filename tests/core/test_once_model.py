@@ -66,9 +66,7 @@ class Model:
         box = self.box
         topic = box.topic()
         partition = topic.partition_for(route)
-        messages = [
-            Message(id, b"", route, b"a: b\r\n", body, box.now_ms, once=key) for id in ids
-        ]
+        messages = [Message(id, b"", route, b"a: b\r\n", body, box.now_ms, once=key) for id in ids]
         content = [(message.key, message.body) for message in messages]
         expected_offset = None if expected is None else max(0, partition.end + expected)
         probe = Probe()
@@ -89,8 +87,7 @@ class Model:
             fresh = [
                 message
                 for position, message in enumerate(messages)
-                if places[message.id] is None
-                and not (message.id and message.id in ids[:position])
+                if places[message.id] is None and not (message.id and message.id in ids[:position])
             ]
         if fresh and expected_offset is not None and expected_offset != end:
             # The end that it names is one that no crash takes back, nor a full disk.
