@@ -103,7 +103,7 @@ def read_files(
         with path.open("rb", buffering=0) as file:
             while not stop.is_set() and (data := file.read(PIECE_BYTES)):
                 total += len(data)
-                time.sleep(max(0.0, began + total / 1e6 / mb_s - time.monotonic()))
+                stop.wait(max(0.0, began + total / 1e6 / mb_s - time.monotonic()))
     assert stop.is_set(), "all history was read: make it longer (--gb)"
     read = total / 1e6 / (time.monotonic() - began)
     told.send(Read(read, read))
@@ -186,7 +186,7 @@ def compare(server: Server, durability: str, chosen: argparse.Namespace, data_di
         show(phase=f"{durability} beside a replay", **found._asdict(), **read._asdict())
         forget(data_dir)
         found, read = live_beside(
-            read_files, (paths, read.disk_mb_s), server, topic, chosen.seconds
+            read_files, (paths, max(1.0, read.disk_mb_s)), server, topic, chosen.seconds
         )
         control.append(found)
         show(phase=f"{durability} beside a reader of files", **found._asdict(), **read._asdict())
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="about two minutes")
     chosen = parser.parse_args()
     usual = (
-        {"gb": 2.0, "rounds": 3, "seconds": 4.0}
+        {"gb": 3.0, "rounds": 3, "seconds": 4.0}
         if chosen.quick
         else {"gb": 5.0, "rounds": 5, "seconds": 6.0}
     )

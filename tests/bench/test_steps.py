@@ -39,7 +39,7 @@ def rare_collections() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def best_us(step: Callable[[], object], each: int, rounds: int = 7) -> float:
+def best_us(step: Callable[[], object], each: int, rounds: int = 40) -> float:
     """Microseconds for one of the `each` things that a call does; the best of several calls."""
     best = float("inf")
     for _ in range(rounds):
@@ -98,7 +98,7 @@ def reference_us() -> float:
 
 
 def best_turns(bench: Bench, data: bytes, ids: bool = False) -> dict[str, float]:
-    return min((bench.turns(data, ids) for _ in range(5)), key=lambda stages: sum(stages.values()))
+    return min((bench.turns(data, ids) for _ in range(20)), key=lambda stages: sum(stages.values()))
 
 
 def test_put_and_pull() -> None:
