@@ -14,10 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.core.support import ranges, wishing
+from tests.core.support import PullProbe, ranges, wishing
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Wants
 from zbus.core.life import Life
 from zbus.core.limits import DEFAULT_LIMITS
 from zbus.core.message import Message
@@ -33,6 +34,7 @@ from zbus.journal.ports import JournalError, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.testing.disk import Disk
+from zbus.testing.records import records_of
 
 DATA = Path("/data")
 EPOCH_MS = 1_800_000_000_000
@@ -253,10 +255,12 @@ class Stack:
                 self.refused += 1
 
         ticket = Told(told)
-        if len(messages) == 1:
-            self.broker.put(partition, messages[0], ticket)
+        if len(messages) == 1 and not (messages[0].due_ms or messages[0].expires_ms):
+            one = messages[0]
+            labels = one.tag, one.key
+            self.broker.put(partition, ticket, one.id, one.headers, one.body, *labels)
         else:
-            self.broker.put_all(partition, messages, ticket)
+            self.broker.put_all(partition, Chunk.of(messages), ticket)
 
     def declare(self) -> None:
         random = self.random
@@ -359,9 +363,10 @@ class Stack:
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Delivered) and not book.lease:
-                book.maybe_done.update((r.partition, r.offset) for r in outcome.records)
+                given = records_of(outcome.pieces)
+                book.maybe_done.update((r.partition, r.offset) for r in given)
 
-        pull = Pull(Told(told), self.session, count_max=self.random.choice((1, 3)))
+        pull = PullProbe(self.session, Wants(self.random.choice((1, 3))), told)
         self.broker.pull(group, pull, self.now_ms)
 
     def _leased(self) -> tuple[Group, GroupBook, Partition, list[int]] | None:
