@@ -69,7 +69,9 @@ def _produce(now_ms: int) -> Command:
         ),
         {
             "body": Parameter("The body, if the request has none.", TEXT, example="hello"),
-            "id": Parameter("The message's id; made if absent.", parts.text(ID_BYTES_MAX)),
+            "id": Parameter(
+                "The message's id; if absent, where it went: `0-17`.", parts.text(ID_BYTES_MAX)
+            ),
             "tag": Parameter("Dotted words that filters match.", parts.text(TAG_BYTES_MAX)),
             "key": Parameter("Same key, same partition.", parts.text(KEY_BYTES_MAX)),
             "partition": Parameter("Put it there.", parts.integer()),
