@@ -17,11 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, fate_of
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
-from zbus.core.backlog import Backlog, Life
+from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.group import Group, Wants
+from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
