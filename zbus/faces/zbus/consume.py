@@ -54,7 +54,9 @@ class Consume(GroupPlan):
         "partition",
         "plain",
         "quiet",
+        "take",
         "timeout_ms",
+        "topics",
         "waits_max",
         "wants",
     )
@@ -79,27 +81,32 @@ class Consume(GroupPlan):
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
-        self.broker = face.broker
+        self.broker = broker = face.broker
+        self.take, self.topics = broker.take, broker.topics
         self.waits_max = face.settings.waits_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        broker = self.broker
-        topic = broker.topics.get(self.topic_key)
-        if topic is None or topic.competing or not self.plain or peer.open_waits >= self.waits_max:
+        topic = self.topics.get(self.topic_key)
+        if topic is None or topic.competing or not self.plain:
             self._run_with_care(peer, id)
             return
         group = topic.groups.get(self.group_key)
         if group is None:
             self._run_with_care(peer, id)
             return
-        waits = peer.turns or peer.together
-        found = broker.take(group, peer) if self.at_once and not waits else None
-        if found is not None:
-            params = self.params
-            if params.headed:
-                peer.headed = True
-            peer.write(encode_taken(params, id or params.id or broker.new_id(), group, *found))
+        if self.at_once and not (peer.turns or peer.together):
+            found = self.take(group, peer)
+            if found is not None:
+                params = self.params
+                if params.headed:
+                    peer.headed = True
+                id = id or params.id or self.broker.new_id()
+                peer.write(encode_taken(params, id, group, *found))
+                return
+        if peer.open_waits >= self.waits_max:
+            self._run_with_care(peer, id)
             return
+        broker = self.broker
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
         broker.pull(group, PullReply(self, peer, id), deadline_ms)
 
