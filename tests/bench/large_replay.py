@@ -30,6 +30,7 @@ from typing import NamedTuple
 from tests.bench.drain import MESSAGES, Answers
 from tests.bench.large import fill, folder, timed_start
 from tests.bench.measure import Server, run_seconds, show
+from tests.process.broker import BrokerProcess
 from tests.process.pipe import Pipe, ask
 
 PIECE_BYTES = 128 << 10
@@ -208,6 +209,16 @@ def median(phases: Sequence[Phase]) -> Phase:
     return Phase(*(statistics.median(column) for column in zip(*phases, strict=True)))
 
 
+def prepare(broker: BrokerProcess, gb: float) -> None:
+    """The history, and groups at its end."""
+    for durability, topic in TOPICS.items():
+        broker.get(f"/{topic}?cmd=declare&durability={durability}")
+    fill(broker, [HISTORY], int(gb * 1e9))
+    for topic in TOPICS.values():  # at the end of the log, unlike the first group
+        broker.get(f"/{topic}?cmd=empty&group={topic}")
+        broker.get(f"/{topic}/live?cmd=declare")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gb", type=float)
@@ -226,15 +237,15 @@ def main() -> None:
             setattr(chosen, name, value)
     with folder() as data_dir:
         broker, _ = timed_start(data_dir)
-        for durability, topic in TOPICS.items():
-            broker.get(f"/{topic}?cmd=declare&durability={durability}")
-        fill(broker, [HISTORY], int(chosen.gb * 1e9))
-        for topic in TOPICS.values():  # at the end of the log, unlike the first group
-            broker.get(f"/{topic}?cmd=empty&group={topic}")
-            broker.get(f"/{topic}/live?cmd=declare")
-        for durability in chosen.durability or TOPICS:
-            compare(Server.of(broker), durability, chosen, data_dir)
-        broker.stop()
+        with broker:
+            prepare(broker, chosen.gb)
+            try:
+                for durability in chosen.durability or TOPICS:
+                    compare(Server.of(broker), durability, chosen, data_dir)
+            except OSError:
+                print(f"the broker's exit code: {broker.process.poll()}, its log:\n{broker.log()}")
+                raise
+            broker.stop()
 
 
 if __name__ == "__main__":

@@ -277,7 +277,8 @@ class Box:
         return pull
 
     def take(self, group: str = "g", count: int = 1000, topic: str = "T") -> list[bytes]:
-        """What a pull gets now."""
+        """What a pull gets now, as if nobody had put for a while: then answers are long."""
+        self.broker.tick.put_ms = 0
         probe = self.pull(group, count, topic)
         self.settle()
         for _ in range(1_000):

@@ -203,7 +203,7 @@ def test_what_is_put_does_not_displace_what_is_read_back() -> None:
 
 
 def test_small_puts_share_a_chunk_and_the_oldest_chunk_goes_first() -> None:
-    box = Box(CrashJournal(), limits=Limits(cache_bytes_max=3 * GROWS_TO.count_max * 150))
+    box = Box(CrashJournal(), limits=Limits(cache_bytes_max=3 * GROWS_TO.count_max * 300))
     box.declare("T", "g")
     log, lengths = box.partition().log, []
     for number in range(4 * GROWS_TO.count_max):

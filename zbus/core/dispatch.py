@@ -332,7 +332,8 @@ class Dispatch:
         return found
 
     def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        partition.log.fetch(offset, group, partial(self._fetched, group, index))
+        alone = offset < group.backlogs[index].cursor
+        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
         # If storage answered at once it is here now.
         return self.at_hand(group, index, partition, offset)
 

@@ -26,6 +26,9 @@ PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 """Read back at once. It is taken apart on the broker's thread in one go, and that is what a replay
 may add to the wait of others. The next portion is asked for meanwhile."""
 
+PORTION_BACK = Size(bytes_max=1, count_max=16)
+"""Of what was put back or delayed: what is stored next to it is hardly wanted with it."""
+
 PORTION_MIN = Size(bytes_max=16 << 10, count_max=128)
 _SHARE = 16
 """A portion may take one part in so many of the room that is left: the more readers there are, each
@@ -43,6 +46,10 @@ Fetched = Callable[[Chunk | BrokerError | None], None]
 """Called with the chunk that holds what was wanted: memory may have let it go before the reader has
 its turn, but it can be read in this one. Or with the reason why it cannot be read; None = it is to
 be looked for again."""
+
+
+_Waiting = dict[Hashable, tuple[int, Fetched]]
+"""By reader: for which offset, and how to tell."""
 
 
 class Memory:
@@ -147,8 +154,8 @@ class Log:
         self._memory = memory
         self._recorder = recorder
         self.chunks: list[Chunk] = []
-        # By offset, what is being read back: who waits for it, for which offset, and how to tell.
-        self._reads: dict[int, dict[Hashable, tuple[int, Fetched]]] = {}
+        # By offset, what is being read back: how many messages at most, and who waits for it.
+        self._reads: dict[int, tuple[int, _Waiting]] = {}
 
     def find(self, offset: int) -> Chunk | None:
         """The chunk that holds an offset, if it is at hand."""
@@ -196,19 +203,19 @@ class Log:
 
     # -- reading back ---------------------------------------------------------------------
 
-    def fetch(self, offset: int, reader: Hashable, done: Fetched) -> None:
+    def fetch(self, offset: int, reader: Hashable, done: Fetched, alone: bool = False) -> None:
         """Have it read back; the reader looks again when `done` is called, perhaps at once. A
-        reader waits for one offset at a time."""
-        for begin, waiting in self._reads.items():
-            if begin <= offset < begin + PORTION.count_max:
+        reader waits for one offset at a time. What follows is not wanted if it is `alone`."""
+        for begin, (count_max, waiting) in self._reads.items():
+            if begin <= offset < begin + count_max:
                 waiting[reader] = (offset, done)
                 return
-        self._reads[offset] = {reader: (offset, done)}
-        self._read(offset)
+        portion = PORTION_BACK if alone else self._memory.portion(self)
+        self._read(offset, portion, {reader: (offset, done)}, alone)
 
     def awaits(self, reader: Hashable) -> bool:
         """Whether the reader waits for something to be read."""
-        return any(reader in waiting for waiting in self._reads.values())
+        return any(reader in waiting for _, waiting in self._reads.values())
 
     def read_on(self, chunk: Chunk) -> None:
         """A reader has come to a chunk that was read back, and will want the next: ask for it now.
@@ -218,16 +225,17 @@ class Log:
             return
         if self.find(end) is None and end not in self._reads:
             chunk.followed = True
-            self._reads[end] = {}
-            self._read(end)
+            self._read(end, self._memory.portion(self), {})
 
-    def _read(self, offset: int) -> None:
+    def _read(self, offset: int, portion: Size, waiting: _Waiting, alone: bool = False) -> None:
         partition = self._partition
+        self._reads[offset] = (portion.count_max, waiting)
 
         def done(found: Chunk | BrokerError | None) -> None:
-            waiting = self._reads.pop(offset)
+            del self._reads[offset]
             problem = found if isinstance(found, BrokerError) else None
             if isinstance(found, Chunk):
+                found.followed = alone
                 self._keep(found)
             if problem is None and offset >= partition.first and not _begins(found, offset):
                 # To look for it again, and again, would help nobody.
@@ -237,7 +245,7 @@ class Log:
             for tell, wanted, chunk in found_for:
                 tell(problem if problem and wanted == offset else chunk)
 
-        self._recorder.fetch(partition, offset, self._memory.portion(self), done)
+        self._recorder.fetch(partition, offset, portion, done)
 
     def _keep(self, chunk: Chunk) -> None:
         """Keep what was read back, as far as it is not at hand already."""
@@ -251,7 +259,9 @@ class Log:
         if start >= stop:
             return
         if stop - start < len(chunk.bodies):
-            chunk = chunk.part(start, stop)
+            part = chunk.part(start, stop)
+            part.followed = chunk.followed
+            chunk = part
         chunk.held_bytes = chunk.size_bytes()
         chunks.insert(at, chunk)
         self._memory.keep_replayed(self, chunk)
