@@ -388,7 +388,8 @@ class Broker:
         due_ms: int = 0,
     ) -> int:
         """Give back those that are leased: in front, at the end, or (due_ms) for later. They come
-        again in the given order. Says how many; if none is, the ticket has OFFSET_UNKNOWN."""
+        again in the given order, those for later in that of the log. Says how many; if none is,
+        the ticket has OFFSET_UNKNOWN."""
         return leases.nack(self, ticket, group, partition, ranges, front, due_ms)
 
     def extend(
