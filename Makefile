@@ -33,10 +33,11 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m pytest -m bench -s $(ARGS)
 
-bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live (minutes; 10 GB of disk)
+bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live, 10 million delays (20 minutes; 10 GB of disk)
 	$(BIN)/python -m tests.bench.large_restart
 	$(BIN)/python -m tests.bench.large_topics
 	$(BIN)/python -m tests.bench.large_replay
+	$(BIN)/python -m tests.bench.large_delayed
 
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)

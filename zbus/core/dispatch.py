@@ -12,7 +12,7 @@ from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError, damaged
 from zbus.core.follow import Following
 from zbus.core.group import Group, Pull
-from zbus.core.history import History
+from zbus.core.history import PORTION_BACK, History
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
 from zbus.core.recorder import Found, Recorder
 from zbus.core.tick import Tick
@@ -369,7 +369,11 @@ class Dispatch:
                 else:
                     self.activate(waiter)
 
-        self._recorder.fetch(partition, offset, self._history.portion(partition), done)
+        portion = self._history.portion(partition)
+        cursors = [group.backlogs[index].cursor for group in partition.wanted_by]
+        if offset < min(cursors, default=0):
+            portion = PORTION_BACK
+        self._recorder.fetch(partition, offset, portion, done)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

@@ -15,6 +15,9 @@ PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 that is what a replay may add to the wait of others. The next portion is asked for meanwhile."""
 
 PORTION_MIN = Size(bytes_max=16 << 10, count_max=128)
+PORTION_BACK = Size(bytes_max=1, count_max=16)
+"""Where messages were put back or delayed: what is stored next to one is hardly wanted with it."""
+
 _SHARE = 16
 """A portion may take one part in so many of the room that is left: the more readers there are, each
 somewhere else, the less each has at hand, before they take it from each other."""
