@@ -44,10 +44,11 @@ bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet m
 bench-cpu: $(VENV)/test.stamp ## Run those of processor time: a minute, on a busy machine too
 	$(BIN)/python -m pytest -m bench -s $(BENCHES_OF_CPU) $(ARGS)
 
-bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live (minutes; 10 GB of disk)
+bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live, 10 million delays (20 minutes; 10 GB of disk)
 	$(BIN)/python -m tests.bench.large_restart
 	$(BIN)/python -m tests.bench.large_topics
 	$(BIN)/python -m tests.bench.large_replay
+	$(BIN)/python -m tests.bench.large_delayed
 
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)

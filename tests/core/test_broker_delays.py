@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.core.support import Box, CrashJournal, again, same_state
 from zbus.core import dispatch, overdue
 from zbus.core.declare import Start
+from zbus.core.history import PORTION, PORTION_BACK
+from zbus.core.limits import Limits
+from zbus.core.recorder import Found, Size
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Partition
 from zbus.journal.batch import Batch
 
 COUNT = 50
@@ -147,3 +153,32 @@ def test_recovery_reads_so_many_writes_and_no_more(monkeypatch: pytest.MonkeyPat
     assert most == 20
     written = [batch for batch in journal.written["T", 0] if isinstance(batch, Batch)]
     assert sum(batch.header.is_whole_state for batch in written) < 10
+
+
+def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
+    box = Box(CrashJournal(), limits=Limits(cache_bytes_max=1, history_bytes_max=1 << 20))
+    box.declare("T", "g")
+    box.put(*NAMES, due_ms=box.now_ms + 100)
+    box.settle()
+    box.put(b"x", b"y")
+    box.settle()
+    asked: list[tuple[int, Size]] = []
+    fetch = box.broker.recorder.fetch
+
+    def watched(
+        partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
+    ) -> None:
+        asked.append((offset, portion))
+        fetch(partition, offset, portion, done)
+
+    box.broker.recorder.fetch = watched  # type: ignore[method-assign]
+    assert box.take() == [b"x", b"y"]
+    assert {portion for _, portion in asked} == {PORTION}
+    asked.clear()
+    box.put(b"z" * 100)
+    while box.broker.history.bytes_used:
+        box.broker.history.give_way()
+        box.broker.history.admit(box.partition(), COUNT, [])
+    box.settle(100)
+    assert box.take() == [b"z" * 100, *NAMES]
+    assert {portion for _, portion in asked} == {PORTION_BACK}

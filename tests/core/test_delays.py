@@ -213,6 +213,8 @@ WRONG: dict[str, Columns] = {
     "a page twice": attrs.evolve(COLUMNS, pages=array("Q", [1, 1])),
     "pages in disorder": attrs.evolve(COLUMNS, pages=array("Q", [1, 0])),
     "a page beyond all": attrs.evolve(COLUMNS, pages=array("Q", [1, 1 << 56])),
+    "one page beyond all": Columns(array("Q", [1 << 56]), array("Q", [1]), array("Q", [1])),
+    "one page with two": Columns(array("Q", [0]), array("Q", [2]), array("Q", [1])),
     "keys in disorder": attrs.evolve(COLUMNS, keys=COLUMNS.keys[1::-1] + COLUMNS.keys[2:]),
     "an offset twice": Columns(array("Q", [0]), array("Q", [2]), array("Q", [1, 257])),
 }

@@ -101,6 +101,8 @@ class Columns:
     def problem(self) -> str | None:
         """Why `Delays` would not have stored this."""
         pages, counts = self.pages, self.counts
+        if len(pages) == len(counts) == len(self.keys) == 1:  # the commonest
+            return None if counts[0] == 1 and pages[0] <= _NUMBER else "a page is not what it says"
         if len(counts) != len(pages) or sum(counts) != len(self.keys):
             return "the pages do not hold as many delayed messages as there are"
         if not all(map(lt, pages, islice(pages, 1, None))) or (pages and pages[-1] > _NUMBER):
