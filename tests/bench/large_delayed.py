@@ -225,7 +225,7 @@ def main() -> None:
         # What becomes due while nobody is there comes at once when the broker is back.
         put_soon(broker, SOON_MS, SOON)
         end(broker, signal.SIGKILL)
-        time.sleep((SOON_MS + SOON) / 1e3)
+        threading.Event().wait((SOON_MS + SOON) / 1e3)
         broker, _ = timed_start(data_dir)
         began = time.monotonic()
         consumers = Consumers(broker.port)
