@@ -196,7 +196,8 @@ class BrokerMachine(RuleBasedStateMachine):
             self.put(number + step // 4, step, count, tag, b"", delay_ms, 0, way, named)
         self.turn(1, released)
         for step in range(6):
-            self.pull(number + step, step % 3, 1 + step % 3, wait_ms=10)
+            bytes_max = (128 << 10, 30, 1)[(number + step // 3) % 3]
+            self.pull(number + step, step % 3, 1 + step % 3, wait_ms=10, bytes_max=bytes_max)
         self.turn(1, released)
         for step in range(6):
             self.take(number + step, step % 3, 2)
@@ -344,8 +345,14 @@ class BrokerMachine(RuleBasedStateMachine):
             (given,) = records_of([Piece(0, *taken, taken[1] + 1)])
             self.book.delivered(record, group, given)
 
-    @rule(number=NUMBERS, count=st.integers(1, 5), way=st.sampled_from(WAYS), named=st.booleans())
-    def keep_up(self, number: int, count: int, way: str, named: bool) -> None:
+    @rule(
+        number=NUMBERS,
+        count=st.integers(1, 5),
+        way=st.sampled_from(WAYS),
+        named=st.booleans(),
+        released=st.sampled_from([0, 1, 1000]),
+    )
+    def keep_up(self, number: int, count: int, way: str, named: bool, released: int) -> None:
         """A group has what it is given as soon as it is durable."""
         pairs = [(record, name) for record in self.book.topics.values() for name in record.groups]
         usual = [at for at, (record, name) in enumerate(pairs) if record.topic.groups[name].usual]
@@ -355,8 +362,9 @@ class BrokerMachine(RuleBasedStateMachine):
         at = list(self.book.topics.values()).index(pairs[place][0])
         for step in range(count):
             self.put(at, 0, 1 + step % 2, TAGS[step % 4], b"", 0, 0, way, named)
-            self.turn(1, 1000)
+            self.turn(1, released)
             self.take(place, step % 3, 3)
+            self.pull(place, step % 3, 4, wait_ms=0)
 
     # -- leases ---------------------------------------------------------------------------
 

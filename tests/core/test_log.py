@@ -48,9 +48,9 @@ class SlowJournal(CrashJournal):
 
         self.waiting.append(answer)
 
-    def answer(self) -> None:
+    def answer(self, backwards: bool = False) -> None:
         waiting, self.waiting = self.waiting, []
-        for one in waiting:
+        for one in reversed(waiting) if backwards else waiting:
             one()
 
 
@@ -226,6 +226,32 @@ def test_small_puts_share_a_chunk_and_the_oldest_chunk_goes_first() -> None:
     assert [len(chunk) for chunk in log.chunks] == [1], "whatever its size, the last one stays"
 
 
+def test_what_is_not_durable_is_not_handed_out_though_it_is_in_a_chunk_that_is() -> None:
+    journal = CrashJournal()
+    box = Box(journal)
+    box.declare("T", "g")
+    box.put(b"0")
+    box.settle()
+    box.put(b"1")
+    box.turn()
+    (chunk,) = box.partition().log.chunks
+    assert chunk.bodies == [b"0", b"1"]
+    pull, browsed, peeked = box.pull(count=10, wait=True), Probe(), Probe()
+    session = box.session()
+    box.broker.browse(browsed, box.partition(), 0, 10)
+    box.broker.peek(peeked, box.partition(), 1)
+    box.turn()
+    assert pull.bodies == [b"0"]
+    (answer,) = browsed.answers
+    assert isinstance(answer, Peeked)
+    assert [record.message.body for record in records_of(answer.pieces)] == [b"0"]
+    assert isinstance(peeked.answers[0], BrokerError)
+    assert box.broker.register(session, box.group()) is None
+    assert box.broker.take(box.group(), session) is None
+    journal.release()
+    assert box.broker.take(box.group(), session) == (chunk, 1)
+
+
 def test_a_quarter_of_all_gives_way() -> None:
     box = Box(CrashJournal())
     box.declare("T", "g")
@@ -254,11 +280,14 @@ def test_damage_ahead_is_told_when_it_is_wanted() -> None:
     journal.broken = True
     turn(box, journal)
     assert len(journal.asked) == 2
-    for _ in range(5):
-        turn(box, journal)
-    assert len(journal.asked) == 2, "nobody asks for it again and again"
     (chunk,) = box.partition().log.chunks
     end, taken = chunk.end, 1
+    box.declare(box.topic().options, "h", start=Start(offset=0))
+    for number in range(end):
+        other = box.pull("h", wait=True)
+        turn(box, journal)
+        assert other.bodies == [b"%03d" % number]
+    assert len(journal.asked) == 2, "nobody asks for it again and again"
     while True:
         probe = box.pull(wait=True)
         for _ in range(3):
@@ -287,10 +316,11 @@ def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None
     starts = {name: box.group(name).backlogs[0].cursor for name in names}
     probes: dict[str, list[PullProbe]] = {name: [] for name in names}
     end = 30
-    steps = st.lists(st.sampled_from([*names, "answer", "turn", "put"]), max_size=60)
+    steps = st.lists(st.sampled_from([*names, "answer", "backwards", "turn", "put"]), max_size=60)
     for step in data.draw(steps):
-        if step == "answer":
-            journal.answer()
+        if step in ("answer", "backwards"):
+            journal.answer(step == "backwards")
+            box.check()
         elif step == "turn":
             box.turn()
         elif step == "put":
