@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, PullProbe, Remembers, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, Remembers, cool, refusal
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
@@ -151,6 +151,47 @@ def test_an_acknowledgement_opens_the_window() -> None:
     box.ack(1)
     box.settle()
     assert waiting.bodies == [b"2"]
+
+
+def test_a_pull_with_a_window_holds_no_more_than_that() -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g", GroupOptions(lease=True, window=100, lease_ms=1_000))
+    box.put(*[b"%d" % number for number in range(10)])
+    box.settle()
+    narrow = PullProbe(box.session(), Wants(credit=10, window=2))
+    box.broker.pull(box.group(), narrow, None)
+    box.settle()
+    assert narrow.bodies == [b"0", b"1"]
+    other = box.pull(wait=True)
+    box.settle()
+    assert other.bodies == [b"2"], "it keeps nobody else waiting"
+    box.ack(0)
+    box.settle()
+    assert narrow.bodies == [b"0", b"1", b"3"]
+    box.settle()
+    box.nack(3, due_ms=box.now_ms + 10)
+    box.ack(1)
+    box.settle()
+    assert narrow.bodies == [b"0", b"1", b"3", b"4", b"5"]
+    box.settle(999)
+    assert len(narrow.bodies) == 5
+    box.settle(1)
+    assert len(narrow.bodies) == 7, "the leases have ended"
+
+
+def test_what_becomes_due_when_a_pull_ends_is_in_time_for_it() -> None:
+    """Though the pull was put off once before, while its message was read back."""
+    box = Box(CrashJournal())
+    box.declare("T", "g")
+    box.put(b"late", due_ms=box.now_ms + 1)
+    box.settle()
+    cool(box)
+    probe = box.pull()
+    box.turn()
+    assert probe.open
+    box.turn(100)
+    box.turn()
+    assert probe.bodies == [b"late"]
 
 
 def test_an_exclusive_group_is_free_when_its_reader_leaves() -> None:

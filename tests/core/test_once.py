@@ -107,6 +107,20 @@ def test_ids_have_none_without_the_option() -> None:
     assert [stored(probe) for probe in probes] == [0, 1]
 
 
+def test_messages_without_an_id_are_always_new() -> None:
+    """The id that is implied is where they are, so none can come twice."""
+    box = new_box()
+    probes = [put(box, b""), put(box, b"", b"1", b""), put(box, b"", b"1", b"")]
+    box.settle()
+    assert [stored(probe) for probe in probes[:2]] == [0, 1]
+    assert duplicate(probes[2]) == (4, 1)
+    assert box.partition().end == 6
+    named = put(box, b"0-0")
+    box.settle()
+    assert stored(named) == 6, "nobody gave the first one that id"
+    same_state(box, again(box))
+
+
 def test_the_oldest_go_first_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zbus.core.originals.COUNT_MAX", 3)
     box = new_box()
