@@ -283,6 +283,8 @@ def test_a_batch_of_which_some_ids_are_known(
     box.settle()
     assert duplicate(probe) == (offset, count)
     assert box.partition().end == 2 + new
+    rows = [id for chunk in box.partition().log.chunks for id in chunk.ids]
+    assert rows == [b"1", b"2", *[id for id in dict.fromkeys(ids) if id not in (b"1", b"2")]]
     same_state(box, again(box))
 
 
