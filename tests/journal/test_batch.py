@@ -26,7 +26,7 @@ from zbus.journal.batch import (
     iterate,
     read_header,
 )
-from zbus.journal.columns import Column, encode_columns
+from zbus.journal.columns import KEY_LINE, Column, encode_columns
 from zbus.journal.ports import JournalDamage
 
 TEXTS = st.binary(max_size=20)
@@ -96,6 +96,8 @@ def test_equal_headers_are_one_object(chunk: Chunk) -> None:
 def test_version_1_is_read(messages: list[Message], base_offset: int) -> None:
     for message in messages:
         message.once = message.once.replace(b"\r", b"")
+        # Whoever wrote version 1 took such a line of a request for the key.
+        assume(not message.headers.startswith(KEY_LINE))
     raw = version_1.encode_messages(base_offset, messages, 77, 5)
     assert check(raw).version == 1
     decoded = decode_chunk(raw)
