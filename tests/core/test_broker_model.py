@@ -252,8 +252,11 @@ class BrokerMachine(RuleBasedStateMachine):
         probe = self.probe()
         for position, message in enumerate(messages):
             record.puts[message.body] = PutRecord(message, partition.index, probe, position)
-        chunk = Chunk.of(messages)
-        if way == "key":
+        chunk, one = Chunk.of(messages), messages[0]
+        if way == "key" and count == 1 and not (delay_ms or expiry_ms):
+            labels = one.tag, one.key, one.once
+            self.box.broker.put_with_key(partition, probe, one.id, one.headers, one.body, *labels)
+        elif way == "key":
             self.box.broker.put_once(partition, chunk, probe)
         elif way == "once":
             self.box.broker.put_once(partition, chunk, probe, partition.end)

@@ -61,7 +61,13 @@ class Model:
         return None
 
     def put(
-        self, key: bytes, ids: list[bytes], body: bytes, route: bytes, expected: int | None
+        self,
+        key: bytes,
+        ids: list[bytes],
+        body: bytes,
+        route: bytes,
+        expected: int | None,
+        short: bool,
     ) -> None:
         box = self.box
         topic = box.topic()
@@ -71,7 +77,12 @@ class Model:
         expected_offset = None if expected is None else max(0, partition.end + expected)
         probe = Probe()
         end = partition.end
-        box.broker.put_once(partition, Chunk.of(messages), probe, expected_offset)
+        if short and key and len(ids) == 1 and expected is None:
+            one = messages[0]
+            labels = one.tag, one.key, one.once
+            box.broker.put_with_key(partition, probe, one.id, one.headers, one.body, *labels)
+        else:
+            box.broker.put_once(partition, Chunk.of(messages), probe, expected_offset)
 
         fresh, known = messages, []
         if key:
@@ -182,6 +193,7 @@ PUTS = st.tuples(
     st.sampled_from([b"x", b"x", b"y"]),
     st.sampled_from([b"", b"", b"r1", b"r2"]),
     st.sampled_from([None, None, None, 0, 0, 1, -1]),
+    st.booleans(),
 )
 STEPS = st.one_of(
     PUTS,
