@@ -10,9 +10,15 @@ SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
 
+# What is quick comes first, what writes 10 GB last.
+BENCHES_OF_CPU := $(addprefix tests/bench/test_,turn.py cpu.py)
+BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py memory.py speed.py tls.py) \
+  tests/process/test_idle_connections.py tests/bench/test_start.py
+
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-large bench-client bench-against crash crash-states disk-full simulate h1spec autobahn \
-  stock-clients clean system-packages load-generators bench-fanout
+.PHONY: help run test lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
+  crash crash-states disk-full simulate h1spec autobahn fuzz stock-clients clean system-packages \
+  load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -31,7 +37,12 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/mypy
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
-	$(BIN)/python -m pytest -m bench -s $(ARGS)
+	$(BIN)/python -m tests.bench.large_fanout --quick
+	$(BIN)/python -m tests.bench.large_replay --quick
+	$(BIN)/python -m pytest -m bench -s $(BENCHES) $(ARGS)
+
+bench-cpu: $(VENV)/test.stamp ## Run those of processor time: a minute, on a busy machine too
+	$(BIN)/python -m pytest -m bench -s $(BENCHES_OF_CPU) $(ARGS)
 
 bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live, 10 million delays (20 minutes; 10 GB of disk)
 	$(BIN)/python -m tests.bench.large_restart
@@ -71,6 +82,9 @@ stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run t
 crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs, from seed SEED on
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
+
+fuzz: $(VENV)/test.stamp ## Read N heads with what is remembered, and without, from seed SEED on
+	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
 	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)

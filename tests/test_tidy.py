@@ -20,7 +20,7 @@ TESTS = ROOT / "tests"
 ARCHITECTURE = ROOT / "docs/explanation/architecture.md"
 
 FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 450
 
 # Who may import whom: arrows point down, and `core` and `wire` never meet. "version" is the
 # package itself (`from zbus import __version__`), which everybody above the core may ask for.
@@ -43,7 +43,10 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"*"},
 }
 
-PURE = ("core/", "wire/", "faces/", "journal/batch.py", "journal/checkpoint.py")
+PURE = (
+    *("core/", "wire/", "faces/"),
+    *("journal/batch.py", "journal/columns.py", "journal/checkpoint.py"),
+)
 BANNED_IN_PURE = {"time", "random", "os", "socket", "select", "threading", "trio"}
 
 DIALECT_WORDS = (

@@ -7,7 +7,8 @@ A broker is measured against it under the same load generator, on the same machi
 
     python tests/bench/floor.py --port 15700
 
-Requests must have no body, or a body without a blank line in it.
+Requests must have no body, or a body without a blank line in it; or they all end with bytes that
+are nowhere else in them: `--end`, in hex.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ REPLY = (
 class Floor:
     """All connections; those in `carried` and `unsent` are the exceptions."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, end: bytes = END) -> None:
         self.listener = listener
+        self.end = end
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, READ)  # data None marks it
         self.carried: dict[socket.socket, bytes] = {}  # ends of data that may begin a blank line
@@ -47,7 +49,7 @@ class Floor:
 
     async def run(self) -> None:
         select, carried, unsent = self.selector.select, self.carried, self.unsent
-        reply, reply_bytes = REPLY, len(REPLY)
+        reply, reply_bytes, end = REPLY, len(REPLY), self.end
         waited = self.selector.fileno()
         while True:
             events = select(0)
@@ -64,10 +66,10 @@ class Floor:
                     continue
                 try:
                     data = receive(RECEIVE_BYTES)
-                    if not data.endswith(END):
+                    if not data.endswith(end):
                         self._odd(sock, data)
                         continue
-                    count = data.count(END)
+                    count = data.count(end)
                     if count > 1:
                         self._send(sock, reply * count)
                         continue
@@ -109,9 +111,9 @@ class Floor:
             self._close(sock)
             return
         data = self.carried.pop(sock, b"") + data
-        if not data.endswith(END):
-            self.carried[sock] = data[-3:]
-        self._send(sock, REPLY * data.count(END))
+        if not data.endswith(self.end):
+            self.carried[sock] = data[1 - len(self.end) :]
+        self._send(sock, REPLY * data.count(self.end))
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
         waiting = self.unsent.pop(sock, b"")
@@ -145,11 +147,13 @@ def listen(port: int) -> socket.socket:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A server that answers and does nothing else.")
     parser.add_argument("--port", type=int, default=15700, help="0 picks one")
-    listener = listen(parser.parse_args().port)
+    parser.add_argument("--end", type=bytes.fromhex, default=END, help="of a request, in hex")
+    chosen = parser.parse_args()
+    listener = listen(chosen.port)
     print("listening on", listener.getsockname()[1], flush=True)
     gc.disable()  # nothing here makes cycles
     try:
-        trio.run(Floor(listener).run)
+        trio.run(Floor(listener, chosen.end).run)
     except KeyboardInterrupt:
         pass
 

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.core.support import wishing
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
@@ -50,7 +52,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
         for group in range(groups):
             wish = GroupWish(f"group-{group}", GroupOptions(lease=True))
             options = TopicOptions(f"topic-{number}", durability="os")
-            broker.declare(Silent(), options, wish)
+            broker.declare(Silent(), options.name, wishing(options, wish))
 
     def upkeep(now_ms: int) -> None:
         journal.upkeep(now_ms)
@@ -63,7 +65,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
     writes = (megabytes << 20) // (MESSAGES * len(BODY))
     for number in range(writes):
         partition = found[number % topics].partitions[0]
-        turn(lambda partition=partition: broker.put_all(partition, messages, Silent()))  # type: ignore[misc]
+        turn(lambda partition=partition: broker.put_all(partition, Chunk.of(messages), Silent()))  # type: ignore[misc]
         if number % 1000 == 0:
             upkeep(number)
     if not kill:
@@ -71,7 +73,8 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
         return
     upkeep(writes)
     for topic in found[:: max(1, len(found) // 100)]:
-        turn(lambda topic=topic: broker.put_all(topic.partitions[0], messages[:1], Silent()))  # type: ignore[misc]
+        partition, one = topic.partitions[0], Chunk.of(messages[:1])
+        turn(lambda partition=partition, one=one: broker.put_all(partition, one, Silent()))  # type: ignore[misc]
     sys.stdout.flush()
     os._exit(0)
 

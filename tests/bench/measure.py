@@ -12,24 +12,38 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from tests.process.broker import BrokerProcess
 
 HERE = Path(__file__).parent
 
 
+class Server(NamedTuple):
+    """What is measured."""
+
+    port: int
+    pid: int
+
+    @classmethod
+    def of(cls, broker: BrokerProcess) -> Server:
+        return cls(broker.port, broker.process.pid)
+
+
 @contextmanager
-def floor() -> Iterator[int]:
-    """The floor server; its port."""
-    command = [sys.executable, "-u", str(HERE / "floor.py"), "--port", "0"]
+def floor(end: bytes = b"\r\n\r\n") -> Iterator[Server]:
+    """The floor server, for requests that end so."""
+    command = [sys.executable, "-u", str(HERE / "floor.py"), "--port", "0", "--end", end.hex()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             found = re.search(r"listening on (\d+)", process.stdout.readline())
             assert found is not None
-            yield int(found[1])
+            yield Server(int(found[1]), process.pid)
         finally:
             process.terminate()
 
@@ -96,9 +110,29 @@ def resident_bytes(pid: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def run_seconds(pid: int) -> float:
+    """Processor time of all threads of a process, kernel included, to the nanosecond. Of one that
+    runs at this moment the last milliseconds may be missing."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
 def cpu_seconds(pid: int) -> float:
+    """Processor time of a process, kernel included, to 10 ms."""
+    return sum(_ticks(pid)) / os.sysconf("SC_CLK_TCK")
+
+
+def system_seconds(pid: int) -> float:
+    """The kernel's share of that."""
+    return _ticks(pid)[1] / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> tuple[int, int]:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return int(fields[11]), int(fields[12])
 
 
 def show(**figures: float | str) -> None:

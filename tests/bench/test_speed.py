@@ -21,34 +21,36 @@ from zbus.cli.bench.run import run_load
 pytestmark = pytest.mark.bench
 
 ROUNDS = 3
+SHARE_MIN = 0.60  # of the floor's requests a second
+DISK_MIN = 0.6  # of what the disk writes and syncs one after another
 
 
 def test_ab_against_the_floor(tmp_path: Path) -> None:
-    """Durability os, repeated heads, 32 connections: at least half of the floor."""
-    with floor() as port, BrokerProcess(tmp_path / "data", "--durability", "os") as broker:
+    """Durability os, repeated heads, 32 connections."""
+    with floor() as bare, BrokerProcess(tmp_path / "data", "--durability", "os") as broker:
         broker.get("/MyTopic?cmd=declare")
-        bare, produce, consume = alternate(
+        most, produce, consume = alternate(
             ROUNDS,
-            lambda: ab(port, "/MyTopic?cmd=produce"),
+            lambda: ab(bare.port, "/MyTopic?cmd=produce"),
             lambda: ab(broker.port, "/MyTopic?cmd=produce"),
             lambda: ab(broker.port, "/MyTopic?cmd=consume"),
         )
-    show(floor=bare, produce=produce / bare, consume=consume / bare)
-    assert produce >= 0.5 * bare
-    assert consume >= 0.5 * bare
+    show(line="ab", floor=most, produce=produce / most, consume=consume / most)
+    assert produce >= SHARE_MIN * most
+    assert consume >= SHARE_MIN * most
 
 
 def test_unique_ids_against_the_floor(tmp_path: Path) -> None:
-    """Every request with an id of its own: at least half of the floor."""
-    with floor() as port, BrokerProcess(tmp_path / "data", "--durability", "os") as broker:
+    """Every request with an id of its own."""
+    with floor() as bare, BrokerProcess(tmp_path / "data", "--durability", "os") as broker:
         broker.get("/MyTopic?cmd=declare")
-        bare, produce = alternate(
+        most, produce = alternate(
             ROUNDS,
-            lambda: wrk_unique_ids(port, "MyTopic"),
+            lambda: wrk_unique_ids(bare.port, "MyTopic"),
             lambda: wrk_unique_ids(broker.port, "MyTopic"),
         )
-    show(floor=bare, produce=produce / bare)
-    assert produce >= 0.5 * bare
+    show(line="unique ids", floor=most, produce=produce / most)
+    assert produce >= SHARE_MIN * most
 
 
 def load(broker: BrokerProcess, phase: str = "produce", **options: object) -> float:
@@ -59,9 +61,9 @@ def load(broker: BrokerProcess, phase: str = "produce", **options: object) -> fl
     return report.messages_per_second
 
 
-@pytest.mark.parametrize("connections", [128, 256])
-def test_disk_against_os(tmp_path: Path, connections: int) -> None:
-    """Synced before the reply: at least half of the speed without the sync."""
+@pytest.mark.parametrize(("connections", "share_min"), [(128, 0.7), (256, 0.9)])
+def test_disk_against_os(tmp_path: Path, connections: int, share_min: float) -> None:
+    """Synced before the reply, beside the speed without the sync."""
     with BrokerProcess(tmp_path / "data") as broker:
         broker.get("/Disk?cmd=declare&durability=disk")
         broker.get("/Os?cmd=declare&durability=os")
@@ -70,8 +72,14 @@ def test_disk_against_os(tmp_path: Path, connections: int) -> None:
             lambda: load(broker, topic="Os", connections=connections, messages=200_000),
             lambda: load(broker, topic="Disk", connections=connections, messages=200_000),
         )
-    show(connections=connections, os=os_rate, disk=disk_rate, ratio=disk_rate / os_rate)
-    assert disk_rate >= 0.5 * os_rate
+    show(
+        line="disk beside os",
+        connections=connections,
+        os=os_rate,
+        disk=disk_rate,
+        ratio=disk_rate / os_rate,
+    )
+    assert disk_rate >= share_min * os_rate
 
 
 def test_batches_against_the_disk(tmp_path: Path) -> None:
@@ -94,4 +102,12 @@ def test_batches_against_the_disk(tmp_path: Path) -> None:
             body_bytes=1024,
             batch=100,
         )
-    show(disk_mb_s=raw / 1e6, messages_s=rate, mb_s=rate * 1024 / 1e6, consumed_s=take)
+    show(
+        line="batches of 100 KiB, synced",
+        disk_mb_s=raw / 1e6,
+        mb_s=rate * 1024 / 1e6,
+        share=rate * 1024 / raw,
+        messages_s=rate,
+        consumed_s=take,
+    )
+    assert rate * 1024 >= DISK_MIN * raw

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.bench.measure import show
+from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.faces.zbus.settings import ZbusSettings
-from zbus.journal.batch import encode_messages
+from zbus.journal.batch import encode_chunk
 from zbus.testing.world import World
 
 pytestmark = pytest.mark.bench
@@ -38,7 +39,7 @@ def rare_collections() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def best_us(step: Callable[[], object], each: int, rounds: int = 7) -> float:
+def best_us(step: Callable[[], object], each: int, rounds: int = 40) -> float:
     """Microseconds for one of the `each` things that a call does; the best of several calls."""
     best = float("inf")
     for _ in range(rounds):
@@ -97,7 +98,7 @@ def reference_us() -> float:
 
 
 def best_turns(bench: Bench, data: bytes, ids: bool = False) -> dict[str, float]:
-    return min((bench.turns(data, ids) for _ in range(5)), key=lambda stages: sum(stages.values()))
+    return min((bench.turns(data, ids) for _ in range(20)), key=lambda stages: sum(stages.values()))
 
 
 def test_put_and_pull() -> None:
@@ -148,11 +149,9 @@ def test_reading_heads() -> None:
 @pytest.mark.parametrize(("count", "budget"), [(1, 40), (64, 6)])
 def test_encoding_a_batch(count: int, budget: int) -> None:
     unit = reference_us()
-    messages = [
-        Message(b"id-%d" % n, b"a.b", b"", b"x: y\r\n" * 8, bytes(100)) for n in range(count)
-    ]
-    each = best_us(
-        lambda: [encode_messages(0, messages, 1, 0) for _ in range(1_000)], 1_000 * count
-    )
+    chunk = Chunk(0, 1)
+    for n in range(count):
+        chunk.add(b"id-%d" % n, b"x: y\r\n" * 8, bytes(100), b"a.b")
+    each = best_us(lambda: [encode_chunk(chunk, 0) for _ in range(1_000)], 1_000 * count)
     show(step=f"encode, {count} in a batch", us=each)
     assert each <= budget * unit

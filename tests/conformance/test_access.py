@@ -362,9 +362,9 @@ def test_a_bearer_is_a_token() -> None:
     topic = world.broker.topic("Orders")
     assert topic is not None
     for offset in range(2):
-        message = topic.partitions[0].cache.get(offset)
-        assert message is not None
-        assert b"authorization" not in message.headers
+        chunk = topic.partitions[0].log.find(offset)
+        assert chunk is not None
+        assert b"authorization" not in chunk.message(offset - chunk.first).headers
 
 
 # -- rights that end ------------------------------------------------------------------------------

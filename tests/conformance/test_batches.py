@@ -269,14 +269,17 @@ def test_and_with_heads_and_bodies_it_is_the_same_again() -> None:
     world.broker.check()
 
 
-def test_an_answer_is_not_so_long_that_others_wait_for_it() -> None:
-    _, client = declared("T")
+@pytest.mark.parametrize(("idle_ms", "answers"), [(0, 10), (21, 3)])
+def test_an_answer_is_not_so_long_that_others_wait_for_it(idle_ms: int, answers: int) -> None:
+    """All the less as long as somebody puts."""
+    world, client = declared("T")
     bodies = [b"%03d" % number + b"x" * 997 for number in range(300)]
     for body in bodies:
         put(client, "T", body)
+    world.advance(idle_ms)
     taken: list[int] = []
     while sum(taken) < len(bodies):
         reply = ok(client, http("/T?cmd=consume&batch=1000&timeout=0"))
         assert len(reply.body) < 200 << 10
         taken.append(int(reply.headers["count"]))
-    assert len(taken) == 3
+    assert len(taken) == answers

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.conformance.dialogue import cmd, declared, http, ok, pull, put, refused, restart
+from zbus.core.chunk import Chunk
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.ticket import Silent
+from zbus.journal.batch import Batch
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalFull, Lane
 from zbus.testing.world import World
@@ -42,7 +46,7 @@ def test_a_turn_with_more_messages_than_a_batch_holds() -> None:
     topic = world.broker.topics["t"]
     for _ in range(3):
         messages = [Message(b"%d" % n) for n in range(60_000)]
-        world.broker.put_all(topic.partitions[0], messages, Silent())
+        world.broker.put_all(topic.partitions[0], Chunk.of(messages), Silent())
     world.settle()
     again = restart(world)
     assert again.broker.topics["t"].partitions[0].end == 180_000
@@ -53,7 +57,7 @@ class FullJournal(MemoryJournal):
 
     full = False
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         if self.full and not expected_last:
             raise JournalFull("no space left")
         return super().append(lane, expected_last, batches)

@@ -46,6 +46,18 @@ CONVERSATIONS = {
     + cmd("declare", "topic: T", "topic_mask: x", "id: 3")
     + http("/T?cmd=consume&timeout=0"),
     "a broken end": http("/T", body=b"x") + b"GET / HTTP/9.9\r\n\r\n",
+    "puts of one head, some with an id": http("/T", "id: 1", body=b"a")
+    + http("/T", body=b"b")
+    + http("/T", body=b"c")
+    + http("/T", "id: 4", body=b"d")
+    + http("/T?cmd=consume&timeout=0")
+    + http("/T", body=b"e")
+    + http("/T?cmd=ping"),
+    "a put before what is answered at once": http("/T", body=b"a")
+    + http("/T?cmd=consume&timeout=0")
+    + http("/T", body=b"b")
+    + http("/T?cmd=consume&timeout=0")
+    + http("/T?cmd=consume&timeout=0"),
     "connection: close": http("/T", "connection: close", body=b"x") + http("/T", body=b"y"),
 }
 
@@ -128,3 +140,31 @@ def test_a_memory_topic_waits_for_no_sync() -> None:
     ok(client, http("/M", body=b"x"))
     assert ok(client, http("/M?cmd=consume")).body == b"x"
     assert journal.held == []
+
+
+def test_a_put_of_many_peers_that_goes_on_with_something_else() -> None:
+    """Puts of one head are settled together; who asks more meanwhile is answered in order."""
+    world = World(HeldJournal())
+    clients = [world.connect() for _ in range(4)]
+    assert isinstance(world.journal, HeldJournal)
+    clients[0].send(http("/T?cmd=declare"))
+    world.settle()
+    world.journal.release()
+    world.settle()
+    assert clients[0].replies()[0].status == 200
+    for client in clients:
+        client.send(http("/T", "id: known", body=b"x"))
+        client.send(http("/T", body=b"x"))
+    clients[1].send(http("/?cmd=ping"))
+    clients[2].send(http("/T", body=b"y"))
+    clients[3].vanish()
+    world.settle()
+    assert [client.replies() for client in clients] == [[], [], [], []]
+    world.journal.release()
+    world.settle()
+    given = [[reply.headers.get("id") for reply in client.replies()] for client in clients[:3]]
+    assert given[0] == ["known", "0-1"]
+    assert given[1][:2] == ["known", "0-3"]
+    assert len(given[1]) == 3
+    assert given[2] == ["known", "0-5", "0-8"]
+    world.broker.check()

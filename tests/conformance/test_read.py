@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import declared, document, http, ok, put, refused, restart
-from zbus.journal.batch import decode_messages, iterate
+from zbus.journal.batch import decode_chunk, iterate
 
 BATCHES = "application/vnd.zbus.batches"
 
 
 def bodies(batches: bytes) -> list[bytes]:
-    return [message.body for batch in iterate(batches) for message in decode_messages(batch)]
+    return [body for batch in iterate(batches) for body in decode_chunk(batch).bodies]
 
 
 @pytest.mark.parametrize("target", ["/_log/T?", "/T?cmd=read&", "/?cmd=read&topic=t&"])

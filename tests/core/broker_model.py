@@ -1,6 +1,6 @@
 """What a broker promised so far: the book that the state machine keeps and checks against.
 
-It knows messages by their ids, which are unique here, and judges each delivery when it happens.
+It knows messages by their bodies, which are unique here, and judges each delivery when it happens.
 """
 
 from __future__ import annotations
@@ -8,14 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.backlog import Backlog
+from zbus.core.chunk import implied_id
 from zbus.core.group import Group
+from zbus.core.life import Life
 from zbus.core.message import Message
-from zbus.core.outcomes import Record
 from zbus.core.state import GroupOptions
 from zbus.core.topic import Topic
+from zbus.testing.records import Record
 
 Place = tuple[int, int]
 """Partition and offset."""
+
+
+Fate = tuple[Life, int]
+"""A life, and when it ends; 0 = not by time."""
+
+
+def fate_of(backlog: Backlog, offset: int) -> Fate:
+    """What the broker made of an offset."""
+    life = backlog.life(offset)
+    if life in (Life.LEASED, Life.DELAYED):
+        return life, (backlog.leased if life is Life.LEASED else backlog.delayed).due_of(offset)
+    return life, 0
 
 
 @dataclass
@@ -44,12 +59,15 @@ class GroupRecord:
     start: list[int]  # per partition: offsets before it are none of its business
     declared: Probe | None = None
     leases: dict[Place, int] = field(default_factory=dict)  # -> deadline
-    got: set[bytes] = field(default_factory=set)  # ids, ever
+    got: set[bytes] = field(default_factory=set)  # bodies, ever
     attempts: dict[bytes, int] = field(default_factory=dict)  # in this life
     settled: set[bytes] = field(default_factory=set)  # must not come again in this life
     highest: dict[int, int] = field(default_factory=dict)  # first deliveries, per partition
     confirming: list[tuple[Probe, set[bytes]]] = field(default_factory=list)
     excused: set[bytes] = field(default_factory=set)  # purged: need not come
+    # What was asked for a lease (to extend it, to give it back), one after the other, while nothing
+    # else has become of the message.
+    asked: dict[Place, list[tuple[Probe, Fate]]] = field(default_factory=dict)
 
     def wants(self, put: PutRecord) -> bool:
         """Whether the message has to come, sooner or later."""
@@ -57,15 +75,38 @@ class GroupRecord:
             put.acknowledged
             and put.offset >= self.start[put.index]
             and not put.message.expires_ms
-            and put.message.id not in self.excused
+            and put.message.body not in self.excused
             and wanted_by(self.options.filter, put.message.tag)
         )
 
-    def restarted(self) -> None:
+    def ask(self, place: Place, probe: Probe, fate: Fate) -> None:
+        """A lease is extended or given back."""
+        if fate[0] is Life.LEASED:
+            self.leases[place] = fate[1]
+        else:
+            del self.leases[place]
+        self.asked.setdefault(place, []).append((probe, fate))
+
+    def time_passed(self, now_ms: int) -> None:
+        """Leases and delays end."""
+        for place in [at for at, end_ms in self.leases.items() if end_ms <= now_ms]:
+            del self.leases[place]
+        self.asked = {
+            place: asked for place, asked in self.asked.items() if not 0 < asked[-1][1][1] <= now_ms
+        }
+
+    def restarted(self, backlogs: list[Backlog]) -> None:
         """Only what was confirmed is certain now."""
-        certain = [ids for probe, ids in self.confirming if probe.fine]
+        for (index, offset), asked in self.asked.items():
+            confirmed = [number for number, (probe, _) in enumerate(asked) if probe.fine]
+            if confirmed:  # what was asked for after it may have happened, too
+                possible = [fate for _, fate in asked[confirmed[-1] :]]
+                found = fate_of(backlogs[index], offset)
+                assert found in possible, f"{offset} is {found}, not one of {possible}"
+        self.asked.clear()
+        certain = [bodies for probe, bodies in self.confirming if probe.fine]
         self.settled = set().union(*certain)
-        self.confirming = [(probe, ids) for probe, ids in self.confirming if probe.fine]
+        self.confirming = [(probe, bodies) for probe, bodies in self.confirming if probe.fine]
         self.attempts.clear()
 
 
@@ -94,6 +135,15 @@ def wanted_by(text: str, tag: bytes) -> bool:
     return not text or tag != b""
 
 
+def leases_of(group: Group) -> dict[Place, int]:
+    """What the broker has leased, and until when."""
+    return {
+        (index, offset): backlog.leased.due_of(offset)
+        for index, backlog in enumerate(group.backlogs)
+        for offset in backlog.leased
+    }
+
+
 class Book:
     """All topics that should be there."""
 
@@ -119,64 +169,60 @@ class Book:
     def delivered(self, record: TopicRecord, group: Group, given: Record) -> None:
         """Judge one message in somebody's hands."""
         message, now_ms = given.message, self.box.now_ms
-        id = message.id
-        put = record.puts.get(id)
+        body = message.body
+        put = record.puts.get(body)
         assert put is not None, "nobody put it there"
         assert (put.index, put.offset) == (given.partition, given.offset)
-        for column in ("tag", "key", "headers", "body", "due_ms", "expires_ms"):
-            assert getattr(message, column) == getattr(put.message, column)
+        for column in ("tag", "key", "headers", "produced_ms", "due_ms", "expires_ms", "once"):
+            assert getattr(message, column) == getattr(put.message, column), column
+        assert message.id == (put.message.id or implied_id(put.index, put.offset))
         assert message.due_ms <= now_ms, "early"
         assert not message.expires_ms or message.expires_ms > now_ms, "expired"
         assert self.durable(record, given.partition, given.offset), "handed out before the sync"
         known = record.groups[group.name]
         assert wanted_by(known.options.filter, message.tag), "not what the filter lets through"
-        assert id not in known.settled, "settled, and here again"
+        assert body not in known.settled, "settled, and here again"
         # What a purge left in a segment may be back after a crash, for a group declared before
         # the purge was durable.
-        if id not in known.got and not message.due_ms and id not in record.purged:
+        if body not in known.got and not message.due_ms and body not in record.purged:
             assert given.offset > known.highest.get(given.partition, -1), "out of order"
             known.highest[given.partition] = given.offset
-        known.got.add(id)
+        known.got.add(body)
         if known.options.lease:
             self._leased(known, given)
         else:
             assert given.attempts == 0
-            known.settled.add(id)  # in this life
+            known.settled.add(body)  # in this life
 
     def _leased(self, known: GroupRecord, given: Record) -> None:
         place = (given.partition, given.offset)
         assert place not in known.leases, "in two hands"
+        known.asked.pop(place, None)
         known.leases[place] = self.box.now_ms + known.options.lease_ms
         assert len(known.leases) <= known.options.window, "more than the window"
-        id = given.message.id
-        if id in known.attempts:
-            assert given.attempts == known.attempts[id] + 1
+        body = given.message.body
+        if body in known.attempts:
+            assert given.attempts == known.attempts[body] + 1
         assert given.attempts >= 1
-        known.attempts[id] = given.attempts
+        known.attempts[body] = given.attempts
 
     def time_passed(self) -> None:
         """Leases end by time."""
         for record in self.topics.values():
             for known in record.groups.values():
-                ended = [at for at, end_ms in known.leases.items() if end_ms <= self.box.now_ms]
-                for place in ended:
-                    del known.leases[place]
+                known.time_passed(self.box.now_ms)
 
     def agrees(self) -> None:
         """The broker holds what the book says, no more and no less."""
         broker = self.box.broker
-        broker.check()
+        self.box.check()
         assert set(broker.topics) == {name.lower() for name in self.topics}
         for record in self.topics.values():
             assert set(record.topic.groups) == set(record.groups)
             for name, known in record.groups.items():
                 group = record.topic.groups[name]
-                leased = [
-                    (index, offset)
-                    for index, backlog in enumerate(group.backlogs)
-                    for offset in backlog.leased
-                ]
-                assert sorted(leased) == sorted(known.leases)
+                leased = leases_of(group)
+                assert leased == known.leases
                 assert group.leased_count() == len(leased)
             for put in record.puts.values():
                 self.stored(record, put)
@@ -184,15 +230,16 @@ class Book:
     def purged(self, record: TopicRecord, name: str, probe: Probe) -> None:
         """What the log held when a group was purged need not come, and may not."""
         known = record.groups[name]
-        ids = {
-            id
-            for id, put in record.puts.items()
+        bodies = {
+            body
+            for body, put in record.puts.items()
             if put.probe.offset >= 0 and (put.probe.open or put.probe.fine)
         }
-        known.excused |= ids
-        known.settled |= ids
+        known.excused |= bodies
+        known.settled |= bodies
         known.leases.clear()
-        known.confirming.append((probe, ids))
+        known.asked.clear()
+        known.confirming.append((probe, bodies))
 
     def restarted(self, box: Box) -> None:
         """Hold a new broker on the same bytes against what was promised."""
@@ -222,12 +269,8 @@ class Book:
                 ends = [partition.end for partition in record.topic.partitions]
                 record.groups[key] = GroupRecord(group.options, ends, got=set(record.puts))
             now = record.groups[key]
-            now.restarted()
-            now.leases = {
-                (index, offset): backlog.leased.due_of(offset)
-                for index, backlog in enumerate(group.backlogs)
-                for offset in backlog.leased
-            }
+            now.restarted(group.backlogs)
+            now.leases = leases_of(group)
         for key, gone in known.items():
             if key not in record.groups and key not in vague:
                 assert gone.declared is None or not gone.declared.fine, "a group is lost"
@@ -244,8 +287,8 @@ class Book:
             assert record.topic.depth() == sum(p.end for p in record.topic.partitions)
             for name, known in record.groups.items():
                 group = record.topic.groups[name]
-                for id, put in record.puts.items():
-                    got = id in known.got or id in record.purged
-                    assert got or not known.wants(put), f"{name} misses {id!r}"
+                for body, put in record.puts.items():
+                    got = body in known.got or body in record.purged
+                    assert got or not known.wants(put), f"{name} misses {body!r}"
                 counts = (group.ready_count(), group.leased_count(), group.delayed_count())
                 assert counts == (0, 0, 0)

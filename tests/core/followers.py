@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.core.support import Box, Reader
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.flock import Follower
-from zbus.core.outcomes import Outcome, Record
+from zbus.core.outcomes import Outcome
 from zbus.core.topic import Topic
 
 
@@ -15,10 +16,10 @@ class Lines:
     def __init__(self) -> None:
         self.encoded = 0
 
-    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
+    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
         self.encoded += 1
         place = ",".join(map(str, position)).encode()
-        return b"%d:%d %b %b\n" % (record.partition, record.offset, record.message.body, place)
+        return b"%d:%d %b %b\n" % (index, chunk.first + at, chunk.bodies[at], place)
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         return b"gap %d %b\n" % (count, ",".join(map(str, position)).encode())

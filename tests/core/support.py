@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from zbus.core.broker import Broker
-from zbus.core.declare import GroupWish, Start
+from zbus.core.chunk import Chunk
+from zbus.core.declare import GroupWish, Start, Wished
 from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Pull, Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message
-from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Record, Routed, Stored
+from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import Batch, Kind, iterate
+from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
+from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
 
 
-class Probe(Ticket):
-    """Remembers its answers."""
+class Remembers:
+    """A ticket's answers."""
 
-    def __init__(self, told: Callable[[Outcome], None] = lambda outcome: None) -> None:
-        super().__init__()
-        self.answers: list[Outcome] = []
-        self._told = told
+    open: bool
+    answers: list[Outcome]
+    _given: list[list[Record]]
+    _told: Callable[[Outcome], None]
 
     def answer(self, outcome: Outcome) -> None:
         self.answers.append(outcome)
+        if isinstance(outcome, Delivered):
+            self._given.append(records_of(outcome.pieces))
         self._told(outcome)
 
     @property
     def records(self) -> list[Record]:
         """All messages that it was given."""
-        given = [answer.records for answer in self.answers if isinstance(answer, Delivered)]
-        return list(itertools.chain.from_iterable(given))
+        return list(itertools.chain.from_iterable(self._given))
 
     @property
     def bodies(self) -> list[bytes]:
@@ -51,6 +54,27 @@ class Probe(Ticket):
     def fine(self) -> bool:
         """It has ended, and well."""
         return not self.open and isinstance(self.answers[-1], Done | Stored | Declared)
+
+
+class Probe(Remembers, Ticket):
+    """Remembers its answers."""
+
+    def __init__(self, told: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        super().__init__()
+        self.answers, self._given, self._told = [], [], told
+
+
+class PullProbe(Remembers, Pull):
+    """A pull that does."""
+
+    def __init__(
+        self,
+        session: Session,
+        wants: Wants | None = None,
+        told: Callable[[Outcome], None] = lambda outcome: None,
+    ) -> None:
+        super().__init__(session, wants or Wants())
+        self.answers, self._given, self._told = [], [], told
 
 
 class Reader(Session):
@@ -71,12 +95,11 @@ class CrashJournal(MemoryJournal):
         self.full = False
         self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[], None]]] = []
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
-        found = list(iterate(batches))
-        if self.full and any(batch.header.kind is Kind.DATA for batch in found):
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
             raise JournalFull("no space left")
         size = super().append(lane, expected_last, batches)
-        self.written.setdefault(lane, []).extend(found)
+        self.written.setdefault(lane, []).extend(batches)
         return size
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
@@ -128,7 +151,7 @@ class CrashJournal(MemoryJournal):
                 if isinstance(batch, int):
                     after.trim(lane, batch)
                 else:
-                    after.append(lane, batch.header.previous_crc, batch.raw)
+                    after.append(lane, batch.header.previous_crc, [batch])
             if length:
                 after._synced(lane, length)
         return after
@@ -173,9 +196,26 @@ class Box:
     def turn(self, ms: int = 0) -> None:
         """End this turn and begin the next, so many milliseconds later."""
         self.broker.finish()
-        self.broker.check()
+        self.check()
         self.broker.begin(self.broker.now_ms + ms)
+        self.check()
+
+    def check(self) -> None:
+        """Assert the invariants, those of memory too."""
         self.broker.check()
+        memory = self.broker.memory
+        recent, replayed = list(memory._recent), [(log, c) for c, log in memory._replayed.items()]
+        assert memory.recent_bytes == sum([chunk.held_bytes for _, chunk in recent])
+        assert memory.recent_bytes <= memory.recent_max or len(recent) == 1
+        assert memory.replayed_bytes == sum([chunk.held_bytes for _, chunk in replayed])
+        assert memory.replayed_bytes <= memory.replayed_max or len(replayed) == 1
+        assert all(chunk.recent for _, chunk in recent)
+        assert not any(chunk.recent for _, chunk in replayed)
+        kept = {chunk: log for log, chunk in [*recent, *replayed]}
+        assert all(log.find(chunk.first) is chunk for chunk, log in kept.items())
+        for topic in self.broker.topics.values():
+            for partition in topic.partitions:
+                assert all(kept[chunk] is partition.log for chunk in partition.log.chunks)
 
     def settle(self, ms: int = 0) -> None:
         """Turn and release until nothing is left to do at that time."""
@@ -218,25 +258,27 @@ class Box:
             options = TopicOptions(options)
         wish = GroupWish(group, group_options or GroupOptions(), start or Start())
         probe = Probe()
-        self.broker.declare(probe, options, wish if group else None)
+        self.broker.declare(probe, options.name, wishing(options, wish if group else None))
         return probe
 
     def put(self, *bodies: bytes, topic: str = "T", index: int = 0, due_ms: int = 0) -> Probe:
         messages = [Message(body, body=body, due_ms=due_ms) for body in bodies]
         probe = Probe()
-        self.broker.put_all(self.partition(topic, index), messages, probe)
+        self.broker.put_all(self.partition(topic, index), Chunk.of(messages), probe)
         return probe
 
-    def pull(self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False) -> Probe:
+    def pull(
+        self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False
+    ) -> PullProbe:
         """Ask for messages; if there are none, the ticket ends with this turn unless it waits."""
-        probe = Probe()
-        pull = Pull(probe, self.session(), count)
+        pull = PullProbe(self.session(), Wants(count))
         deadline_ms = None if wait else self.now_ms
         self.broker.pull(self.group(group, topic), pull, deadline_ms)
-        return probe
+        return pull
 
     def take(self, group: str = "g", count: int = 1000, topic: str = "T") -> list[bytes]:
-        """What a pull gets now."""
+        """What a pull gets now, as if nobody had put for a while: then answers are long."""
+        self.broker.tick.put_ms = 0
         probe = self.pull(group, count, topic)
         self.settle()
         for _ in range(1_000):
@@ -247,16 +289,52 @@ class Box:
 
     def ack(self, offset: int, group: str = "g", topic: str = "T", index: int = 0) -> Probe:
         probe = Probe()
-        self.broker.ack(probe, self.group(group, topic), self.partition(topic, index), offset)
+        partition = self.partition(topic, index)
+        self.broker.ack(probe, self.group(group, topic), partition, ranges([offset]))
         return probe
 
     def nack(self, offset: int, *, front: bool = True, due_ms: int = 0, group: str = "g") -> Probe:
         probe = Probe()
-        self.broker.nack(probe, self.group(group), self.partition(), offset, front, due_ms)
+        where = self.group(group), self.partition()
+        self.broker.nack(probe, *where, ranges([offset]), front, due_ms)
+        return probe
+
+    def extend(self, offset: int, deadline_ms: int, group: str = "g") -> Probe:
+        probe = Probe()
+        where = self.group(group), self.partition()
+        self.broker.extend(probe, *where, ranges([offset]), deadline_ms)
         return probe
 
 
-def refusal(probe: Probe) -> BrokerError:
+def wishing(options: TopicOptions, wish: GroupWish | None) -> Wished:
+    """For `Broker.declare`: the same whatever is there."""
+    return lambda topic: (options, wish)
+
+
+def ranges(offsets: Iterable[int]) -> list[range]:
+    """These offsets in this order, as a face asks for them: `7,3-5` is two ranges."""
+    found: list[range] = []
+    for offset in offsets:
+        if found and found[-1].stop == offset:
+            found[-1] = range(found[-1].start, offset + 1)
+        else:
+            found.append(range(offset, offset + 1))
+    return found
+
+
+def cool(box: Box) -> None:
+    """Nothing is at hand: what is read now comes from storage."""
+    memory = box.broker.memory
+    while memory._recent:
+        log, chunk = memory._recent.popleft()
+        memory.recent_bytes -= chunk.held_bytes
+        log.let_go(chunk)
+    for chunk, log in list(memory._replayed.items()):
+        memory.drop(log, chunk)
+    assert memory.bytes_used == 0
+
+
+def refusal(probe: Remembers) -> BrokerError:
     """Why it was refused."""
     assert not probe.open
     answer = probe.answers[-1]

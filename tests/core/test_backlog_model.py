@@ -391,5 +391,5 @@ def test_overdue_for_ever_the_ranks_stay_few() -> None:
         backlog.delay(number, number + 1)
         backlog.wake(number + 1, number + 1)
         backlog.check()
-    assert len(backlog._overdue._ranks) <= overdue.RANKS_MAX
+    assert len(backlog.overdue.ranks) <= overdue.RANKS_MAX
     assert drain(backlog, count) == list(range(count))

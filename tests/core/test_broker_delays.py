@@ -9,8 +9,8 @@ import pytest
 from tests.core.support import Box, CrashJournal, again, same_state
 from zbus.core import dispatch, overdue
 from zbus.core.declare import Start
-from zbus.core.history import PORTION, PORTION_BACK
 from zbus.core.limits import Limits
+from zbus.core.log import GROWS_TO, PORTION, PORTION_BACK
 from zbus.core.recorder import Found, Size
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Partition
@@ -160,7 +160,8 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
     box.declare("T", "g")
     box.put(*NAMES, due_ms=box.now_ms + 100)
     box.settle()
-    box.put(b"x", b"y")
+    long = bytes(GROWS_TO.bytes_max)  # so that the names are not at hand any more
+    box.put(long)
     box.settle()
     asked: list[tuple[int, Size]] = []
     fetch = box.broker.recorder.fetch
@@ -172,13 +173,13 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
         fetch(partition, offset, portion, done)
 
     box.broker.recorder.fetch = watched  # type: ignore[method-assign]
-    assert box.take() == [b"x", b"y"]
+    assert box.take() == [long]
     assert {portion for _, portion in asked} == {PORTION}
     asked.clear()
     box.put(b"z" * 100)
-    while box.broker.history.bytes_used:
-        box.broker.history.give_way()
-        box.broker.history.admit(box.partition(), COUNT, [])
+    log = box.partition().log
+    for chunk in [chunk for chunk in log.chunks if not chunk.recent]:
+        box.broker.memory.drop(log, chunk)
     box.settle(100)
     assert box.take() == [b"z" * 100, *NAMES]
     assert {portion for _, portion in asked} == {PORTION_BACK}

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, Remembers, refusal
 from zbus.core.backlog import Backlog
+from zbus.core.chunk import Chunk
 from zbus.core.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
 from zbus.core.errors import Refusal
-from zbus.core.group import Pull
+from zbus.core.group import Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Empty, EmptyReason
@@ -34,15 +35,15 @@ def pull(
     credit: int = 1,
     replaces: bool = False,
     wait_ms: int | None = None,
-) -> Probe:
-    probe = Probe()
-    pull = Pull(probe, session or box.session(), 1, partition, credit, replaces)
+) -> PullProbe:
+    wants = Wants(partition=partition, credit=credit, replaces=replaces)
+    pull = PullProbe(session or box.session(), wants)
     deadline_ms = None if wait_ms is None else box.now_ms + wait_ms
     box.broker.pull(box.group(), pull, deadline_ms)
-    return probe
+    return pull
 
 
-def reason(probe: Probe) -> EmptyReason:
+def reason(probe: Remembers) -> EmptyReason:
     (answer,) = probe.answers
     assert isinstance(answer, Empty)
     return answer.reason
@@ -225,7 +226,7 @@ def test_what_a_tick_passes_over_is_bounded_for_all_groups_together(wait: bool) 
     box.settle()
     skipped = SKIPS_PER_TICK_MAX - 1
     messages = [Message(b"i", b"other")] * skipped + [Message(b"i", b"wanted", body=b"here")]
-    box.broker.put_all(box.partition(), messages, Probe())
+    box.broker.put_all(box.partition(), Chunk.of(messages), Probe())
     box.settle()
     probes = [box.pull(name, wait=wait) for name in names]
     before, turns = 0, 0

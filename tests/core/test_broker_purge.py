@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, refusal
+from tests.core.support import Box, CrashJournal, Probe, cool, refusal
 from zbus.core.errors import Refusal
 from zbus.core.outcomes import Peeked
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 
@@ -36,7 +37,7 @@ def browse(box: Box, index: int = 0) -> list[bytes]:
     box.broker.browse(probe, partition, partition.first, 1000)
     (answer,) = probe.answers
     assert isinstance(answer, Peeked)
-    return [record.message.body for record in answer.records]
+    return [record.message.body for record in records_of(answer.pieces)]
 
 
 @LEVELS
@@ -67,9 +68,7 @@ def test_what_is_put_after_it_in_the_same_turn_stays(durability: str, partitions
     box.settle()
     assert purged.fine
     assert all(put.fine for put in kept)
-    box.broker.cache.bytes_max = 0  # so that it has to be read back
-    for partition in box.topic().partitions:
-        partition.cache.clear()
+    cool(box)  # so that it has to be read back
     assert sorted(box.take()) == [b"kept %d" % index for index in range(partitions)]
 
 
@@ -86,7 +85,7 @@ def test_what_is_put_while_it_waits_for_the_sync_stays() -> None:
     assert purged.fine
     box.settle()
     assert all(put.fine for put in puts)
-    box.partition().cache.clear()
+    cool(box)
     assert box.take() == [b"a", b"b", b"c"]
 
 
@@ -133,7 +132,7 @@ def test_the_topic_is_purged_and_removed_in_one_turn(durability: str) -> None:
 def test_memory_is_given_back_when_all_groups_have_read() -> None:
     box = Box(CrashJournal())
     box.declare(TopicOptions("T", durability="memory"), "g", GroupOptions(lease=True))
-    box.broker.cache.bytes_max = 0
+    box.broker.memory.recent_max = 0
     body = bytes(1_000)
     for _ in range(30):
         box.put(*[body] * 100)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.support import Box, Probe, refusal
+from tests.core.support import Box, PullProbe, cool, refusal
 from zbus.core.errors import Refusal
-from zbus.core.group import Pull
+from zbus.core.group import Wants
 from zbus.core.limits import Limits
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.memory import MemoryJournal
@@ -52,12 +52,12 @@ def cold_box(late: bool, partitions: int = 1) -> tuple[Box, ColdJournal]:
     journal = ColdJournal(late=late)
     box = Box(journal)
     box.declare(TopicOptions("T", partitions=partitions))
-    box.broker.cache.bytes_max = 0
+    box.broker.memory.recent_max = 0
     for index in range(partitions):
         for number in range(10):
             box.put(b"%d-%d" % (index, number), index=index)
             box.settle()
-        box.partition(index=index).cache.clear()
+    cool(box)
     return box, journal
 
 
@@ -67,9 +67,9 @@ def turns(box: Box, journal: ColdJournal, count: int = 300) -> None:
         journal.arrive()
 
 
-def pull(box: Box, group: str, count: int, partition: int | None = None) -> Probe:
-    probe = Probe()
-    box.broker.pull(box.group(group), Pull(probe, box.session(), count, partition=partition), None)
+def pull(box: Box, group: str, count: int, partition: int | None = None) -> PullProbe:
+    probe = PullProbe(box.session(), Wants(count, partition))
+    box.broker.pull(box.group(group), probe, None)
     return probe
 
 
@@ -77,9 +77,10 @@ LATE = pytest.mark.parametrize("late", [False, True])
 
 
 @LATE
-def test_many_groups_read_old_messages_with_a_cache_for_one(late: bool) -> None:
+def test_many_groups_read_old_messages_with_memory_for_one(late: bool) -> None:
     """What is read back for one group must not push out another's before its turn, for ever."""
     box, journal = cold_box(late)
+    box.broker.memory.replayed_max = 0
     groups = [f"g{number}" for number in range(5)]
     for number, group in enumerate(groups):
         box.declare("T", group)
@@ -108,17 +109,23 @@ def test_a_pull_ends_with_the_error_when_nothing_can_be_read(late: bool) -> None
 def test_what_was_read_before_the_damage_is_delivered(late: bool) -> None:
     box, journal = cold_box(late)
     box.declare("T", "g", GroupOptions(lease=True))
-    box.put(b"hot")
+    box.declare("T", "before")
     first = pull(box, "g", 1)
     turns(box, journal, 3)
     assert first.bodies == [b"0-0"]
+    for _ in range(3):
+        pull(box, "before", 1)
+        turns(box, journal, 3)
     journal.damaged.add(("T", 0))
-    for number in range(1, 4):
-        box.partition().cache[number] = first.records[0].message
+    at_hand = next(number for number in range(1, 10) if box.partition().log.find(number) is None)
+    assert at_hand == 4, "0 to 2, and one that was read ahead"
     probe = pull(box, "g", 10)
     turns(box, journal, 3)
-    assert len(probe.records) == 3
+    assert probe.bodies == [b"0-%d" % number for number in range(1, at_hand)]
     assert not probe.open
+    after = pull(box, "g", 10)
+    turns(box, journal, 3)
+    assert refusal(after).refusal is Refusal.DAMAGED
 
 
 @LATE
@@ -137,15 +144,30 @@ def test_damage_in_one_partition(late: bool) -> None:
 
 
 @LATE
-def test_a_portion_that_came_twice_stays_for_the_second_time(late: bool) -> None:
+def test_a_portion_that_was_let_go_comes_again(late: bool) -> None:
     box, journal = cold_box(late)
     box.declare("T", "g")
     got = []
     for _ in range(10):
         probe = pull(box, "g", 1)
-        box.partition().cache.clear()  # its portion is known to the cache all the same
+        cool(box)
         turns(box, journal, 5)
         got += probe.bodies
+    assert got == [b"0-%d" % number for number in range(10)]
+
+
+@LATE
+def test_what_is_in_a_delivery_stays_while_memory_lets_go_of_it(late: bool) -> None:
+    """Reading on makes room by what the reader has passed, and that is in its hands."""
+    box, journal = cold_box(late)
+    box.declare("T", "g")
+    box.broker.memory.replayed_max = 0
+    got = []
+    for _ in range(10):
+        probe = pull(box, "g", 10)
+        turns(box, journal, 5)
+        got += probe.bodies
+        assert late or len(probe.bodies) in (10, 0)
     assert got == [b"0-%d" % number for number in range(10)]
 
 
@@ -167,6 +189,7 @@ def test_a_message_that_is_not_there_is_said_to_be_missing() -> None:
     for number in range(3):
         box.put(b"%d" % number)
         box.settle()
+    cool(box)
     probe = box.pull(wait=True)
     box.settle()
     assert refusal(probe).refusal is Refusal.DAMAGED

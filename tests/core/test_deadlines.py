@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +77,31 @@ def test_agrees_with_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
             assert deadlines.due_of(there) == due_ms
     assert deadlines.pop_due(100) == model.pop_due(100)
     assert not deadlines
+
+
+@given(st.integers(0, 1 << 32))
+@settings(deadline=None, derandomize=True, max_examples=10)
+def test_in_order_after_a_large_heap_was_compacted(seed: int) -> None:
+    random = Random(seed)
+    deadlines: Deadlines[int] = Deadlines()
+    expected: dict[int, tuple[int, int]] = {}  # item -> due, order of setting
+    now_ms = compacted = 0
+    for serial in range(6_000):
+        item, due_ms = random.randrange(600), now_ms + random.randrange(10_000)
+        before = len(deadlines._heap)
+        deadlines.set(item, due_ms)
+        compacted += len(deadlines._heap) < before
+        expected[item] = due_ms, serial
+        if random.random() < 0.01:
+            now_ms += 100
+            due = sorted((at, item) for item, at in expected.items() if at[0] <= now_ms)
+            assert deadlines.pop_due(now_ms) == [item for _, item in due]
+            for _, item in due:
+                del expected[item]
+    assert compacted
+    deadlines.check()
+    last = sorted(expected, key=expected.__getitem__)
+    assert deadlines.pop_due(now_ms + 10_000) == last
 
 
 def test_moved_again_and_again_the_heap_stays_small() -> None:

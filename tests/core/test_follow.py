@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.core.followers import Lines, Listener, follow
-from tests.core.support import Box, CrashJournal, Probe
+from tests.core.support import Box, CrashJournal, Probe, cool
 from zbus.core import follow as following
+from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.message import Message
@@ -74,8 +75,7 @@ def test_it_begins_at_a_place(box: Box, form: Lines, place: int, told: bytes) ->
 
 def test_it_begins_at_a_time(box: Box, form: Lines) -> None:
     for number in range(5):
-        message = Message(b"", body=b"%d" % number, produced_ms=box.now_ms)
-        box.broker.put(box.partition(), message, Probe())
+        box.broker.put(box.partition(), Probe(), b"", b"", b"%d" % number)
         box.settle(10)
     listener = follow(box, form, since_ms=box.now_ms - 25)
     box.settle()
@@ -115,7 +115,7 @@ def test_all_of_a_flock_share_the_encoding(box: Box, form: Lines) -> None:
 def test_filters_are_audiences_of_their_own(box: Box, form: Lines) -> None:
     every, some, none = (follow(box, form, filter=text) for text in ("", "a.*", "x"))
     for tag in (b"a.b", b"", b"b", b"a.c"):
-        box.broker.put(box.partition(), Message(b"", tag, body=tag or b"-"), Probe())
+        box.broker.put(box.partition(), Probe(), b"", b"", tag or b"-", tag)
     box.settle()
     assert every.bodies == [b"a.b", b"-", b"b", b"a.c"]
     assert some.bodies == [b"a.b", b"a.c"]
@@ -216,6 +216,7 @@ class TestEnds:
         box.declare(TopicOptions("T", durability="os"), "T")
         for number in range(4):
             put(box, b"%d" % number)
+        cool(box)
         listener = follow(box, form, since_ms=box.now_ms)
         box.turn()
         assert journal.held
@@ -264,6 +265,7 @@ class TestHistory:
         for start in range(0, 200, 10):
             box.put(*bodies[start : start + 10])
             box.settle()
+        cool(box)
         listeners = [follow(box, form, [place]) for place in (0, 0, 50, 120)]
         live = follow(box, form, [200])
         for _ in range(2_000):
@@ -300,6 +302,7 @@ class TestHistory:
         box.declare(TopicOptions("T", durability="os"), "T")
         put(box, b"a")
         put(box, b"b")
+        cool(box)
         listener, live = follow(box, form, [0]), follow(box, form, [2])
         box.turn()
         (*_, done) = journal.held.pop()
@@ -379,7 +382,7 @@ class TestDue:
         now = box.now_ms
         for body, due_ms, expires_ms in ((b"a", 0, now), (b"b", now + 10, now + 5), (b"c", 0, 0)):
             message = Message(b"", body=body, due_ms=due_ms, expires_ms=expires_ms)
-            box.broker.put(box.partition(), message, Probe())
+            box.broker.put_all(box.partition(), Chunk.of([message]), Probe())
         box.settle()
         box.settle(20)
         assert live.bodies == [b"c"]

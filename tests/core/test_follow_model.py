@@ -7,6 +7,7 @@ where they were, messages are forgotten and become due, reads answer late.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ import pytest
 
 from tests.core.followers import Lines, Listener
 from tests.core.support import Box, CrashJournal, Probe
+from zbus.core.chunk import Chunk
 from zbus.core.limits import Limits
 from zbus.core.message import Message
+from zbus.core.recorder import Size
 from zbus.core.state import TopicOptions
 
 PARTITIONS = 2
@@ -90,6 +93,9 @@ class World:
     def put(self) -> None:
         random, box = self.random, self.box
         index = random.randrange(PARTITIONS)
+        partition = box.partition(index=index)
+        together = random.random() < 0.3
+        messages = []
         for _ in range(random.choice((1, 1, 3, 40))):
             number = len(self.puts[index])
             due_ms = expires_ms = 0
@@ -100,8 +106,16 @@ class World:
             tag = random.choice((b"", b"a.b", b"b"))
             self.puts[index].append(Put(b"%d.%d" % (index, number), tag, due_ms, expires_ms))
             body = self.puts[index][-1].body
-            message = Message(b"", tag, body=body, due_ms=due_ms, expires_ms=expires_ms)
-            box.broker.put(box.partition(index=index), message, Probe())
+            if together or due_ms or expires_ms:
+                message = Message(b"", tag, body=body, due_ms=due_ms, expires_ms=expires_ms)
+                messages.append(message)
+            if messages and not together:
+                box.broker.put_all(partition, Chunk.of(messages), Probe())
+                messages = []
+            elif not messages:
+                box.broker.put(partition, Probe(), b"", b"", body, tag)
+        if messages:
+            box.broker.put_all(partition, Chunk.of(messages), Probe())
 
     def connect(self, ear: Ear) -> None:
         room = self.random.choice((0, 50, 1_000, 1 << 30))
@@ -178,6 +192,14 @@ class World:
                 plain = [message.body for message in wanted if not message.due_ms]
                 in_order = [body for body in bodies if body in set(plain)]
                 assert in_order == plain[: len(in_order)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks() -> Iterator[None]:
+    """So that there are many, in memory and on their way out of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zbus.core.log.GROWS_TO", Size(bytes_max=1_000, count_max=8))
+        yield
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
+from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
 from zbus.core.message import Message
 from zbus.core.originals import (
-    KEY_LINE,
     KEY_MS,
     Original,
     Originals,
@@ -47,10 +47,9 @@ def put(
     route: bytes = b"",
     body: bytes = b"x",
 ) -> Probe:
-    lines = KEY_LINE + key + b"\r\n" if key else b""
-    messages = [Message(id, b"", route, lines, body) for id in ids]
+    messages = [Message(id, b"", route, b"", body, once=key) for id in ids]
     probe = Probe()
-    box.broker.put_once(box.topic().partition_for(route), messages, probe, expected)
+    box.broker.put_once(box.topic().partition_for(route), Chunk.of(messages), probe, expected)
     return probe
 
 
@@ -408,7 +407,7 @@ def test_a_restart_from_a_snapshot(
     journal = LateJournal()
     for batch in journal_of(box).written["T", 0]:
         assert isinstance(batch, Batch)
-        journal.append(("T", 0), batch.header.previous_crc, batch.raw)
+        journal.append(("T", 0), batch.header.previous_crc, [batch])
     after = Box(journal, now_ms=box.now_ms)
     same_state(box, after)
     assert len(after.partition().originals) == count * (2 if dedupe_ms else 1)
@@ -444,7 +443,7 @@ def test_partitions_that_missed_a_change_follow() -> None:
     after = Box(journal, now_ms=box.now_ms)
     assert after.topic().options.dedupe_ms == 1_000
     probe = Probe()
-    after.broker.put_once(after.partition(index=1), [Message(b"1")], probe, None)
+    after.broker.put_once(after.partition(index=1), Chunk.of([Message(b"1")]), probe, None)
     after.settle()
     later = again(after)
     assert duplicate(put(later, b"1")) == (0, 1)
@@ -452,7 +451,7 @@ def test_partitions_that_missed_a_change_follow() -> None:
 
 def test_a_key_in_a_body_is_no_key() -> None:
     box = new_box(TopicOptions("T"))
-    put(box, b"1", body=KEY_LINE + b"k\r\n")
+    put(box, b"1", body=b"idempotency-key: k\r\n")
     box.settle()
     after = again(box)
     assert len(after.partition().originals) == 0
@@ -461,8 +460,8 @@ def test_a_key_in_a_body_is_no_key() -> None:
 
 def test_originals() -> None:
     originals = Originals()
-    originals.note(5, [Message(b"1"), Message(b"2")], 10, True)
-    originals.note(7, [Message(b"3")], 20, True)
+    originals.note(Chunk.of([Message(b"1"), Message(b"2")], 5, 10), True)
+    originals.note(Chunk.of([Message(b"3")], 7, 20), True)
     originals.remember(Original(id_name(b"1"), 99, 1, 30, 0))
     originals.check()
     assert originals.find(id_name(b"1")) == Original(id_name(b"1"), 5, 1, 10, 0)
@@ -492,7 +491,8 @@ def test_a_conflict_names_no_end_that_found_no_room() -> None:
 def test_silent_partitions_forget_too(restarted: bool) -> None:
     box = new_box(attrs.evolve(DEDUPE, partitions=6))
     for partition in box.topic().partitions:
-        box.broker.put_once(partition, [Message(b"%d" % partition.index)], Probe())
+        message = Message(b"%d" % partition.index)
+        box.broker.put_once(partition, Chunk.of([message]), Probe())
     box.settle()
     if restarted:
         box = again(box)
@@ -507,7 +507,8 @@ def test_silent_partitions_forget_too(restarted: bool) -> None:
 
 def test_the_same_bytes_cut_otherwise_are_other_content() -> None:
     def told(*parts: tuple[bytes, bytes, bytes]) -> int:
-        return fingerprint([Message(b"", tag=tag, key=key, body=body) for tag, key, body in parts])
+        messages = [Message(b"", tag=tag, key=key, body=body) for tag, key, body in parts]
+        return fingerprint(Chunk.of(messages))
 
     contents = [
         told((b"a", b"", b"bc")),

@@ -9,7 +9,17 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
+from tests.core.support import (
+    Box,
+    CrashJournal,
+    Probe,
+    PullProbe,
+    Remembers,
+    again,
+    cool,
+    refusal,
+    same_state,
+)
 from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
@@ -23,6 +33,7 @@ from zbus.core.retention import (
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.journal.ports import JournalError, Lane
+from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 
@@ -84,15 +95,16 @@ def first(box: Box, index: int = 0) -> int:
     return box.partition(index=index).first
 
 
-def told(probe: Probe) -> list[int]:
+def told(probe: Remembers) -> list[int]:
     return [answer.skipped for answer in probe.answers if isinstance(answer, Delivered)]
 
 
-def offsets(probe: Probe) -> list[int]:
+def offsets(probe: Remembers) -> list[int]:
     return [record.offset for record in probe.records]
 
 
-def take(box: Box, group: str = "g", count: int = 1000) -> Probe:
+def take(box: Box, group: str = "g", count: int = 1000) -> PullProbe:
+    box.broker.tick.put_ms = 0  # as if nobody had put for a while: then answers are long
     probe = box.pull(group, count)
     box.settle()
     for _ in range(100):
@@ -495,6 +507,7 @@ class TestInterplay:
         box = Box(journal, segment_bytes_max=SEGMENT_BYTES, limits=Limits(cache_bytes_max=1))
         box.declare("T", "g")
         put(box, 8)
+        cool(box)
         partition = box.partition()
         journal.late = True
         peek, browse, read, pull = Probe(), Probe(), Probe(), box.pull(wait=True)
@@ -524,6 +537,6 @@ class TestInterplay:
         (peeked,) = browse.answers
         (raw,) = read.answers
         assert isinstance(peeked, Peeked)
-        assert [record.offset for record in peeked.records] == [4]  # small portions
+        assert [r.offset for r in records_of(peeked.pieces)] == [4]  # small portions
         assert isinstance(raw, Raw)
         assert raw.batches

@@ -4,6 +4,7 @@ remembers much is not written again and again."""
 from __future__ import annotations
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
+from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.core.retention import (
     CHECKPOINT_BYTES_PER_MS,
@@ -26,7 +27,7 @@ def box_with(options: TopicOptions, *groups: str) -> Box:
 def burst(box: Box, turns: int, count: int, body: bytes) -> None:
     """So much at once that nobody looks meanwhile."""
     for _ in range(turns):
-        box.broker.put_all(box.partition(), [Message(b"i", body=body)] * count, Probe())
+        box.broker.put_all(box.partition(), Chunk.of([Message(b"i", body=body)] * count), Probe())
         box.settle()
 
 
@@ -89,7 +90,7 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
     box = box_with(options)
     for batch in range(2):
         ids = [Message(b"%d %d" % (batch, number)) for number in range(10_000)]
-        box.broker.put_once(box.partition(), ids, Probe())
+        box.broker.put_once(box.partition(), Chunk.of(ids), Probe())
         box.settle()
     looks(box, 4)
     partition = box.partition()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.batch import Batch
 from zbus.journal.ports import Lane
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
@@ -113,7 +116,7 @@ def test_one_partition_is_full_and_its_topic_goes_on() -> None:
     """What is refused is refused lane by lane; a caller hears of its own only."""
 
     class OneFull(CrashJournal):
-        def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+        def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
             self.full = lane[1] == 1
             return super().append(lane, expected_last, batches)
 

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.core.support import PullProbe, wishing
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.group import Pull
-from zbus.core.message import Message
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
@@ -49,7 +49,7 @@ def fail(text: str) -> None:
 
 
 def write_log(data_dir: Path) -> bytes:
-    """Declare a topic, put two messages, lease one of them; each in a tick of its own."""
+    """Declare a topic, put three messages, lease one of them; each in a tick of its own."""
     posted: list[Callable[[], None]] = []
     files: Files = OsFiles()
     journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
@@ -65,19 +65,18 @@ def write_log(data_dir: Path) -> bytes:
             posted.pop(0)()
 
     wish = GroupWish("orders", GroupOptions(lease=True))
-    tick(lambda: broker.declare(Silent(), TopicOptions("orders"), wish))
+    tick(lambda: broker.declare(Silent(), "orders", wishing(TopicOptions("orders"), wish)))
     topic = broker.topics["orders"]
 
     def put() -> None:
-        for message in (
-            Message(b"a-1", tag=b"eu", headers=b"colour: red\r\n", body=b"hello"),
-            Message(b"a-2", body=b"good morning", due_ms=TIME_MS + 60_000),
-        ):
-            message.produced_ms = broker.now_ms
-            broker.put(topic.partitions[0], message, Silent())
+        chunk = Chunk()
+        chunk.add(b"a-1", b"colour: red\r\n", b"hello", tag=b"eu")
+        chunk.add(b"", b"", b"good morning", due_ms=TIME_MS + 60_000)
+        chunk.add(b"", b"colour: red\r\n", b"bye")
+        broker.put_all(topic.partitions[0], chunk, Silent())
 
     tick(put)
-    tick(lambda: broker.pull(topic.groups["orders"], Pull(Silent(), session), None))
+    tick(lambda: broker.pull(topic.groups["orders"], PullProbe(session), None))
     tick(lambda: None)  # what the pull changed is written in a later tick
     journal.close()
     return (data_dir / SEGMENT).read_bytes()

@@ -8,9 +8,10 @@ from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.zbus.containers import split_lines
 from zbus.faces.zbus.face import COMMANDS, ZbusFace
 from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.produce import stored_lines, without_token
-from zbus.faces.zbus.replies import STATUS, PutReply, error_text
+from zbus.faces.zbus.puts import PutReply
+from zbus.faces.zbus.replies import STATUS, error_text
 from zbus.faces.zbus.rpc import request_from_url
+from zbus.faces.zbus.stored import stored_lines, without_token
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
 

@@ -9,13 +9,16 @@ from pathlib import Path
 from tests.journal.support import Loop
 from zbus.core.message import Message
 from zbus.core.topic import Topic
-from zbus.journal.batch import Kind, decode_messages, iterate
+from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.local import LocalJournal
 from zbus.journal.recovery import recover
 from zbus.journal.segment import walk
 from zbus.journal.worker import Job
 from zbus.testing.world import World
+
+VERSION_1 = Path(__file__).parent.parent / "data/version-1"
+"""A data directory in `log`, and what it holds in `expected.json`."""
 
 
 class AtOnce:
@@ -144,7 +147,9 @@ def intact(data_dir: Path) -> dict[tuple[str, str, int], Message]:
         run = iterate(path.read_bytes())
         for batch in run:
             if batch.header.kind is Kind.DATA:
-                for offset, message in enumerate(decode_messages(batch), batch.header.base_offset):
+                for offset, message in enumerate(
+                    decode_chunk(batch).messages(), batch.header.base_offset
+                ):
                     found[path.parent.parent.name, path.parent.name, offset] = message
         assert run.position == path.stat().st_size, run.reason
     return found

@@ -7,9 +7,9 @@ import queue
 from collections.abc import Callable
 from pathlib import Path
 
-from zbus.core.message import Message
+from zbus.core.chunk import Chunk
 from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import Kind, decode_messages, encode_messages, encode_state, iterate
+from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.local import LocalJournal
@@ -66,16 +66,22 @@ class Writer:
         self.end = end
 
     def data(self, *bodies: bytes) -> bytes:
-        messages = [Message(b"id", body=body, produced_ms=1000) for body in bodies]
-        raw, self.last = encode_messages(self.end, messages, 1000, self.last)
-        self.end += len(messages)
-        return raw
+        chunk = Chunk(self.end, 1000)
+        for body in bodies:
+            chunk.add(b"id", b"", body)
+        batch = encode_chunk(chunk, self.last)
+        self.last, self.end = batch.header.crc, batch.header.end_offset
+        return batch.raw
 
     def state(self, cursor: int = 1, kind: Kind = Kind.STATE) -> bytes:
         topic = TopicOptions(self.lane[0]) if kind is Kind.CHECKPOINT else None
         change = StateChange(topic, (GroupChange("readers", cursor),))
-        raw, self.last = encode_state(kind, self.end, 1000, encode_change(change), self.last)
-        return raw
+        return self.seal(kind, encode_change(change))
+
+    def seal(self, kind: Kind, payload: bytes, flags: int = 0) -> bytes:
+        batch = encode_state(kind, self.end, 1000, payload, self.last, flags)
+        self.last = batch.header.crc
+        return batch.raw
 
     def checkpoint(self) -> bytes:
         return self.state(kind=Kind.CHECKPOINT)
@@ -85,14 +91,18 @@ class Writer:
         last, end = self.last, self.end
         batches = make()
         try:
-            return journal.append(self.lane, last, batches)
+            return journal.append(self.lane, last, split(batches))
         except JournalError:
             self.last, self.end = last, end
             raise
 
 
+def split(batches: bytes) -> list[Batch]:
+    return list(iterate(batches))
+
+
 def bodies(batches: bytes) -> list[bytes]:
-    return [message.body for batch in iterate(batches) for message in decode_messages(batch)]
+    return [body for batch in iterate(batches) for body in decode_chunk(batch).bodies]
 
 
 def recovered(journal: Journal) -> dict[Lane, list[bytes]]:

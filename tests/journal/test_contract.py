@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.journal.support import Loop, Writer, bodies, recovered
+from tests.journal.support import Loop, Writer, bodies, recovered, split
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import Journal, JournalConflict, JournalDamage, JournalError
@@ -37,7 +37,7 @@ def test_batches_come_back_in_order(journal: Journal, loop: Loop) -> None:
     size = last = 0
     for batch in log:
         size += len(batch)
-        assert journal.append(LANE, last, batch) == size
+        assert journal.append(LANE, last, split(batch)) == size
         last = next(iterate(batch)).header.crc
     assert recovered(journal) == {LANE: log}
     assert loop.read(journal, LANE, 0) == log[1] + log[3]
@@ -46,7 +46,7 @@ def test_batches_come_back_in_order(journal: Journal, loop: Loop) -> None:
 def test_several_batches_in_one_append(journal: Journal, loop: Loop) -> None:
     writer = Writer()
     log = [writer.checkpoint(), writer.data(b"a"), writer.state()]
-    assert journal.append(LANE, 0, b"".join(log)) == sum(map(len, log))
+    assert journal.append(LANE, 0, split(b"".join(log))) == sum(map(len, log))
     assert recovered(journal) == {LANE: log}
     assert bodies(loop.read(journal, LANE, 0)) == [b"a"]
 
@@ -55,17 +55,17 @@ def test_several_batches_in_one_append(journal: Journal, loop: Loop) -> None:
 def test_a_stale_writer_is_refused(journal: Journal, expected_last: int) -> None:
     writer = Writer()
     first = writer.checkpoint()
-    journal.append(LANE, 0, first)
+    journal.append(LANE, 0, split(first))
     batch = Writer(last=expected_last).data(b"other")
     with pytest.raises(JournalConflict):
-        journal.append(LANE, expected_last, batch)
+        journal.append(LANE, expected_last, split(batch))
     assert recovered(journal) == {LANE: [first]}
     writer.append(journal, lambda: writer.data(b"mine"))
 
 
 def test_a_writer_of_a_lane_that_is_gone_is_refused(journal: Journal) -> None:
     writer = Writer()
-    journal.append(LANE, 0, writer.checkpoint())
+    journal.append(LANE, 0, split(writer.checkpoint()))
     journal.trim(LANE, None)
     with pytest.raises(JournalConflict):
         writer.append(journal, lambda: writer.data(b"a"))
@@ -74,17 +74,17 @@ def test_a_writer_of_a_lane_that_is_gone_is_refused(journal: Journal) -> None:
 
 def test_a_lane_begins_with_a_checkpoint(journal: Journal) -> None:
     with pytest.raises(JournalError, match="must begin with a checkpoint"):
-        journal.append(LANE, 0, Writer().data(b"a"))
+        journal.append(LANE, 0, split(Writer().data(b"a")))
     assert recovered(journal) == {}
 
 
 def test_batches_that_do_not_chain_are_refused(journal: Journal) -> None:
     writer = Writer()
-    journal.append(LANE, 0, writer.checkpoint())
+    journal.append(LANE, 0, split(writer.checkpoint()))
     with pytest.raises(JournalDamage):
-        journal.append(LANE, writer.last, Writer(last=99).data(b"a"))
+        journal.append(LANE, writer.last, split(Writer(last=99).data(b"a")))
     with pytest.raises(JournalDamage):
-        journal.append(LANE, writer.last, b"")
+        journal.append(LANE, writer.last, [])
     writer.append(journal, lambda: writer.data(b"a"))
 
 
@@ -106,13 +106,12 @@ def test_the_newest_segment_is_what_recovery_gets(journal: Journal, loop: Loop) 
     writer = Writer()
     for make in (writer.checkpoint, lambda: writer.data(b"a"), writer.state):
         writer.append(journal, make)
-    newest = [writer.checkpoint(), writer.data(b"b")]
-    size = journal.append(LANE, next(iterate(newest[0])).header.previous_crc, newest[0])
-    assert size == len(newest[0])
-    assert journal.append(LANE, next(iterate(newest[0])).header.crc, newest[1]) == size + len(
-        newest[1]
-    )
-    assert recovered(journal) == {LANE: newest}
+    last = writer.last
+    newest = split(writer.checkpoint() + writer.data(b"b"))
+    size = journal.append(LANE, last, newest[:1])
+    assert size == len(newest[0].raw)
+    assert journal.append(LANE, newest[0].header.crc, newest[1:]) == size + len(newest[1].raw)
+    assert recovered(journal) == {LANE: [batch.raw for batch in newest]}
     assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b"]
 
 
@@ -216,7 +215,7 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
     memory: Journal = MemoryJournal()
     local: Journal = loop.local(data_dir)
     writer = Writer()
-    first = writer.checkpoint()
+    first = split(writer.checkpoint())
     sizes = memory.append(LANE, 0, first), local.append(LANE, 0, first)
     for step, number, restart in steps:
         last = writer.last
@@ -227,7 +226,8 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
             made = {"s": writer.state, "c": writer.checkpoint}.get(
                 step, lambda number=number: writer.data(b"x" * number, b"y")
             )()
-            sizes = memory.append(LANE, last, made), local.append(LANE, last, made)
+            batches = split(made)
+            sizes = memory.append(LANE, last, batches), local.append(LANE, last, batches)
             assert sizes[0] == sizes[1]
         if restart:
             local.close()

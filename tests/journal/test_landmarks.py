@@ -13,7 +13,7 @@ import pytest
 
 from tests.journal.support import Loop, SmallDisk, Writer, bodies, recovered, segments
 from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import SNAPSHOT, Kind, encode_state
+from zbus.journal.batch import SNAPSHOT, Kind
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.files import OsFiles
 from zbus.journal.landmarks import Landmark, Landmarks
@@ -31,10 +31,7 @@ def name(base: int) -> str:
 
 def snapshot(writer: Writer, cursor: int = 1) -> bytes:
     change = StateChange(TopicOptions("orders"), (GroupChange("readers", cursor),))
-    raw, writer.last = encode_state(
-        Kind.STATE, writer.end, 1000, encode_change(change), writer.last, SNAPSHOT
-    )
-    return raw
+    return writer.seal(Kind.STATE, encode_change(change), SNAPSHOT)
 
 
 class Log:

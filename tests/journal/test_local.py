@@ -16,6 +16,7 @@ from tests.journal.support import (
     bodies,
     recovered,
     segments,
+    split,
 )
 from zbus.journal.files import OpenMode, OsFiles
 from zbus.journal.local import LocalJournal
@@ -74,7 +75,7 @@ def test_any_topic_name_survives(tmp_path: Path, loop: Loop, topic: str) -> None
 def test_a_checkpoint_of_another_topic_is_refused(tmp_path: Path, loop: Loop) -> None:
     journal = loop.local(tmp_path)
     with pytest.raises(JournalError, match="names the topic 'bills'"):
-        journal.append(LANE, 0, Writer(("bills", 0)).checkpoint())
+        journal.append(LANE, 0, split(Writer(("bills", 0)).checkpoint()))
     journal.close()
 
 
@@ -253,7 +254,7 @@ def test_without_any_space_even_state_is_refused(tmp_path: Path, loop: Loop) -> 
     with pytest.raises(JournalFull):
         writer.append(journal, writer.checkpoint)  # in the place of the only segment
     with pytest.raises(JournalFull):
-        journal.append(("other", 0), 0, Writer(("other", 0)).checkpoint())
+        journal.append(("other", 0), 0, split(Writer(("other", 0)).checkpoint()))
     assert on_disk(tmp_path) == before
     disk.space = 1000
     writer.append(journal, writer.state)

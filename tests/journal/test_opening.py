@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from tests.journal.support import Loop, Writer, bodies, recovered, segments
+from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
 from zbus.core.state import StateChange, TopicOptions
-from zbus.journal.batch import HEADER_BYTES, Kind, encode_state
+from zbus.journal.backup import back_up
+from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.ports import JournalDamage
+from zbus.journal.checkup import check_up
+from zbus.journal.files import OsFiles
+from zbus.journal.ports import JournalDamage, JournalError
 
 LANE = ("orders", 0)
 FIRST = "orders/0/00000000000000000000.log"
@@ -127,7 +131,7 @@ def test_a_roll_cut_at_every_byte(tmp_path: Path) -> None:
         loop = Loop()
         journal = loop.local(data_dir)
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c"]
-        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), b"".join(second))
+        journal.append(LANE, int.from_bytes(first[-1][36:40], "little"), split(b"".join(second)))
         assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b", b"c", b"d"]
         journal.close()
         assert open_and_list(data_dir) == second
@@ -199,15 +203,13 @@ def test_a_segment_begins_with_a_checkpoint(tmp_path: Path) -> None:
 def test_the_topic_is_that_of_the_checkpoint(
     tmp_path: Path, change: StateChange, text: str
 ) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, encode_change(change), 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, encode_change(change))])
     with pytest.raises(JournalDamage, match=text):
         open_and_list(tmp_path)
 
 
 def test_a_checkpoint_nobody_can_read_is_refused(tmp_path: Path) -> None:
-    raw, _ = encode_state(Kind.CHECKPOINT, 0, 0, b"\xff" * 8, 0)
-    fill(tmp_path, [raw])
+    fill(tmp_path, [Writer().seal(Kind.CHECKPOINT, b"\xff" * 8)])
     with pytest.raises(JournalDamage, match="at byte 0: state: JSON is longer"):
         open_and_list(tmp_path)
 
@@ -256,3 +258,34 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     with pytest.raises(JournalDamage, match="is missing"):
         loop.read(journal, LANE, 0)
     journal.close()
+
+
+def of_version(number: int, batch: bytes) -> bytes:
+    """The same batch, as a later version might have sealed it."""
+    head = batch[:4] + bytes((number,)) + batch[5:36]
+    crc = crc32(head + batch[HEADER_BYTES:])
+    return head + crc.to_bytes(4, "little") + batch[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("landmarks", [True, False])
+def test_what_a_newer_program_wrote_is_no_unfinished_write(
+    tmp_path: Path, number: int, landmarks: bool
+) -> None:
+    data_dir, target = tmp_path / "data", tmp_path / "backup"
+    writer = Writer()
+    log = [*a_segment(writer), writer.data(b"d" * 1_200_000)]
+    fill(data_dir, log)
+    if landmarks:
+        open_and_list(data_dir)
+    log[number] = of_version(3, log[number])
+    fill(data_dir, log)
+    before = {path: path.read_bytes() for path in data_dir.glob("*/*/*")}
+    newer = rf"at byte {sum(map(len, log[:number]))}: a newer zbus wrote this \(version 3\)"
+    with pytest.raises(JournalError, match=newer):
+        open_and_list(data_dir)
+    with pytest.raises(JournalError, match=newer):
+        check_up(OsFiles(), data_dir, repair=True)
+    with pytest.raises(JournalError):
+        back_up(OsFiles(), data_dir, target, 0)
+    assert {path: path.read_bytes() for path in data_dir.glob("*/*/*")} == before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.damage import intact, places, started, write_logs
+from tests.journal.damage import VERSION_1, intact, places, started, write_logs
 from zbus.core.backlog import Backlog
 from zbus.journal.checkup import as_json, check_up
 from zbus.journal.files import OsFiles
@@ -17,9 +17,11 @@ from zbus.journal.filler import LOST_LINE
 FILES = OsFiles()
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["one version", "two versions"])
+def logs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     data_dir = tmp_path_factory.mktemp("logs") / "data"
+    if request.param == "two versions":
+        shutil.copytree(VERSION_1 / "log", data_dir)
     write_logs(data_dir)
     return data_dir
 
@@ -93,7 +95,7 @@ RUINS = (flip, flip, zeros, cut, insert, overwrite, remove, duplicate, swap)
 
 def to_do(backlog: Backlog, end: int) -> set[int]:
     """The offsets below `end` that a group has not finished."""
-    exceptions = {*backlog.leased, *backlog.delayed, *backlog._place}
+    exceptions = {*backlog.leased, *backlog.delayed, *backlog.places}
     return exceptions | {at for at in range(backlog.cursor, end) if at not in backlog.ahead}
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.support import Probe, Reader, refusal
+from tests.core.support import Probe, PullProbe, Reader, refusal, wishing
 from tests.journal.support import Loop
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.errors import Refusal
-from zbus.core.group import Pull
 from zbus.core.limits import Limits
-from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Raw
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
@@ -98,7 +96,7 @@ class Desk:
         self.broker.finish()
         self.broker.begin(self.broker.now_ms + ms)
 
-    def wait(self, *probes: Probe) -> None:
+    def wait(self, *probes: Probe | PullProbe) -> None:
         self.turn()
         while any(probe.open for probe in probes):
             self.loop.run_one()
@@ -106,14 +104,15 @@ class Desk:
 
     def declare(self, options: TopicOptions) -> None:
         probe = Probe()
-        self.broker.declare(probe, options, GroupWish("g", GroupOptions()))
+        wish = GroupWish("g", GroupOptions())
+        self.broker.declare(probe, options.name, wishing(options, wish))
         self.wait(probe)
         assert probe.fine
 
     def put(self, count: int) -> None:
         for _ in range(count):
             probe = Probe()
-            self.broker.put(self.partition, Message(b"id", body=BODY), probe)
+            self.broker.put(self.partition, probe, b"id", b"", BODY)
             self.wait(probe)
             assert probe.fine
 
@@ -126,14 +125,14 @@ class Desk:
             self.turn()
         assert self.partition.first == first
 
-    def pull(self) -> Delivered:
-        probe = Probe()
-        group = self.broker.topics["t"].groups["g"]
-        self.broker.pull(group, Pull(probe, Reader(b"s", "")), None)
+    def pull(self) -> tuple[int, int]:
+        """The offset of the next message, and how many were skipped before it."""
+        probe = PullProbe(Reader(b"s", ""))
+        self.broker.pull(self.broker.topics["t"].groups["g"], probe, None)
         self.wait(probe)
         answer = probe.answers[0]
         assert isinstance(answer, Delivered)
-        return answer
+        return probe.records[0].offset, answer.skipped
 
     def close(self) -> None:
         self.broker.tick.commit()
@@ -150,19 +149,18 @@ def test_files_go_and_who_read_there_is_told(tmp_path: Path, durability: str) ->
     desk.declare(options(durability=durability))
     desk.put(7)
     assert desk.names == [0, 2, 4, 6]
-    assert desk.pull().records[0].offset == 0  # half of a segment that goes
+    assert desk.pull() == (0, 0)  # half of a segment that goes
     desk.declare(options(2, durability))
     desk.look(4)
     assert desk.names == [4, 6]
-    delivered = desk.pull()
-    assert (delivered.records[0].offset, delivered.skipped) == (4, 3)
+    assert desk.pull() == (4, 3)
     read = Probe()
     desk.broker.read(read, desk.partition, 1, 1 << 20)
     assert refusal(read).text == "partition 0 has offsets 4 to 7"
     desk.close()
     after = Desk(tmp_path)
     assert (after.partition.first, after.partition.end) == (4, 7)
-    assert after.pull().records[0].offset == 5
+    assert after.pull() == (5, 0)
     after.close()
 
 

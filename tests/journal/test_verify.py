@@ -18,8 +18,7 @@ from zbus.journal.batch import (
     SNAPSHOT,
     Kind,
     check,
-    decode_messages,
-    encode_state,
+    decode_chunk,
 )
 from zbus.journal.checkpoint import decode_change, encode_change
 from zbus.journal.checkup import Hold, as_json, check_up
@@ -252,14 +251,11 @@ def as_segment(data_dir: Path, *batches: bytes) -> Path:
 
 
 def no_state(writer: Writer) -> bytes:
-    raw, writer.last = encode_state(Kind.STATE, writer.end, 1000, b"\x05\0\0\0{]}..", writer.last)
-    return raw
+    return writer.seal(Kind.STATE, b"\x05\0\0\0{]}..")
 
 
 def nameless(writer: Writer) -> bytes:
-    payload = encode_change(StateChange(None, ()))
-    raw, writer.last = encode_state(Kind.CHECKPOINT, 0, 1000, payload, writer.last)
-    return raw
+    return writer.seal(Kind.CHECKPOINT, encode_change(StateChange(None, ())))
 
 
 def twice(writer: Writer) -> bytes:
@@ -406,7 +402,7 @@ def test_a_mark_has_any_checksum(crc: int, end: int) -> None:
 
 def test_a_filling_of_many_batches() -> None:
     found = list(filler.lost_messages(3, 40_003, 1000, 77))
-    ids = [message.id for raw, _ in found for message in decode_messages(raw)]
+    ids = [id for batch in found for id in decode_chunk(batch).ids]
     assert ids == [b"lost-%d" % offset for offset in range(3, 40_003)]
     assert len(found) == 3
 
@@ -465,9 +461,7 @@ def test_a_snapshot_ends_what_is_not_known(tmp_path: Path) -> None:
     log = [writer.checkpoint(), writer.data(b"a", b"b", b"c"), writer.state(1)]
     bad = writer.state(2)
     change = StateChange(TopicOptions("orders"), (GroupChange("readers", 2, GroupOptions()),))
-    snapshot, writer.last = encode_state(
-        Kind.STATE, writer.end, 1000, encode_change(change), writer.last, SNAPSHOT
-    )
+    snapshot = writer.seal(Kind.STATE, encode_change(change), SNAPSHOT)
     path = as_segment(tmp_path, *log, bad, snapshot, writer.state(3))
     spoil(path, sum(map(len, log)) + 60)
     assert check_up(FILES, tmp_path, repair=True).repaired

@@ -41,8 +41,8 @@ from tests.process.broker import BrokerProcess, serve_command
 from tests.process.kill_ledger import GroupLedger, Partition, Violation
 from tests.process.kill_load import TAKE, Client, Consumer, Producer, Side, SideBook
 from tests.process.pipe import Pipe
-from zbus.core.message import Message
-from zbus.journal.batch import encode_messages, inspect
+from zbus.core.chunk import Chunk
+from zbus.journal.batch import encode_chunk, inspect
 
 OPTIONS: Final = ("--set", "segment_bytes=65536", "--set", "cache_bytes_max=262144")
 TOPICS: Final = {"ledger": ("disk", 2), "events": ("os", 2)}  # durability, partitions
@@ -219,8 +219,10 @@ class Campaign:
         if position != len(data):  # the kill itself tore it
             self.counts["torn_by_kill"] += 1
             return
-        messages = [Message(b"torn", body=b"never acknowledged") for _ in range(20)]
-        batch, _ = encode_messages(end, messages, int(time.time() * 1000), crc)
+        chunk = Chunk(end, int(time.time() * 1000))
+        for _ in range(20):
+            chunk.add(b"torn", b"", b"never acknowledged")
+        batch = encode_chunk(chunk, crc).raw
         cut = self.random.randrange(1, len(batch))
         tail = self.random.choice(
             (batch[:cut], bytes(cut), self.random.randbytes(cut), bytes(cut) + batch[cut:])

@@ -84,7 +84,8 @@ class Producer(Client):
             keyed = self.random.random() < 0.6
             delay_ms = self.random.randint(50, 500) if self.random.random() < 0.2 else 0
             first = next(self.blocks) * BLOCK
-            messages = [Sent(first + n, self.number, delay_ms) for n in range(BLOCK)]
+            now_us = time.monotonic_ns() // 1000
+            messages = [Sent(first + n, self.number, delay_ms, now_us) for n in range(BLOCK)]
             self.sent += BLOCK
             if self.batches:
                 self._batch(pipe, log, messages, keyed)

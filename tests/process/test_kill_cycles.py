@@ -50,12 +50,12 @@ def deliver(
     offset: int,
     serial: int = 3,
     delay_ms: int = 0,
-    stored_ms: int = 0,
+    sent_us: int = 0,
     retry: bool = False,
     asked_s: float = 0.0,
 ) -> None:
-    body = make_body(Sent(serial, 1, delay_ms))
-    group.deliver(0, offset, body, stored_ms, retry, asked_s)
+    body = make_body(Sent(serial, 1, delay_ms, sent_us))
+    group.deliver(0, offset, body, 0, retry, asked_s)
 
 
 def test_deliveries_are_checked() -> None:
@@ -71,7 +71,7 @@ def test_deliveries_are_checked() -> None:
     with pytest.raises(Violation, match="filter"):
         deliver(group, 11, serial=31)
     with pytest.raises(Violation, match="early"):
-        deliver(group, 12, serial=33, delay_ms=50, stored_ms=1 << 60)
+        deliver(group, 12, serial=33, delay_ms=50, sent_us=1 << 60)
     with pytest.raises(Violation, match="offset 10 is 30 and 33"):
         deliver(group, 10, serial=33)
     group.readings[0].set(13, ACK_CONFIRMED)

@@ -221,7 +221,8 @@ class Scene:
             assert link.held_bytes >= 0
             assert link.turns or link.open_waits or not link.held_bytes
         for topic in self.process.broker.topics.values():
-            self.process.broker.following.check(topic)
+            if topic.followed is not None:
+                topic.followed.check()
 
     def stop(self) -> None:
         """All that is on its way comes out, and nothing is left."""

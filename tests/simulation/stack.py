@@ -14,9 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.core.support import PullProbe, ranges, wishing
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Wants
 from zbus.core.life import Life
 from zbus.core.limits import DEFAULT_LIMITS
 from zbus.core.message import Message
@@ -25,13 +27,14 @@ from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import decode_messages, iterate
+from zbus.journal.batch import decode_chunk, iterate
 from zbus.journal.local import LocalJournal
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError, Lane
 from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.testing.disk import Disk
+from zbus.testing.records import records_of
 
 DATA = Path("/data")
 EPOCH_MS = 1_800_000_000_000
@@ -76,6 +79,14 @@ class Told(Ticket):
         self._tell(outcome)
 
 
+class Extension:
+    """A lease is to end then."""
+
+    def __init__(self, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.confirmed = False
+
+
 class GroupBook:
     """What was promised of a group. `start` and the floors are offsets by partition."""
 
@@ -85,6 +96,8 @@ class GroupBook:
         self.start = start
         self.maybe_done: set[tuple[int, int]] = set()  # asked for, or delivered without a lease
         self.done: set[tuple[int, int]] = set()
+        # The ends of a lease that were asked for one after the other, while it was one lease.
+        self.extended: dict[tuple[int, int], list[Extension]] = {}
         self.floor_asked = [0] * len(start)
         self.floor = [0] * len(start)
 
@@ -191,7 +204,7 @@ class Stack:
 
     def verb(self) -> Callable[[], None]:
         verbs = [self.put, self.put, self.put, self.put_all, self.pull, self.pull, self.pull]
-        verbs += [self.ack, self.ack, self.ack, self.nack, self.declare]
+        verbs += [self.ack, self.ack, self.ack, self.nack, self.extend, self.declare]
         rare = [self.remove_topic, self.remove_group, self.purge_topic, self.purge_group]
         return self.random.choice(rare if self.random.random() < 0.04 else verbs)
 
@@ -242,10 +255,12 @@ class Stack:
                 self.refused += 1
 
         ticket = Told(told)
-        if len(messages) == 1:
-            self.broker.put(partition, messages[0], ticket)
+        if len(messages) == 1 and not (messages[0].due_ms or messages[0].expires_ms):
+            one = messages[0]
+            labels = one.tag, one.key
+            self.broker.put(partition, ticket, one.id, one.headers, one.body, *labels)
         else:
-            self.broker.put_all(partition, messages, ticket)
+            self.broker.put_all(partition, Chunk.of(messages), ticket)
 
     def declare(self) -> None:
         random = self.random
@@ -266,7 +281,7 @@ class Stack:
         wish = GroupWish(group_name, GroupOptions(lease=lease, lease_ms=3000, window=20))
         ticket = Told(partial(self._declared, book, group_name))
         is_new = topic is None or topic.group(group_name) is None
-        self.broker.declare(ticket, options, wish)
+        self.broker.declare(ticket, name, wishing(options, wish))
         group = self.broker.topics[name].groups[group_name]
         if is_new:
             book.groups[group_name] = GroupBook(lease, group.position())
@@ -332,6 +347,7 @@ class Stack:
     def _purged(self, topic: Topic, book: GroupBook) -> Callable[[Outcome], None]:
         ends = [partition.end for partition in topic.partitions]
         book.floor_asked = [max(pair) for pair in zip(book.floor_asked, ends, strict=True)]
+        book.extended.clear()
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
@@ -347,44 +363,77 @@ class Stack:
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Delivered) and not book.lease:
-                book.maybe_done.update((r.partition, r.offset) for r in outcome.records)
+                given = records_of(outcome.pieces)
+                book.maybe_done.update((r.partition, r.offset) for r in given)
 
-        pull = Pull(Told(told), self.session, count_max=self.random.choice((1, 3)))
+        pull = PullProbe(self.session, Wants(self.random.choice((1, 3))), told)
         self.broker.pull(group, pull, self.now_ms)
 
-    def _leased(self) -> tuple[Group, GroupBook, Partition, int] | None:
+    def _leased(self) -> tuple[Group, GroupBook, Partition, list[int]] | None:
+        """Some leases of a group in one partition, in any order."""
         found = self._group()
         if found is None:
             return None
         topic, _, group, book = found
         held = [
-            (partition, offset)
+            (partition, list(group.backlogs[partition.index].leased))
             for partition in topic.partitions
-            for offset in group.backlogs[partition.index].leased
+            if group.backlogs[partition.index].leased
         ]
-        return (group, book, *self.random.choice(held)) if held else None
+        if not held:
+            return None
+        partition, offsets = self.random.choice(held)
+        count = min(len(offsets), self.random.choice((1, 1, 2, 4)))
+        return group, book, partition, self.random.sample(offsets, count)
 
     def ack(self) -> None:
         found = self._leased()
         if found is None:
             return
-        group, book, partition, offset = found
-        book.maybe_done.add((partition.index, offset))
+        group, book, partition, offsets = found
+        places = {(partition.index, offset) for offset in offsets}
+        book.maybe_done |= places
+        for place in places:
+            book.extended.pop(place, None)
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
-                book.done.add((partition.index, offset))
+                book.done.update(places)
 
-        self.broker.ack(Told(told), group, partition, offset)
+        self.broker.ack(Told(told), group, partition, ranges(offsets))
 
     def nack(self) -> None:
         found = self._leased()
         if found is None:
             return
-        group, _, partition, offset = found
+        group, book, partition, offsets = found
+        for offset in offsets:
+            book.extended.pop((partition.index, offset), None)
         due_ms = self.now_ms + 500 if self.random.random() < 0.3 else 0
         front = self.random.random() < 0.5
-        self.broker.nack(Told(lambda outcome: None), group, partition, offset, front, due_ms)
+        ticket = Told(lambda outcome: None)
+        self.broker.nack(ticket, group, partition, ranges(offsets), front, due_ms)
+
+    def extend(self) -> None:
+        found = self._leased()
+        if found is None:
+            return
+        group, book, partition, offsets = found
+        deadline_ms = self.now_ms + self.random.choice((100, 5_000, 60_000))
+        asked = []
+        for offset in offsets:
+            known = book.extended.setdefault((partition.index, offset), [])
+            if any(one.deadline_ms <= self.now_ms for one in known):
+                known.clear()  # the lease is another one by now
+            known.append(one := Extension(deadline_ms))
+            asked.append(one)
+
+        def told(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                for one in asked:
+                    one.confirmed = True
+
+        self.broker.extend(Told(told), group, partition, ranges(offsets), deadline_ms)
 
 
 def adopt(stack: Stack, power_cut: bool) -> None:
@@ -421,7 +470,7 @@ def read_all(stack: Stack, lane: Lane, first: int, end: int) -> dict[int, Messag
         if isinstance(answer, JournalError):
             raise answer
         for batch in iterate(answer):
-            for at, message in enumerate(decode_messages(batch), batch.header.base_offset):
+            for at, message in enumerate(decode_chunk(batch).messages(), batch.header.base_offset):
                 assert at not in found, f"{lane} holds offset {at} twice"
                 found[at] = message
         assert max(found, default=-1) >= offset, f"{lane} does not give offset {offset}"
@@ -501,3 +550,9 @@ def _check_backlog(
             assert life is not Life.DONE, f"{where}: {offset} was skipped"
             if life is Life.READY and offset < backlog.cursor:
                 assert book.sent[body].due_ms <= now_ms, f"{where}: {offset} is ready too early"
+    for (at, offset), extensions in group_book.extended.items():
+        confirmed = [number for number, one in enumerate(extensions) if one.confirmed]
+        ends = {one.deadline_ms for one in extensions[confirmed[-1] :]} if confirmed else set()
+        if at == index and ends and min(ends) > now_ms:
+            found = backlog.leased.due_of(offset) if offset in backlog.leased else None
+            assert found in ends, f"{where}: the lease of {offset} was extended, and ends {found}"

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.journal.support import Writer
+from tests.journal.support import Writer, split
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import SNAPSHOT, Kind, decode_messages, encode_state, iterate
+from zbus.journal.batch import SNAPSHOT, Kind, decode_chunk, iterate
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.ports import JournalError, JournalFull
 from zbus.journal.recovery import recover
@@ -104,8 +104,8 @@ def check_left(left: Disk, durable: int, trimmed: int = 0) -> None:
         assert isinstance(answer, bytes), answer
         assert answer, f"a hole at {offset}"
         for batch in iterate(answer):
-            for message in decode_messages(batch):
-                assert message.body == b"%d" % offset + BODY
+            for body in decode_chunk(batch).bodies:
+                assert body == b"%d" % offset + BODY
                 offset += 1
     assert offset >= durable
 
@@ -193,10 +193,9 @@ def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
             raise ShortWrite(100, JournalFull("no space"))
 
     lane.disk.faults = fail
+    batches = split(Writer(LANE, lane.writer.last, 1).data(BODY))
     with pytest.raises(JournalFull):
-        lane.opened.journal.append(
-            LANE, lane.writer.last, Writer(LANE, lane.writer.last, 1).data(BODY)
-        )
+        lane.opened.journal.append(LANE, lane.writer.last, batches)
     lane.disk.faults = None
     lane.write(lane.writer.checkpoint)
     lane.put()
@@ -258,8 +257,7 @@ def test_a_lane_that_knows_a_group_by_name_only() -> None:
     opened = Opened(Disk())
     writer = Writer(("orders", 1))
     payload = encode_change(StateChange(TopicOptions("orders", partitions=2)))
-    batch, writer.last = encode_state(Kind.CHECKPOINT, 0, 1000, payload, 0)
-    opened.journal.append(writer.lane, 0, batch)
+    writer.append(opened.journal, lambda: writer.seal(Kind.CHECKPOINT, payload))
     writer.append(opened.journal, writer.state)
     (topic,), _ = recover(opened.journal)
     assert topic.groups == {}
@@ -318,8 +316,7 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     def whole(kind: Kind, flags: int, groups: int) -> bytes:
         changes = tuple(GroupChange(f"g{number}", 1) for number in range(groups))
         payload = encode_change(StateChange(TopicOptions(LANE[0]), changes))
-        raw, writer.last = encode_state(kind, writer.end, 1_000, payload, writer.last, flags)
-        return raw
+        return writer.seal(kind, payload, flags)
 
     writer.append(opened.journal, writer.checkpoint)
     writer.append(opened.journal, lambda: writer.data(b"x" * 2_000))
@@ -338,5 +335,5 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     (answer,) = answers
     assert isinstance(answer, bytes)
     (batch,) = iterate(answer)
-    assert [message.body for message in decode_messages(batch)] == [b"x" * 2_000]
+    assert decode_chunk(batch).bodies == [b"x" * 2_000]
     assert "cannot be read" not in caplog.text

@@ -12,12 +12,11 @@ from random import Random
 import attrs
 import pytest
 
-from tests.core.support import Probe, Reader
+from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.stack import Stack, Told
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Pull
-from zbus.core.message import Message
+from zbus.core.group import Group, Wants
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
@@ -80,14 +79,15 @@ class Desk:
 
     def declare(self, options: TopicOptions) -> None:
         probe = Probe()
-        self.broker.declare(probe, options, GroupWish("g", GroupOptions()))
+        wish = GroupWish("g", GroupOptions())
+        self.broker.declare(probe, options.name, wishing(options, wish))
         self.settle()
         assert probe.fine
 
     def put(self) -> None:
         probe = Probe()
         partition = self.broker.topics["t"].partitions[0]
-        self.broker.put(partition, Message(b"id", body=bytes(4_000)), probe)
+        self.broker.put(partition, probe, b"id", b"", bytes(4_000))
         self.settle()
         assert probe.fine
 
@@ -96,15 +96,14 @@ class Desk:
         offsets: list[int] = []
         skipped = 0
         while True:
-            probe = Probe()
-            pull = Pull(probe, Reader(b"s", ""), 100)
-            self.broker.pull(self.group, pull, self.broker.now_ms + 1)
+            probe = PullProbe(Reader(b"s", ""), Wants(100))
+            self.broker.pull(self.group, probe, self.broker.now_ms + 1)
             self.settle()
             self.settle(1)
             answer = probe.answers[0]
             if not isinstance(answer, Delivered):
                 return offsets, skipped
-            offsets += [record.offset for record in answer.records]
+            offsets += [record.offset for record in probe.records]
             skipped += answer.skipped
 
 
@@ -161,13 +160,12 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
 
     options = TopicOptions("t", retention_ms=20_000)
     broker = stack.broker
-    turn(lambda: broker.declare(Told(ended), options, None))
+    turn(lambda: broker.declare(Told(ended), "t", wishing(options, None)))
     stack.settle()
     partition = broker.topics["t"].partitions[0]
     for count, pause_ms in ((4, 15_000), (3, 0)):
         for _ in range(count):
-            message = Message(b"i", body=b"x" * 300, produced_ms=stack.now_ms)
-            turn(partial(broker.put, partition, message, Told(ended)))
+            turn(partial(broker.put, partition, Told(ended), b"i", b"", b"x" * 300))
             stack.settle()
         stack.now_ms += pause_ms
     while partition.purged_to <= partition.first:
@@ -175,7 +173,7 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
             worker.stop()
         turn(ms=500)
     turn(lambda: broker.remove_topic(Told(ended), broker.topics["t"]))
-    turn(lambda: broker.declare(Told(ended), options, None))
+    turn(lambda: broker.declare(Told(ended), "t", wishing(options, None)))
     for _ in range(400):
         for worker in stack.workers:
             worker.stop()

@@ -11,7 +11,8 @@ import pytest
 
 from zbus.core.backlog import Backlog
 from zbus.core.broker import Broker
-from zbus.core.message import Message
+from zbus.core.chunk import Chunk
+from zbus.core.puts import Puts
 from zbus.core.state import Entry, EntryState, StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
@@ -107,20 +108,19 @@ def _restore_too_far(self: Broker, topic: Topic) -> None:
 def _write_visible(
     self: JournalRecorder,
     partition: Partition,
-    messages: list[Message],
-    change: StateChange,
+    chunk: Chunk | None,
+    change: StateChange | None,
     now_ms: int,
 ) -> bool:
-    written = _write(self, partition, messages, change, now_ms)
+    written = _write(self, partition, chunk, change, now_ms)
     partition.visible = partition.end
     return written
 
 
-def _put_early(self: Broker, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
-    for message in messages:
-        if message.due_ms:
-            message.due_ms -= 5
-    _put_all(self, partition, messages, ticket)
+def _put_early(self: Puts, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+    if chunk.due is not None:
+        chunk.due = [due_ms and due_ms - 5 for due_ms in chunk.due]
+    _put_all(self, partition, chunk, ticket)
 
 
 def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
@@ -128,14 +128,14 @@ def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
 
 
 _apply_entry, _lease = Backlog._apply_entry, Backlog.lease
-_restore, _put_all, _write = Broker.restore, Broker.put_all, JournalRecorder.write
+_restore, _put_all, _write = Broker.restore, Puts.put_all, JournalRecorder.write
 
 BUGS: list[tuple[type, str, Callable[..., object]]] = [
     (LocalJournal, "commit", _commit_without_sync),
     (Backlog, "_apply_entry", _apply_without_acks),
     (Broker, "restore", _restore_too_far),
     (JournalRecorder, "write", _write_visible),
-    (Broker, "put_all", _put_early),
+    (Puts, "put_all", _put_early),
     (Backlog, "lease", _lease_short),
 ]
 

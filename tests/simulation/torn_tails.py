@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.journal.support import Writer
+from tests.journal.support import Writer, split
 from tests.simulation.stack import Jobs
 from zbus.journal.batch import iterate
 from zbus.journal.local import LocalJournal
@@ -157,7 +157,7 @@ def go_on(opened: Opened, disk: Disk, prefix: bytes) -> None:
     assert answers == [data]
     writer = Writer(LANE, headers[-1].crc, end)
     more = writer.data(b"more")
-    opened.journal.append(LANE, headers[-1].crc, more)
+    opened.journal.append(LANE, headers[-1].crc, split(more))
     opened.journal.commit([LANE], lambda: None)
     opened.run()
     again = Opened(disk.crash(Random(0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.wire.head_fuzz import said
 from zbus.wire import heads as heads_module
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head, Heads
@@ -51,6 +52,10 @@ REFUSED = [
     ("space before the colon", HOST + b"a : b", 400),
     ("tab before the colon", HOST + b"a\t: b", 400),
     ("no colon", HOST + b"abc", 400),
+    ("no colon behind a known name", HOST + b"a", 400),
+    ("no colon behind the name of a known line", HOST + b"cmd", 400),
+    ("no colon behind the id", HOST + b"id", 400),
+    ("no colon before a length", HOST + b"content-length 1", 400),
     ("no name", HOST + b": b", 400),
     ("name with a space", HOST + b"a b: c", 400),
     ("name with a quote", HOST + b'"a": c', 400),
@@ -147,13 +152,8 @@ def read(raw: bytes, limits: WireLimits = LIMITS) -> tuple[Head, bytes]:
     reads = [heads.read(raw) for _ in range(3)]
     verdict = judge(raw, limits)
     for head, id_ in reads:
-        assert said(head) == said(verdict.head)
-        assert id_ == verdict.id
+        assert said(head, id_) == said(verdict.head, verdict.id)
     return reads[-1]
-
-
-def said(head: Head) -> tuple[object, ...]:
-    return tuple(getattr(head, name) for name in Head.__slots__ if name != "plan")
 
 
 def refusal(heads: Heads, raw: bytes) -> WireError:

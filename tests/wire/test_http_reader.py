@@ -91,6 +91,11 @@ BAD: list[tuple[str, bytes, int]] = [
     ("bad head", b"GET / HTTP/1.1\r\nbad\r\n\r\n", 400),
     ("version", b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
     ("body too large", b"PUT /" + HOST + b"content-length: 65\r\n\r\n", 413),
+    (
+        "body too large that is here",
+        b"PUT /" + HOST + b"content-length: 65\r\n\r\n" + b"x" * 65,
+        413,
+    ),
     ("request line too long", b"GET /" + b"a" * 200 + HOST + b"\r\n", 414),
     ("request line without end", b"GET /" + b"a" * 197, 414),
     ("head too long", b"GET /" + HOST + b"a: %b\r\nb: %b\r\n\r\n" % (b"a" * 150, b"b" * 150), 431),

@@ -112,6 +112,7 @@ BAD = [
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n folded\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nno colon\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nid\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\na: b\nc: d\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nid: 1\r2\r\n\r\n",
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\na : b\r\n\r\n",

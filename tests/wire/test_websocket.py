@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wsproto.frame_protocol import FrameProtocol, Opcode, ParseFailed
 
@@ -268,6 +268,7 @@ def splits(draw: st.DrawFn, data: bytes) -> list[bytes]:
 
 
 @given(st.data())
+@settings(deadline=None)
 def test_any_fragmentation_and_any_split_give_the_same_messages(data: st.DataObject) -> None:
     expected = data.draw(st.lists(messages(), max_size=4))
     stream = b"".join(data.draw(fragmented(message)) for message in expected)
@@ -314,6 +315,7 @@ def by_wsproto(data: bytes) -> tuple[list[Event], bool]:
 
 
 @given(st.lists(st.one_of(BITS, st.binary(max_size=12)), max_size=8), st.data())
+@settings(deadline=None)
 def test_the_quick_way_agrees_with_wsproto(frames: list[bytes], data: st.DataObject) -> None:
     # A head that is cut off may already be wrong to the one and not yet to the other.
     stream = b"".join(frames) + bytes(14)

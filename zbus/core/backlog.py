@@ -7,7 +7,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   the log's end at that moment, so that it follows everything that was there then. Back because its
   lease ended: its own offset, so that old messages come before newer ones.
 * `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
-  they stay where they are, which is compact, until it is the turn of their rank: `_overdue`.
+  they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
 * `leased`: handed out, not settled; each has a deadline.
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
 
@@ -42,8 +42,6 @@ class Backlog:
 
     __slots__ = (
         "_lowest",
-        "_overdue",
-        "_place",
         "_ready",
         "_reset",
         "_serial",
@@ -54,6 +52,8 @@ class Backlog:
         "delayed",
         "dirty",
         "leased",
+        "overdue",
+        "places",
         "skipped",
         "untold",
         "wake_ms",
@@ -62,10 +62,10 @@ class Backlog:
     def __init__(self, cursor: int = 0) -> None:
         self.cursor = cursor
         self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self._place: dict[int, Place] = {}  # offset -> its key in _ready
+        self.places: dict[int, Place] = {}  # offset -> its key in _ready
         self._serial = 0
         self.delayed = Delays()
-        self._overdue = Overdue()  # what of `delayed` is due, and not ready yet
+        self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased: Deadlines[int] = Deadlines()
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
@@ -80,7 +80,7 @@ class Backlog:
     @property
     def in_order(self) -> bool:
         """Nothing goes before the cursor and nothing at it is taken."""
-        return not self._place and not self.ahead and not self._overdue
+        return not self.places and not self.ahead and not self.overdue
 
     # -- looking --------------------------------------------------------------------------
 
@@ -88,9 +88,9 @@ class Backlog:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
-        if self._overdue:
+        if self.overdue:
             self._catch_up()
-        if self._place:
+        if self.places:
             (rank, _), offset = self._ready.peekitem(0)
             if rank <= self.cursor:
                 return offset
@@ -101,9 +101,9 @@ class Backlog:
         if offset in self.leased:
             return Life.LEASED
         if offset in self.delayed:
-            overdue = self._overdue and self.delayed.due_of(offset) <= self._overdue.until_ms
+            overdue = self.overdue and self.delayed.due_of(offset) <= self.overdue.until_ms
             return Life.READY if overdue else Life.DELAYED
-        if offset in self._place:
+        if offset in self.places:
             return Life.READY
         if offset < self.cursor or offset in self.ahead:
             return Life.DONE
@@ -112,15 +112,15 @@ class Backlog:
     def ready_count(self, end: int) -> int:
         """How many may be handed out now or when the cursor gets there. What is overdue counts as
         delayed until its turn has come."""
-        return max(0, end - self.cursor) - len(self.ahead) + len(self._place)
+        return max(0, end - self.cursor) - len(self.ahead) + len(self.places)
 
     def floor(self) -> int:
         """Everything below it is finished. Looks at what is ready and leased, but not again before
         the lowest exception is finished."""
         cursor, lowest = self.cursor, self._lowest
-        if not (lowest in self._place or lowest in self.leased or lowest in self.delayed):
+        if not (lowest in self.places or lowest in self.leased or lowest in self.delayed):
             delayed = self.delayed.lowest()
-            lowest = min([min(offsets, default=cursor) for offsets in (self._place, self.leased)])
+            lowest = min([min(offsets, default=cursor) for offsets in (self.places, self.leased)])
             lowest = min(cursor, lowest if delayed is None else min(lowest, delayed))
             # New exceptions come from the cursor on, so there will be none below this one.
             self._lowest = lowest
@@ -129,15 +129,15 @@ class Backlog:
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""
         leased_ms, delayed_ms = self.leased.next_due() or 0, self.delayed.next_due() or 0
-        if self._overdue and delayed_ms:
-            delayed_ms = max(delayed_ms, self._overdue.until_ms + LOOK_MS)
+        if self.overdue and delayed_ms:
+            delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
         return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
 
     # -- steps of a life ------------------------------------------------------------------
 
     def finish(self, offset: int) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
-        if offset == self.cursor and not self.ahead and not self._place:
+        if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
         if self.life(offset) is Life.DONE:
@@ -187,8 +187,8 @@ class Backlog:
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)
-        many = bool(self._overdue)  # then some were made ready before them
-        self._serial = self._overdue.add(now_ms, end, self._serial)
+        many = bool(self.overdue)  # then some were made ready before them
+        self._serial = self.overdue.add(now_ms, end, self._serial)
         return len(ended) + (0 if many else self._make_ready())
 
     def seek(self, cursor: int) -> None:
@@ -207,18 +207,18 @@ class Backlog:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)
         self._cut(end)
-        self._overdue.truncate(end)
+        self.overdue.truncate(end)
         for rank, serial in [key for key in self._ready if key[0] > end]:
             # Put back behind what was never written: that is now the end.
             offset = self._ready.pop((rank, serial))
-            self._place[offset] = key = (end, serial)
+            self.places[offset] = key = (end, serial)
             self._ready[key] = offset
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
         if self.floor() >= first:
             return 0
-        below = [o for part in (self._place, self.leased) for o in part if o < first]
+        below = [o for part in (self.places, self.leased) for o in part if o < first]
         lost = sum([self._forget(offset) for offset in below]) + self.delayed.fall_off(first)
         self.attempts = {o: count for o, count in self.attempts.items() if o >= first}
         self._touched = {offset: None for offset in self._touched if offset >= first}
@@ -238,7 +238,7 @@ class Backlog:
         self.delayed.merge(other.delayed)
         self.ahead |= other.ahead
         for offset in other._ready.values():
-            self._insert(offset, other._place[offset][0])
+            self._insert(offset, other.places[offset][0])
         for offset in other.leased:  # what the other has handed out, this one has not
             self._insert(offset, offset)
 
@@ -313,15 +313,15 @@ class Backlog:
             elif offset in self.delayed:
                 due_ms = self.delayed.due_of(offset)
                 entries.append(Entry(offset, EntryState.DELAYED, due_ms, attempts))
-            elif offset in self._place:
-                rank = self._place[offset][0]
+            elif offset in self.places:
+                rank = self.places[offset][0]
                 entries.append(Entry(offset, EntryState.READY, 0, attempts, rank))
             else:
                 entries.append(Entry(offset, EntryState.DONE))
         return tuple(entries)
 
     def _apply_delayed(self, delayed: Columns) -> None:
-        if self._place or self.leased or self.attempts:
+        if self.places or self.leased or self.attempts:
             for offset in delayed.offsets():
                 self._forget(offset)
                 self.attempts.pop(offset, None)
@@ -348,7 +348,7 @@ class Backlog:
 
     def _forget(self, offset: int) -> bool:
         """Take an offset out of every exception but `ahead`; True if it was in one."""
-        key = self._place.pop(offset, None)
+        key = self.places.pop(offset, None)
         if key is not None:
             del self._ready[key]
             return True
@@ -375,20 +375,20 @@ class Backlog:
     def _insert_at(self, offset: int, key: Place) -> None:
         if self._ready is _NO_READY:
             self._ready = SortedDict()
-        self._place[offset] = key
+        self.places[offset] = key
         self._ready[key] = offset
 
     def _catch_up(self) -> None:
         """Make ready what is overdue and comes next."""
-        overdue = self._overdue
+        overdue = self.overdue
         while overdue and overdue.first[0] <= self.cursor:
-            if self._place and self._ready.peekitem(0)[0] <= overdue.first:
+            if self.places and self._ready.peekitem(0)[0] <= overdue.first:
                 return
             self._make_ready()
 
     def _make_ready(self) -> int:
         """The first lot of what is overdue; how many."""
-        found = self._overdue.take(self.delayed)
+        found = self.overdue.take(self.delayed)
         for offset, place in found:
             self._insert_at(offset, place)
             self._touch(offset)
@@ -396,7 +396,7 @@ class Backlog:
 
     def _front(self) -> int:
         """The rank before everything else."""
-        first = self._ready.peekitem(0)[0][0] if self._place else 0
+        first = self._ready.peekitem(0)[0][0] if self.places else 0
         return min(first, 0) - 1
 
     def _touch(self, offset: int) -> None:
@@ -411,7 +411,7 @@ class Backlog:
 
     def _cut(self, end: int) -> None:
         """Forget all exceptions from `end` on."""
-        for offset in [o for part in (self._place, self.leased) for o in part if o >= end]:
+        for offset in [o for part in (self.places, self.leased) for o in part if o >= end]:
             self._forget(offset)
         self.delayed.truncate(end)
         self.ahead = {offset for offset in self.ahead if offset < end}
@@ -420,9 +420,9 @@ class Backlog:
 
     def _clear(self) -> None:
         self._ready.clear()
-        self._place.clear()
+        self.places.clear()
         self.delayed.clear()
-        self._overdue.clear()
+        self.overdue.clear()
         self.leased.clear()
         self.ahead.clear()
         self.attempts.clear()
@@ -431,8 +431,8 @@ class Backlog:
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
-        assert {self._ready[key]: key for key in self._ready} == self._place
-        kinds = (set(self._place), set(self.leased), set(self.delayed))
+        assert {self._ready[key]: key for key in self._ready} == self.places
+        kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"
         assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
@@ -442,4 +442,4 @@ class Backlog:
         assert self.untold <= self.skipped
         self.leased.check()
         self.delayed.check()
-        self._overdue.check()
+        self.overdue.check()

@@ -12,12 +12,13 @@ anything that comes from outside. Names are looked up without regard to case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from zbus.core import declare as declaring
 from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
-from zbus.core.deadlines import Deadlines
+from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import (
     BrokerError,
@@ -29,17 +30,18 @@ from zbus.core.errors import (
 from zbus.core.flock import Follower, Form
 from zbus.core.follow import ENDED_STOPPING
 from zbus.core.group import Group, Pull
-from zbus.core.history import History
 from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.core.message import Message
-from zbus.core.once import forget, put_once, remind
+from zbus.core.log import Log, Memory
+from zbus.core.once import forget, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
+from zbus.core.outside import Outside
+from zbus.core.puts import Puts
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.session import Session
-from zbus.core.state import TopicOptions
 from zbus.core.ticket import Silent, Ticket
-from zbus.core.topic import Cache, Partition, Topic
+from zbus.core.timers import Timers
+from zbus.core.topic import Partition, Topic
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -53,45 +55,42 @@ class Broker:
     ) -> None:
         self.recorder = recorder
         self.limits = limits
-        self._message_bytes_max = limits.message_bytes_max
         self.topics: dict[str, Topic] = {}  # by lower-case name
         self.sessions: dict[bytes, Session] = {}
-        self.calls = Calls(limits.calls_max)
-        self.changes = Changes()  # of topics, groups and readers
-        self.cache = Cache(limits.cache_bytes_max)
-        self.history = History(limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, self.cache, self.history)
-        self.tick = self.dispatch.tick
-        self.following = self.dispatch.following
-        self.retention = Retention(recorder, self.dispatch)
-        self._orphans: Deadlines[Group] = Deadlines()  # temporary groups found at recovery
         self.now_ms = 0
-        self.ahead_ms = 0
+        self.outside = Outside(lambda: self.now_ms)
+        self.timers = timers = Timers()
+        self.calls = Calls(limits.calls_max, timers)
+        self.changes = Changes()  # of topics, groups and readers
+        self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
+        self.dispatch = Dispatch(recorder, timers, self.outside)
+        self.tick = self.dispatch.tick
+        self.tick.forgets = timers.timer(partial(forget, self.tick))
+        self.following = self.dispatch.following
+        self.retention = Retention(recorder, self.dispatch, timers)
+        self._orphans = timers.timer(self._abandon)  # temporary groups found at recovery
         self.turns = 0
         self.stopping = False
-        # Why nothing is put now, and why not even in a topic in memory (then both are set).
-        self.refusing: BrokerError | None = None
-        self.refusing_in_memory: BrokerError | None = None
+        self.puts = puts = Puts(self.tick, limits)
+        # Its verbs are the broker's.
+        self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
+        self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
 
     # -- the turn -------------------------------------------------------------------------
 
-    def begin(self, now_ms: int, ahead_ms: int = 0) -> None:
-        """Start a turn. Time never goes back here, whatever the clock does; `ahead_ms` is what it
-        is ahead of the clocks outside (negative = behind)."""
-        now_ms = max(now_ms, self.now_ms)
-        self.now_ms = self.tick.now_ms = now_ms
-        self.ahead_ms = ahead_ms
+    def begin(self, now_ms: int) -> None:
+        """Start a turn. Time never goes back here, whatever the clock does."""
+        if now_ms > self.now_ms:
+            self.now_ms = self.tick.now_ms = self.following.now_ms = now_ms
         self.turns += 1
-        self.dispatch.expire(now_ms)
-        self.following.expire(now_ms)
-        self.calls.expire(now_ms)
-        self.retention.run(now_ms)
-        if self.tick.forgets:
-            forget(self.tick)
-        for group in self._orphans.pop_due(now_ms):
-            if not group.readers:
-                self.remove_group(Silent(), group)
+        if self.dispatch.leased:
+            self.dispatch.leased = []  # nobody says when replies are sent
+        heap = self.timers.heap
+        if heap and heap[0][0] <= self.now_ms:
+            self.tick.forgotten = 0
+            self.retention.begin()
+            self.timers.run(self.now_ms)
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
@@ -104,28 +103,41 @@ class Broker:
                 self.remove_topic(Silent(), topic)
         self.dispatch.run()
         self.following.run()
+        if self.memory.gone:
+            self.memory.sweep()
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
 
+    def sent(self) -> None:
+        """The replies of a turn are on their way. Whoever was given a lease has it from here on, or
+        it would be shorter for him than for others."""
+        if self.dispatch.leased:
+            self.dispatch.lengthen_leases()
+
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
-        if self.dispatch.active:
+        if self.dispatch.active or self.following.busy:
             return self.now_ms
-        due = (
-            self.tick.due_ms(),
-            self.calls.next_due(),
-            self.dispatch.next_due(),
-            self.following.next_due(),
-            self._orphans.next_due(),
-            self.tick.looks.next_due(),
-            self.tick.forgets.next_due(),
-            self.changes.due_ms,
-        )
-        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+        due_ms = self.timers.next_due()
+        for other_ms in (self.tick.due_ms(), self.changes.due_ms):
+            if other_ms is not None and (due_ms is None or other_ms < due_ms):
+                due_ms = other_ms
+        return due_ms
+
+    def adopt(self, topic: Topic) -> None:
+        """A topic is new here."""
+        for partition in topic.partitions:
+            partition.log = Log(partition, self.memory, self.recorder)
+        self.topics[topic.name.lower()] = topic
+
+    def _abandon(self, group: Group) -> None:
+        """Nobody came back to a temporary group."""
+        if not group.readers:
+            self.remove_group(Silent(), group)
 
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
-        self.topics[topic.name.lower()] = topic
+        self.adopt(topic)
         topic.born = True
         self.retention.restore(topic)
         for partition in topic.partitions:
@@ -199,14 +211,9 @@ class Broker:
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name.lower())
 
-    def declare(
-        self, ticket: Ticket, options: TopicOptions, wish: declaring.GroupWish | None
-    ) -> None:
-        """Create or change a topic and, if wished, a group. Settles with Declared."""
-        self.amend(ticket, options.name, lambda _: (options, wish))
-
-    def amend(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
-        """The same, depending on what is there when it is done."""
+    def declare(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
+        """Create or change a topic and, if wished, a group, depending on what is there when it is
+        done. Settles with Declared."""
         declaring.declare(self, ticket, name, wished)
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
@@ -255,74 +262,22 @@ class Broker:
 
     # -- messages -------------------------------------------------------------------------
 
-    def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
-        """Store one message; settles with Stored when it is durable."""
-        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
-            ticket.settle(refused)
-        elif len(message.body) > self._message_bytes_max:
-            ticket.settle(self.too_large())
-        else:
-            self.tick.put(partition, message, ticket)
-
-    def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
-        """Store many messages, all or none, at consecutive offsets; settles with Stored."""
-        problem = self.refusal(partition.topic.options) or self._batch_problem(messages)
-        if problem is not None:
-            ticket.settle(problem)
-        else:
-            self.tick.put_all(partition, messages, ticket)
-
-    def put_once(
-        self,
-        partition: Partition,
-        messages: list[Message],
-        ticket: Ticket,
-        expected_offset: int | None = None,
-    ) -> None:
-        """The same with those of them that are not stored yet; settles with Stored or Duplicate.
-        With `expected_offset`: only if the next offset is that, else CONFLICT. A message with a key
-        begins its headers with `KEY_LINE`; then all have the same."""
-        problem = self._batch_problem(messages)
-        if problem is not None:
-            ticket.settle(problem)
-        else:
-            refused = self.refusal(partition.topic.options)
-            put_once(self.tick, partition, messages, ticket, expected_offset, refused)
-
-    def _batch_problem(self, messages: list[Message]) -> BrokerError | None:
-        limits = self.limits
-        if not messages or len(messages) > limits.batch_messages_max:
-            text = f"a batch has 1 to {limits.batch_messages_max} messages"
-            return BrokerError(Refusal.ILLEGAL, text)
-        if max([len(message.body) for message in messages]) > limits.message_bytes_max:
-            return self.too_large()
-        return None
-
-    def refusal(self, options: TopicOptions) -> BrokerError | None:
-        """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
-        and memory says so. A disk without room is no reason for a topic in memory."""
-        return self.refusing_in_memory if options.durability == "memory" else self.refusing
-
-    def too_large(self) -> BrokerError:
-        """The refusal of a body over the limit."""
-        text = f"a message body has at most {self.limits.message_bytes_max} bytes"
-        return BrokerError(Refusal.TOO_LARGE, text)
-
     def call(
         self,
         partition: Partition,
-        message: Message,
+        chunk: Chunk,
         ticket: Ticket,
         session: Session,
         deadline_ms: int,
     ) -> None:
-        """Put a request that a service answers with `route`: settles with Routed, or UNANSWERED
-        at the deadline."""
-        problem = self.calls.expect(session.id, message.id, ticket, deadline_ms)
+        """Put a request (one message, with an id) that a service answers with `route`: settles with
+        Routed, or UNANSWERED at the deadline."""
+        id = chunk.ids[0]
+        problem = self.calls.expect(session.id, id, ticket, deadline_ms)
         if problem is not None:
             ticket.settle(problem)
             return
-        self.put(partition, message, CallTicket(self.calls, session.id, message.id))
+        self.put_all(partition, chunk, CallTicket(self.calls, session.id, id))
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
         """Send a message straight to a session, as the answer to its call of that id if any."""
@@ -341,12 +296,38 @@ class Broker:
         """
         session = pull.session
         if session not in group.readers and (taken := self.register(session, group)) is not None:
-            pull.ticket.settle(taken)
+            pull.settle(taken)
             return
         if self.stopping:
-            pull.ticket.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
+            pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
             return
         self.dispatch.pull(group, pull, deadline_ms)
+
+    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+        """The next message of a group, at once: its chunk and row. What is durable may be handed
+        out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
+        does more than read one log in order."""
+        if group.waiting or group.untold or session not in group.readers or not group.usual:
+            return None
+        backlog, partition = group.backlogs[0], group.topic.partitions[0]
+        cursor = backlog.cursor
+        if cursor >= partition.visible or self.stopping:
+            return None
+        if backlog.places or backlog.ahead or backlog.overdue.ranks:  # not `in_order`: no call
+            return None
+        chunk = group.chunks[0]
+        at = cursor - chunk.first
+        if not 0 <= at < len(chunk.bodies):
+            found = self.dispatch.at_hand(group, 0, partition, cursor)
+            if found is None:
+                return None
+            chunk, at = found, cursor - found.first
+        if not chunk.plain and chunk.timed:
+            return None
+        if not backlog.dirty:
+            self.tick.change(partition, group)
+        backlog.cursor = cursor + 1
+        return chunk, at
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""
@@ -387,63 +368,17 @@ class Broker:
         else:
             self.following.follow(follower, form, partitions, filter, position, since_ms)
 
-    def ack(self, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
-        """Settle a message that was handed out, also one whose lease has ended since. Whoever
-        asks, and asked for twice, it is the same. What was never handed out is not settled, but
-        of messages from before the start that is not known for certain: a crash forgets leases."""
-        backlog = group.backlogs[partition.index]
-        if offset in backlog.attempts or partition.first <= offset < partition.recovered:
-            backlog.finish(offset)
-            self.tick.change(partition, group)
-            if group.waiting:
-                self.dispatch.activate(group)  # the window opened
-        self.tick.confirm(partition, ticket)
+    # -- what becomes of deliveries, of many as one change (`zbus.core.leases`) --------------
 
-    def nack(
-        self,
-        ticket: Ticket,
-        group: Group,
-        partition: Partition,
-        offset: int,
-        front: bool = True,
-        due_ms: int = 0,
-    ) -> None:
-        """Give a leased message back: in front, at the end, or (due_ms) for later."""
-        backlog = group.backlogs[partition.index]
-        if offset not in backlog.leased:
-            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
-            return
-        if due_ms > self.now_ms:
-            backlog.delay(offset, due_ms)
-            self.dispatch.schedule(group, partition.index)
-        elif front:
-            backlog.put_front(offset)
-        else:
-            backlog.put_end(offset, partition.end)
-        self.tick.change(partition, group)
-        self.dispatch.activate(group)
-        self.tick.confirm(partition, ticket)
-
-    def extend(
-        self, ticket: Ticket, group: Group, partition: Partition, offset: int, deadline_ms: int
-    ) -> None:
-        """Move the deadline of a lease."""
-        if not group.backlogs[partition.index].extend(offset, deadline_ms):
-            ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, f"offset {offset} is not leased"))
-            return
-        self.dispatch.schedule(group, partition.index)
-        self.tick.change(partition, group)
-        self.tick.confirm(partition, ticket)
-
-    # -- many deliveries as one change (`zbus.core.leases`) ---------------------------------
-
-    def ack_all(
+    def ack(
         self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
     ) -> None:
-        """Settle each that was handed out, as `ack` does."""
-        leases.ack_all(self, ticket, group, partition, ranges)
+        """Settle messages that were handed out, also those whose lease has ended since. Whoever
+        asks, and asked for twice, it is the same. What was never handed out is not settled, but
+        of messages from before the start that is not known for certain: a crash forgets leases."""
+        leases.ack(self, ticket, group, partition, ranges)
 
-    def nack_all(
+    def nack(
         self,
         ticket: Ticket,
         group: Group,
@@ -452,10 +387,12 @@ class Broker:
         front: bool = True,
         due_ms: int = 0,
     ) -> int:
-        """Give back those that are leased, as `nack` does; how many. None: OFFSET_UNKNOWN."""
-        return leases.nack_all(self, ticket, group, partition, ranges, front, due_ms)
+        """Give back those that are leased: in front, at the end, or (due_ms) for later. They come
+        again in the given order, those for later in that of the log. Says how many; if none is,
+        the ticket has OFFSET_UNKNOWN."""
+        return leases.nack(self, ticket, group, partition, ranges, front, due_ms)
 
-    def extend_all(
+    def extend(
         self,
         ticket: Ticket,
         group: Group,
@@ -463,8 +400,9 @@ class Broker:
         ranges: leases.Ranges,
         deadline_ms: int,
     ) -> int:
-        """Move the deadline of those that are leased; how many. None: OFFSET_UNKNOWN."""
-        return leases.extend_all(self, ticket, group, partition, ranges, deadline_ms)
+        """Move the deadline of those that are leased. Says how many; if none is, the ticket has
+        OFFSET_UNKNOWN."""
+        return leases.extend(self, ticket, group, partition, ranges, deadline_ms)
 
     # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
 
@@ -472,7 +410,7 @@ class Broker:
         self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
     ) -> None:
         """Look at the message at an offset. Settles with Peeked."""
-        looking.peek(self.recorder, ticket, partition, offset, group)
+        looking.peek(ticket, partition, offset, group)
 
     def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
         """Look at stored messages from an offset on. Settles with Peeked."""
@@ -488,7 +426,9 @@ class Broker:
             for partition in topic.partitions:
                 assert partition.first <= partition.visible <= partition.end
                 partition.originals.check()
-            self.following.check(topic)
+                partition.log.check()
+            if topic.followed is not None:
+                topic.followed.check()
             for partition in topic.partitions:
                 for group in topic.groups.values():
                     backlog = group.backlogs[partition.index]

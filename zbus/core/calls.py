@@ -6,19 +6,19 @@ session and the request id name it.
 
 from __future__ import annotations
 
-from zbus.core.deadlines import Deadlines
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Outcome
 from zbus.core.ticket import Ticket
+from zbus.core.timers import Timers
 
 
 class Calls:
     """All open calls of a broker, at most `calls_max`."""
 
-    def __init__(self, calls_max: int) -> None:
+    def __init__(self, calls_max: int, timers: Timers) -> None:
         self.calls_max = calls_max
         self._open: dict[bytes, dict[bytes, Ticket]] = {}  # session id -> request id -> ticket
-        self._deadlines: Deadlines[tuple[bytes, bytes]] = Deadlines()
+        self._deadlines = timers.timer(self._expire)
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -47,14 +47,10 @@ class Calls:
         ticket.settle(outcome)
         return True
 
-    def expire(self, now_ms: int) -> None:
-        """Callers whose time is up get told."""
-        for session_id, id in self._deadlines.pop_due(now_ms):
-            late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
-            self.settle(session_id, id, late)
-
-    def next_due(self) -> int | None:
-        return self._deadlines.next_due()
+    def _expire(self, call: tuple[bytes, bytes]) -> None:
+        """A caller whose time is up is told."""
+        late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
+        self.settle(*call, late)
 
     def drop(self, session_id: bytes) -> None:
         """The caller is gone, or about to be."""

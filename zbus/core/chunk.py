@@ -29,10 +29,15 @@ class Chunk:
         "due",
         "expires",
         "first",
+        "followed",
         "headers",
+        "held_bytes",
         "ids",
         "keys",
         "once",
+        "plain",
+        "recent",
+        "stored_bytes",
         "tags",
         "time_ms",
         "times",
@@ -50,6 +55,12 @@ class Chunk:
         self.due: list[int] | None = None  # epoch ms; not delivered before it; 0 = at once
         self.expires: list[int] | None = None  # epoch ms; not delivered from it on; 0 = never
         self.once: list[bytes] | None = None  # idempotency keys; empty = put without one
+        self.plain = True  # no row has anything but id, headers and body
+        # The books of `zbus.core.log`.
+        self.held_bytes = 0  # of memory, about
+        self.stored_bytes = 0  # as batches
+        self.recent = False  # kept as it was put, not read back
+        self.followed = False  # what comes after it was asked for
 
     @classmethod
     def of(cls, messages: Iterable[Message], first: int = 0, time_ms: int = 0) -> Chunk:
@@ -69,17 +80,6 @@ class Chunk:
     def end(self) -> int:
         """The offset after the last row."""
         return self.first + len(self.bodies)
-
-    @property
-    def plain(self) -> bool:
-        """No row has anything but id, headers and body."""
-        return (
-            self.tags is None
-            and self.keys is None
-            and self.due is None
-            and self.expires is None
-            and self.once is None
-        )
 
     @property
     def timed(self) -> bool:
@@ -102,6 +102,10 @@ class Chunk:
         self.ids.append(id)
         self.headers.append(headers)
         self.bodies.append(body)
+        if self.plain:
+            if not (tag or key or due_ms or expires_ms or once):
+                return
+            self.plain = False
         if tag or self.tags is not None:
             self.tags = _with(self.tags, count, b"", (tag,))
         if key or self.keys is not None:
@@ -122,6 +126,9 @@ class Chunk:
         self.ids += other.ids
         self.headers += other.headers
         self.bodies += other.bodies
+        if self.plain and other.plain:
+            return
+        self.plain = False
         self.tags = _joined(self.tags, other.tags, count, more, b"")
         self.keys = _joined(self.keys, other.keys, count, more, b"")
         self.due = _joined(self.due, other.due, count, more, 0)
@@ -133,6 +140,7 @@ class Chunk:
         part = Chunk(self.first + start, self.time_ms)
         rows = slice(start, stop)
         part.ids, part.headers, part.bodies = self.ids[rows], self.headers[rows], self.bodies[rows]
+        part.plain = self.plain
         part.times = None if self.times is None else self.times[rows]
         part.tags = None if self.tags is None else self.tags[rows]
         part.keys = None if self.keys is None else self.keys[rows]
@@ -144,11 +152,16 @@ class Chunk:
     def clear(self) -> None:
         """Let go of all rows; whoever still holds the chunk finds it empty."""
         self.ids, self.headers, self.bodies = [], [], []
+        self.plain = True
         self.times = self.tags = self.keys = self.due = self.expires = self.once = None
 
     def time_of(self, at: int) -> int:
         """When row `at` was produced, epoch ms."""
         return self.time_ms if self.times is None else self.times[at]
+
+    def id_of(self, at: int, index: int) -> bytes:
+        """The id of row `at` of a chunk of partition `index`."""
+        return self.ids[at] or implied_id(index, self.first + at)
 
     def tag_of(self, at: int) -> bytes:
         return b"" if self.tags is None else self.tags[at]
@@ -171,13 +184,25 @@ class Chunk:
         """All rows."""
         return [self.message(at) for at in range(len(self.bodies))]
 
-    def size_bytes(self, start: int = 0) -> int:
-        """What the rows from `start` on take of memory, about."""
+    def pick(self, rows: Iterable[int]) -> Chunk:
+        """A chunk with these rows alone, at the same offset."""
+        return Chunk.of([self.message(at) for at in rows], self.first, self.time_ms)
+
+    def size_bytes(self) -> int:
+        """What all rows take of memory, about."""
         bodies, headers = self.bodies, self.headers
-        if start:
-            bodies, headers = bodies[start:], headers[start:]
+        if len(bodies) == 1:
+            return MESSAGE_BYTES + len(bodies[0]) + len(headers[0])
         shared = {id(lines): len(lines) for lines in headers}
         return len(bodies) * MESSAGE_BYTES + sum(map(len, bodies)) + sum(shared.values())
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        columns = (self.ids, self.headers, self.tags, self.keys, self.due, self.expires, self.once)
+        for column in (*columns, self.times):
+            assert column is None or len(column) == len(self.bodies)
+        rare = (self.tags, self.keys, self.due, self.expires, self.once)
+        assert not (self.plain and any(column is not None for column in rare))
 
 
 def implied_id(index: int, offset: int) -> bytes:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.group import Group
-from zbus.core.locate import TimeSearch, lookup
-from zbus.core.message import Message
 from zbus.core.names import name_problem
 from zbus.core.outcomes import Declared
 from zbus.core.state import GroupOptions, TopicOptions
@@ -100,7 +99,7 @@ def _problem(
     if not 1 <= options.partitions <= limits.partitions_max:
         return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
     if topic is None:
-        if (refused := broker.refusal(options)) is not None:
+        if (refused := broker.puts.refusal(options)) is not None:
             return refused
         if len(broker.topics) >= limits.topics_max:
             return BrokerError(Refusal.TOO_MANY, f"there are {limits.topics_max} topics already")
@@ -146,33 +145,33 @@ class _Places:
         if not self._left:
             done(BrokerError(Refusal.ILLEGAL, f"there is no partition {start.partition}"))
             return
-        recorder = broker.recorder
         for partition in topic.partitions:
             if start.offset is None:
                 assert start.time_ms is not None
-                time_ms = max(0, start.time_ms + broker.ahead_ms)
-                TimeSearch(recorder, partition, time_ms, self._at(partition.index))
+                time_ms = max(0, start.time_ms + broker.outside.ahead_ms())
+                partition.log.find_time(time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
-                if start.offset in (partition.first, partition.visible) and not start.msgid:
+                oldest = max(partition.first, partition.purged_to)
+                if start.offset in (oldest, partition.visible) and not start.msgid:
                     self._found(partition.index, start.offset)
                 elif start.offset == 0 and not start.msgid:
-                    self._found(partition.index, partition.first)
+                    self._found(partition.index, oldest)
                 else:
-                    lookup(recorder, partition, start.offset, self._check(partition.index))
+                    partition.log.get(start.offset, self._check(partition.index))
 
     def _at(self, index: int) -> Callable[[int | BrokerError], None]:
         return lambda place: self._found(index, place)
 
-    def _check(self, index: int) -> Callable[[Message | BrokerError], None]:
+    def _check(self, index: int) -> Callable[[tuple[Chunk, int] | BrokerError], None]:
         start = self._start
 
-        def check(message: Message | BrokerError) -> None:
+        def check(found: tuple[Chunk, int] | BrokerError) -> None:
             assert start.offset is not None
-            if isinstance(message, BrokerError):
-                wrong = message.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
-                refused = BrokerError(Refusal.ILLEGAL, message.text) if wrong else message
+            if isinstance(found, BrokerError):
+                wrong = found.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
+                refused = BrokerError(Refusal.ILLEGAL, found.text) if wrong else found
                 self._found(index, refused)
-            elif start.msgid and message.id != start.msgid:
+            elif start.msgid and found[0].id_of(found[1], index) != start.msgid:
                 text = f"the message at offset {start.offset} has another id"
                 self._found(index, BrokerError(Refusal.ILLEGAL, text))
             else:
@@ -203,7 +202,7 @@ def _apply(
 ) -> None:
     if topic is None:
         topic = Topic(attrs.evolve(options, created_ms=broker.now_ms))
-        broker.topics[topic.name.lower()] = topic
+        broker.adopt(topic)
         for partition in topic.partitions:
             broker.tick.touch(partition)
     else:

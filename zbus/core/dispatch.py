@@ -2,21 +2,27 @@
 
 A group is *active* when something happened that may give it work: a new pull, new messages, a
 lease that ended, a portion read back from storage. Active groups are served once per tick, after
-the tick was written. A group whose next message is not at hand asks the recorder for it and is
-active again when it came: nobody waits for a disk here.
+the tick was written. A group whose next message is not at hand asks its log for it and is active
+again when it came: nobody waits for a disk here.
 """
 
 from __future__ import annotations
 
-from zbus.core.deadlines import Deadlines
-from zbus.core.errors import BrokerError, damaged
+from bisect import bisect_left
+from functools import partial
+from itertools import accumulate
+from operator import add
+
+from zbus.core.chunk import Chunk
+from zbus.core.errors import BrokerError
 from zbus.core.follow import Following
 from zbus.core.group import Group, Pull
-from zbus.core.history import PORTION_BACK, History
-from zbus.core.outcomes import Delivered, Empty, EmptyReason, Record
-from zbus.core.recorder import Found, Recorder
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
+from zbus.core.outside import Outside
+from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
-from zbus.core.topic import Cache, Partition
+from zbus.core.timers import Timers
+from zbus.core.topic import Partition
 
 SKIPS_PER_TICK_MAX = 2_000
 """Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
@@ -30,27 +36,32 @@ BATCHED_PER_TICK_MAX = 5_000
 """Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
 
+LIVE_MS = 20
+LIVE_BYTES_MAX = 32 << 10
+"""So long after a put, an answer with many messages has at most so many bytes: who replays a log
+must not make those wait who work at its end."""
+
 WOKEN_PER_TURN_MAX = 5_000
 """Messages made ready in one turn because they became due, about, of all groups together."""
-
-_NOWHERE = (-1, -1)
 
 
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, cache: Cache, history: History) -> None:
-        self._recorder = recorder
-        self._history = history
-        self.tick = Tick(recorder, cache, self.wake_readers)
-        self.following = Following(recorder, history)
+    def __init__(self, recorder: Recorder, timers: Timers, outside: Outside) -> None:
+        self._outside = outside
+        self.tick = Tick(recorder, self.wake_readers)
+        self.following = Following(timers)
         self.active: list[Group] = []
-        self._fresh: list[tuple[Pull, int]] = []  # this tick's pulls with a deadline
-        self._pulls: Deadlines[Pull] = Deadlines()
-        self._wakes: Deadlines[tuple[Group, int]] = Deadlines()
+        self._fresh: list[Pull] = []  # this tick's pulls with a deadline
+        self._pulls = timers.timer(self._time_is_up)
+        self._wakes = timers.timer(self._wake)
         self._skips_left = 0  # of the group that is being served
         self._all_skips_left = 0
         self._starved: set[Group] = set()  # were given less than their part of this tick
+        self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
+        self._leased_ms = 0  # from when on
+        self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
@@ -74,19 +85,24 @@ class Dispatch:
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         """Queue up; the pull is served or ended later, in this tick at the earliest."""
         pull.group = group
-        session = pull.session
-        older = group.waiting.get(session)
-        if older is not None:
-            if pull.replaces and older.replaces:
-                self.end(older, EmptyReason.REPLACED)
-            else:
-                pull.key = pull
-                session.pulls = session.pulls or {}
-                session.pulls[pull] = None
-        group.waiting[pull.key] = pull
+        waiting = group.waiting
+        if waiting:
+            session = pull.session
+            older = waiting.get(session)
+            if older is not None:
+                if pull.wants.replaces and older.wants.replaces:
+                    self.end(older, EmptyReason.REPLACED)
+                else:
+                    pull.key = pull
+                    session.pulls = session.pulls or {}
+                    session.pulls[pull] = None
+        waiting[pull.key] = pull
         if deadline_ms is not None:
-            self._fresh.append((pull, deadline_ms))
-        self.activate(group)
+            pull.deadline_ms = deadline_ms
+            self._fresh.append(pull)
+        if not group.active:
+            group.active = True
+            self.active.append(group)
 
     def schedule(self, group: Group, index: int) -> None:
         """See to it that the backlog is woken when its next lease or delay ends."""
@@ -96,26 +112,30 @@ class Dispatch:
             backlog.wake_ms = wake_ms
             self._wakes.set((group, index), wake_ms)
 
-    def expire(self, now_ms: int) -> None:
-        """Everything that became due: leases, delays, pulls that waited long enough."""
-        woken = 0
-        while woken < WOKEN_PER_TURN_MAX and (found := self._wakes.pop_first(now_ms)) is not None:
-            group, index = found
-            backlog = group.backlogs[index]
-            partition = group.topic.partitions[index]
-            backlog.wake_ms = 0
-            if count := backlog.wake(now_ms, partition.end):
-                self.tick.change(partition, group)
-            woken += 1 + count
-            self.schedule(group, index)
-            self.activate(group)
-        for pull in self._pulls.pop_due(now_ms):
-            self._expire_pull(pull, now_ms)
+    def _wake(self, place: tuple[Group, int]) -> None:
+        """Leases or delays of a group ended in a partition."""
+        if self._woken_left <= 0:
+            self._wakes.set(place, self.tick.now_ms)
+            return
+        group, index = place
+        backlog = group.backlogs[index]
+        partition = group.topic.partitions[index]
+        backlog.wake_ms = 0
+        if count := backlog.wake(self.tick.now_ms, partition.end):
+            self.tick.change(partition, group)
+        self._woken_left -= 1 + count
+        self.schedule(group, index)
+        self.activate(group)
 
-    def next_due(self) -> int | None:
-        """When `expire` has something to do."""
-        pulls, wakes = self._pulls.next_due(), self._wakes.next_due()
-        return min(pulls, wakes) if pulls and wakes else pulls or wakes
+    def lengthen_leases(self) -> None:
+        """The leases of this turn begin now, which is later than was reckoned."""
+        leased, self.leased = self.leased, []
+        ms = self._outside.asked_ms() - self._leased_ms
+        for group, index, offset in leased if ms > 0 else ():
+            backlog = group.backlogs[index]
+            if offset in backlog.leased:
+                backlog.extend(offset, backlog.leased.due_of(offset) + ms)
+                self.tick.change(group.topic.partitions[index], group)
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""
@@ -132,9 +152,11 @@ class Dispatch:
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []
+        self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = BATCHED_PER_TICK_MAX
         self._all_skips_left = ALL_SKIPS_PER_TICK_MAX
-        self._starved.clear()
+        if self._starved:
+            self._starved.clear()
         for group in active:
             group.active = False
             if group.waiting and not group.paused:
@@ -149,79 +171,35 @@ class Dispatch:
                 self.end_waiting(group, error)
         if self._fresh:
             fresh, self._fresh = self._fresh, []
-            for pull, deadline_ms in fresh:
-                if pull.ticket.open:
-                    if deadline_ms <= self.tick.now_ms:
-                        self._expire_pull(pull, deadline_ms)
+            for pull in fresh:
+                if pull.open:
+                    if pull.deadline_ms <= self.tick.now_ms:
+                        self._expire_pull(pull)
                     else:
-                        self._pulls.set(pull, deadline_ms)
-
-    def _serve_in_order(self, group: Group) -> None:
-        """The usual case of `_serve` and nothing else: a log read in order, one message a pull.
-
-        Stops at the first thing that is not usual; `_serve` goes on from there.
-        """
-        backlog = group.backlogs[0]
-        partition = group.topic.partitions[0]
-        waiting, pulls = group.waiting, self._pulls
-        while waiting and backlog.in_order and backlog.cursor < partition.visible:
-            offset = backlog.cursor
-            message = partition.cache.get(offset)
-            if message is None or message.due_ms or message.expires_ms:
-                return
-            key, pull = waiting.popitem(last=False)
-            if pull.credit > 1 or pull.count_max > 1 or pull.session.stalled:
-                waiting[key] = pull
-                waiting.move_to_end(key, last=False)
-                return
-            if not backlog.dirty:
-                self.tick.change(partition, group)
-            backlog.cursor = offset + 1
-            if pulls:
-                pulls.discard(pull)
-            if key is pull:
-                self._forget(pull)
-            pull.ticket.settle(Delivered(group, [Record(0, offset, message, 0)]))
+                        self._pulls.set(pull, pull.deadline_ms)
 
     def _serve(self, group: Group) -> None:
-        usual = len(group.backlogs) == 1 and not group.lease and group.match is None
-        if usual and not group.untold:
-            self._serve_in_order(group)
-        waiting, pulls = group.waiting, self._pulls
+        waiting = group.waiting
         set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
         skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
         self._skips_left = skips_max
         while waiting:
             pull = next(iter(waiting.values()))
-            many = pull.count_max > 1 or pull.credit > 1
+            many = pull.wants.many
             if many and self._batched_left <= 0:
                 self.activate(group)
                 break
-            stalled = pull.session.stalled or (pull.window > 0 and pull.full(group))
-            record = None if stalled else self._next(group, pull)
-            if record is None:
-                if pull.partition is None and not stalled:
+            stalled = pull.session.stalled or (pull.handed is not None and pull.full(group))
+            pieces = [] if stalled else self._take(group, pull)
+            if not pieces:
+                if pull.wants.partition is None and not stalled:
                     break
                 set_aside.append(pull)
                 del waiting[pull.key]
                 continue
-            records = [record] if pull.count_max == 1 else self._collect(group, pull, record)
-            if pull.window and group.lease:
-                pull.handed.update((record.partition, record.offset) for record in records)
-            delivered = Delivered(group, records, self._tell(group) if group.untold else 0)
-            if pull.credit > 1:
-                pull.credit -= 1
-                waiting.move_to_end(pull.key)
-                pull.ticket.answer(delivered)
-            else:
-                del waiting[pull.key]
-                if pulls:
-                    pulls.discard(pull)
-                if pull.key is pull:
-                    self._forget(pull)
-                pull.ticket.settle(delivered)
+            self._hand_over(group, pull, pieces)
             if many:
-                self._batched_left -= len(records)
+                self._batched_left -= sum([piece.stop - piece.start for piece in pieces])
                 if self._batched_left <= 0:
                     self._sated.append(group)
                     break
@@ -235,8 +213,24 @@ class Dispatch:
                 self.activate(group)
             else:
                 self._sated.append(group)
-        if group.reading:
-            self._read_on(group)
+
+    def _hand_over(self, group: Group, pull: Pull, pieces: list[Piece]) -> None:
+        waiting = group.waiting
+        if pull.wants.window and group.lease:
+            pull.handed = pull.handed or set()
+            for index, chunk, start, stop, _ in pieces:
+                pull.handed.update((index, chunk.first + at) for at in range(start, stop))
+        delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
+        if pull.credit > 1:
+            pull.credit -= 1
+            waiting.move_to_end(pull.key)
+            pull.answer(delivered)
+            return
+        del waiting[pull.key]
+        self._pulls.discard(pull)
+        if pull.key is pull:
+            self._forget(pull)
+        pull.settle(delivered)
 
     def _tell(self, group: Group) -> int:
         """How many messages the group has lost that no delivery has told of yet."""
@@ -249,131 +243,110 @@ class Dispatch:
                 self.tick.change(partition, group)
         return count
 
-    def _collect(self, group: Group, pull: Pull, first: Record) -> list[Record]:
-        """`first`, and up to `count_max` messages with it, without waiting."""
-        records = [first]
-        size = len(first.message.body) + len(first.message.headers)
-        while len(records) < pull.count_max and size < pull.bytes_max:
-            record = self._next(group, pull)
-            if record is None:
-                break
-            records.append(record)
-            size += len(record.message.body) + len(record.message.headers)
-        return records
+    # -- taking messages ------------------------------------------------------------------
 
-    def _next(self, group: Group, pull: Pull) -> Record | None:
-        """The next message for this pull, taken; partitions have their turns."""
-        if group.lease and group.window_full():
-            return None
+    def _take(self, group: Group, pull: Pull) -> list[Piece]:
+        """The next messages for this pull, as many as it wants and are there without waiting;
+        partitions have their turns."""
+        wants, count_max = pull.wants, pull.wants.count_max
+        if group.lease:
+            count_max = min(count_max, group.options.window - group.leased_count())
+        bytes_max = wants.bytes_max
+        if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
+            bytes_max = min(bytes_max, LIVE_BYTES_MAX)
+        pieces = _Pieces(count_max, bytes_max)
         count = len(group.backlogs)
-        if count == 1:
-            return self._scan(group, 0, pull)
-        if pull.partition is not None:
-            return self._scan(group, pull.partition, pull)
-        for step in range(count):
-            index = (group.turn + step) % count
-            record = self._scan(group, index, pull)
-            if record is not None:
-                group.turn = index + 1
-                return record
-        return None
+        if wants.partition is not None:
+            self._scan(group, wants.partition, pull, pieces)
+        elif count == 1:
+            self._scan(group, 0, pull, pieces)
+        else:
+            for step in range(count):
+                index = (group.turn + step) % count
+                self._scan(group, index, pull, pieces)
+                if pieces.full:
+                    group.turn = index + 1
+                    break
+        return pieces.found
 
-    def _scan(self, group: Group, index: int, pull: Pull) -> Record | None:
-        """Take the next message of one partition that is due, not expired and wanted."""
+    def _scan(self, group: Group, index: int, pull: Pull, pieces: _Pieces) -> None:
+        """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
-        now_ms = self.tick.now_ms
-        lease = group.lease
-        while (offset := backlog.next(partition.visible)) is not None:
-            message = partition.cache.get(offset)
-            if message is None:
-                self._fetch(partition, offset, group)
-                # If storage answered at once it is here now, and perhaps not any more when the
-                # other groups have read back what they want.
-                message = partition.cache.get(offset)
-                if message is None:
-                    return None
+        now_ms, lease, match = self.tick.now_ms, group.lease, group.match
+        while not pieces.full:
+            offset = backlog.next(partition.visible)
+            if offset is None:
+                return
+            chunk = self.at_hand(group, index, partition, offset)
+            if chunk is None:
+                chunk = self._fetch(group, index, partition, offset)
+                if chunk is None:
+                    return
             if not backlog.dirty:
                 self.tick.change(partition, group)
-            if message.due_ms > now_ms:
-                backlog.delay(offset, message.due_ms)
+            at = offset - chunk.first
+            if not (lease or match or chunk.timed) and backlog.in_order:
+                stop = pieces.add_run(index, chunk, at, at + partition.visible - offset)
+                backlog.cursor = chunk.first + stop
+                continue
+            due_ms = 0 if chunk.due is None else chunk.due[at]
+            expires_ms = 0 if chunk.expires is None else chunk.expires[at]
+            if due_ms > now_ms:
+                backlog.delay(offset, due_ms)
                 self.schedule(group, index)
                 if (watch := partition.topic.followed) is not None:
-                    self.following.delay(watch, index, offset, message)
-            elif message.expires_ms and message.expires_ms <= now_ms:
+                    self.following.delay(watch, index, offset, due_ms)
+            elif expires_ms and expires_ms <= now_ms:
                 backlog.finish(offset)
-            elif group.match is not None and not group.match(message.tag):
+            elif match is not None and not match(chunk.tag_of(at)):
                 backlog.finish(offset)
                 pull.skipped = True
-            elif not lease:
-                backlog.finish(offset)
-                return Record(index, offset, message, 0)
-            else:
-                attempts = backlog.lease(offset, now_ms + group.options.lease_ms)
+            elif lease:
+                if not self.leased:
+                    self._leased_ms = self._outside.asked_ms()
+                self.leased.append((group, index, offset))
+                attempts = backlog.lease(offset, self._leased_ms + group.options.lease_ms)
                 self.schedule(group, index)
-                return Record(index, offset, message, attempts)
+                pieces.add(index, chunk, at, attempts)
+                continue
+            else:
+                backlog.finish(offset)
+                pieces.add(index, chunk, at, 0)
+                continue
             self._skips_left -= 1
             if self._skips_left <= 0:
-                return None
-        return None
-
-    def _fetch(self, partition: Partition, offset: int, group: Group) -> None:
-        partition.wanted_by[group] = offset
-        if not partition.fetching:
-            self._read(partition, offset)
-
-    def _read_on(self, group: Group) -> None:
-        """A group that has come to the newest portion will want the next: ask for it now. So at
-        most one portion is ahead of a group, and one is on its way to a partition."""
-        for index, (first, end) in list(group.reading.items()):
-            partition = group.topic.partitions[index]
-            cursor = group.backlogs[index].cursor
-            if cursor < first or partition.fetching:
-                continue
-            if end not in partition.cache and cursor <= end < partition.visible:
-                if not self._history.crowded:
-                    self._read(partition, end)
-                continue
-            # It may be here already, for another group.
-            del group.reading[index]
-            for portion in partition.read_back:
-                if cursor <= end and portion.first <= end < portion.end:
-                    group.reading[index] = (portion.first, portion.end)
-
-    def _read(self, partition: Partition, offset: int) -> None:
-        partition.fetching = True
-        index = partition.index
-        groups = partition.topic.groups
-
-        def done(found: Found) -> None:
-            partition.fetching = False
-            wanted_by, partition.wanted_by = partition.wanted_by, {}
-            asked = [g for g in groups.values() if g.reading.get(index, _NOWHERE)[1] == offset]
-            for group in asked:
-                del group.reading[index]
-            if isinstance(found, BrokerError):
-                # Not now: a pull that is being served may have got some messages already.
-                self._failed.extend((waiter, found) for waiter in wanted_by)
                 return
-            if found:
-                first, end = found[0][0], found[-1][0] + 1
-                self._history.admit(partition, first, [message for _, message in found])
-                for group in groups.values():
-                    if group in asked or first <= group.backlogs[index].cursor < end:
-                        group.reading[index] = (first, end)
-            missing = offset >= partition.first and not (found and found[0][0] <= offset)
-            for waiter, wanted in wanted_by.items():
-                if missing and wanted == offset:
-                    # To look for it again, and again, would help nobody.
-                    self._failed.append((waiter, damaged(partition.index, offset)))
-                else:
-                    self.activate(waiter)
 
-        portion = self._history.portion(partition)
-        cursors = [group.backlogs[index].cursor for group in partition.wanted_by]
-        if offset < min(cursors, default=0):
-            portion = PORTION_BACK
-        self._recorder.fetch(partition, offset, portion, done)
+    def at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
+        """The chunk that holds an offset. A group mostly goes on where it was."""
+        chunk = group.chunks[index]
+        if 0 <= offset - chunk.first < len(chunk.bodies):
+            return chunk
+        log = partition.log
+        found = log.find(offset)
+        if found is not None:
+            group.chunks[index] = found
+            if not found.recent:
+                log.read_on(found)
+        return found
+
+    def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
+        alone = offset < group.backlogs[index].cursor
+        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
+        # If storage answered at once it is here now.
+        return self.at_hand(group, index, partition, offset)
+
+    def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
+        if isinstance(found, BrokerError):
+            # Not now: a pull that is being served may have got some messages already.
+            self._failed.append((group, found))
+            return
+        self.activate(group)
+        if found is not None:
+            group.chunks[index] = found
+            if not found.recent:
+                group.topic.partitions[index].log.read_on(found)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""
@@ -382,28 +355,71 @@ class Dispatch:
 
     # -- ends without a message -----------------------------------------------------------
 
-    def _expire_pull(self, pull: Pull, now_ms: int) -> None:
+    def _time_is_up(self, pull: Pull) -> None:
+        """A pull has waited as long as it would."""
+        if pull.group.active:
+            self._fresh.append(pull)  # it has its turn in this tick, and then ends
+        else:
+            self._expire_pull(pull)
+
+    def _expire_pull(self, pull: Pull) -> None:
         group = pull.group
-        assert group is not None
-        searching = any(group in p.wanted_by for p in group.topic.partitions)
+        searching = any(p.log.awaits(group) for p in group.topic.partitions)
         # It had no turn, or not all of it.
-        crowded = group in self._starved or (pull.count_max > 1 and self._batched_left <= 0)
+        crowded = group in self._starved or (pull.wants.count_max > 1 and self._batched_left <= 0)
         if searching or (group.active and (crowded or not pull.postponed)):
             # It may have a message yet: the search goes on in the next tick.
             pull.postponed = True
-            self._pulls.set(pull, now_ms + 1)
+            self._pulls.set(pull, self.tick.now_ms + 1)
             return
         self.end(pull, group.empty_reason(pull))
 
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
         """The pull ends with nothing."""
         group = pull.group
-        assert group is not None
         if group.waiting.get(pull.key) is pull:
             del group.waiting[pull.key]
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
-        if pull.ticket.open:
-            outcome = reason if isinstance(reason, BrokerError) else Empty(group, reason)
-            pull.ticket.settle(outcome)
+        if pull.open:
+            pull.settle(reason if isinstance(reason, BrokerError) else Empty(group, reason))
+
+
+class _Pieces:
+    """What one pull has got so far, and how much more it may get."""
+
+    __slots__ = ("bytes_left", "count_left", "found")
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.found: list[Piece] = []
+        self.count_left = count_max
+        self.bytes_left = bytes_max
+
+    @property
+    def full(self) -> bool:
+        return self.count_left <= 0 or self.bytes_left <= 0
+
+    def add(self, index: int, chunk: Chunk, at: int, attempts: int) -> None:
+        """One message; it may continue the last piece."""
+        self.count_left -= 1
+        self.bytes_left -= len(chunk.bodies[at]) + len(chunk.headers[at])
+        if self.found:
+            last = self.found[-1]
+            if last.chunk is chunk and last.stop == at and last.attempts == attempts:
+                self.found[-1] = Piece(index, chunk, last.start, at + 1, attempts)
+                return
+        self.found.append(Piece(index, chunk, at, at + 1, attempts))
+
+    def add_run(self, index: int, chunk: Chunk, start: int, stop: int) -> int:
+        """Rows of a chunk up to `stop` at most, as many as fit; give the row after them."""
+        stop = min(stop, start + self.count_left, len(chunk.bodies))
+        rows = slice(start, stop)
+        sizes = map(add, map(len, chunk.bodies[rows]), map(len, chunk.headers[rows]))
+        totals = list(accumulate(sizes))
+        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)
+        size = totals[count - 1]
+        self.count_left -= count
+        self.bytes_left -= size
+        self.found.append(Piece(index, chunk, start, start + count))
+        return start + count

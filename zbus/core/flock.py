@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
-from zbus.core.outcomes import Record
 from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
+    from zbus.core.chunk import Chunk
     from zbus.core.session import Session
     from zbus.core.topic import Partition, Topic
 
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class Form(Protocol):
     """How messages read. Followers with the same form share the bytes, so it is one object."""
 
-    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
-        """One message; `position` is where its follower is then, by partition followed."""
+    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+        """Row `at` of a chunk of partition `index`; `position` is where its follower is then, by
+        partition followed."""
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         """So many messages were forgotten before they were told."""
@@ -65,7 +66,7 @@ class Follower(Ticket):
 class Flock:
     """Followers at the same place."""
 
-    __slots__ = ("audience", "fetching", "late", "members", "position", "queued")
+    __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
 
     def __init__(self, audience: Audience, position: list[int]) -> None:
         self.audience = audience
@@ -75,6 +76,7 @@ class Flock:
         self.members: dict[Follower, None] = {}
         self.queued = False
         self.fetching = False  # what it wants next is being read from storage
+        self.fetched: list[tuple[Partition, Chunk]] = []  # since its last turn
 
 
 class Audience:
@@ -124,6 +126,34 @@ class Watch:
         self.audiences: dict[tuple[str, int, int], Audience] = {}
         # Partition and offset of what is not due and some follower has passed.
         self.delayed = AllDelays()
+
+    @classmethod
+    def begin(cls, topic: Topic) -> Watch:
+        """What the groups have passed because it is not due, nobody has been told."""
+        watch = cls(topic)
+        for group in topic.groups.values():
+            for partition in topic.partitions:
+                backlog = group.backlogs[partition.index]
+                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
+        return watch
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self.audiences or self.delayed
+        self.delayed.check()
+        for audience in self.audiences.values():
+            flocks = list(audience.flocks())
+            assert flocks
+            for flock in flocks:
+                assert flock.members
+                assert flock.audience is audience
+                for follower in flock.members:
+                    assert follower.open
+                    assert follower.flock is flock
+                    assert follower.session.follower is follower
+                pairs = zip(flock.position, audience.partitions, strict=True)
+                assert all(place <= partition.visible for place, partition in pairs)
+            assert all(len(flock.members) == 1 for flock in audience.parked)
 
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""

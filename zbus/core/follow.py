@@ -8,18 +8,15 @@ first, each a portion, as many as the turn has room for; the others go first in 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
-from zbus.core.deadlines import Deadlines
-from zbus.core.errors import BrokerError, Refusal, damaged, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.flock import Audience, Flock, Follower, Form, Watch
-from zbus.core.history import History
-from zbus.core.locate import TimeSearch
-from zbus.core.message import Message
-from zbus.core.outcomes import Record
-from zbus.core.recorder import Found, Recorder
+from zbus.core.timers import Timers
 
 if TYPE_CHECKING:
+    from zbus.core.chunk import Chunk
     from zbus.core.session import Session
     from zbus.core.topic import Partition, Topic
 
@@ -50,14 +47,11 @@ SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services cannot be followed"
 class Following:
     """All followers of a broker."""
 
-    def __init__(self, recorder: Recorder, history: History) -> None:
-        self._recorder = recorder
-        self._history = history
-        self._now_ms = 0
+    def __init__(self, timers: Timers) -> None:
+        self.now_ms = 0
         self._awake: deque[Audience] = deque()  # their live flocks have something to do
         self._queue: deque[Flock] = deque()  # those behind, in turn
-        self._due: Deadlines[Watch] = Deadlines()
-        self._reads: dict[Partition, list[tuple[Flock, int]]] = {}  # who waits for it, for what
+        self._due = timers.timer(self._expire)
         self._failed: list[tuple[Flock, BrokerError]] = []
         self._work_left = 0  # of this turn
 
@@ -114,7 +108,7 @@ class Following:
             else:
                 self._begin(follower, form, partitions, filter, places)
 
-        TimeSearch(self._recorder, partitions[len(found)], since_ms, done)
+        partitions[len(found)].log.find_time(since_ms, done)
 
     def _begin(
         self,
@@ -131,7 +125,8 @@ class Following:
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
         watch = topic.followed
         if watch is None:
-            watch = topic.followed = self._watch(topic)
+            watch = topic.followed = Watch.begin(topic)
+            self._schedule(watch)
         only = partitions[0].index if len(partitions) < len(topic.partitions) else -1
         key = (filter, id(form), only)
         audience = watch.audiences.get(key)
@@ -144,16 +139,6 @@ class Following:
             audience.parked[flock] = None
         else:
             self._go_on(flock)
-
-    def _watch(self, topic: Topic) -> Watch:
-        """What the groups have passed because it is not due, nobody has been told."""
-        watch = Watch(topic)
-        for group in topic.groups.values():
-            for partition in topic.partitions:
-                backlog = group.backlogs[partition.index]
-                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
-        self._schedule(watch)
-        return watch
 
     def leave(self, session: Session) -> None:
         """The session is gone, or does not want to be told any more."""
@@ -223,20 +208,18 @@ class Following:
                 audience.awake = True
                 self._awake.append(audience)
 
-    def expire(self, now_ms: int) -> None:
+    def _expire(self, watch: Watch) -> None:
         """What became due is told to all who have passed it."""
-        self._now_ms = now_ms
-        for watch in self._due.pop_due(now_ms):
-            for _ in range(DUE_PER_TURN_MAX):
-                found = watch.delayed.pop_first(now_ms)
-                if found is None:
-                    break
-                for audience in list(watch.audiences.values()):  # some may end here
-                    self._became_due(audience, *found)
-            self._schedule(watch)
-            self.wake(watch)
-            if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
-                watch.topic.followed = None
+        for _ in range(DUE_PER_TURN_MAX):
+            found = watch.delayed.pop_first(self.now_ms)
+            if found is None:
+                break
+            for audience in list(watch.audiences.values()):  # some may end here
+                self._became_due(audience, *found)
+        self._schedule(watch)
+        self.wake(watch)
+        if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
+            watch.topic.followed = None
 
     def _became_due(self, audience: Audience, index: int, offset: int) -> None:
         places = [p.index for p in audience.partitions]
@@ -256,9 +239,10 @@ class Following:
         if due_ms is not None:
             self._due.set(watch, due_ms)
 
-    def next_due(self) -> int | None:
-        """When the next turn is needed."""
-        return self._now_ms if self._awake or self._queue else self._due.next_due()
+    @property
+    def busy(self) -> bool:
+        """There is something to tell in the next turn."""
+        return bool(self._awake or self._queue)
 
     def _go_on(self, flock: Flock) -> None:
         """A flock of the audience that is not live: it has a way to go, perhaps none."""
@@ -359,6 +343,7 @@ class Following:
             end = partition.visible if live is None else live.position[at]
             if flock.position[at] < end:
                 self._collect_from(flock, at, partition, end, share, told)
+        flock.fetched.clear()
         return told
 
     def _collect_from(
@@ -366,7 +351,7 @@ class Following:
     ) -> None:
         audience, position = flock.audience, flock.position
         topic, form, match = partition.topic, audience.form, audience.match
-        now_ms = self._now_ms
+        now_ms = self.now_ms
         place = position[at]
         if place < partition.first:
             gap = min(partition.first, end) - place
@@ -374,27 +359,30 @@ class Following:
             told.append(form.tell_gap(gap, position))
         looked_max = max(1, PORTION_COUNT // len(audience.partitions))
         stop = min(end, place + looked_max)
+        chunk, row = None, 0
         while place < stop and room > 0:
-            message = partition.cache.get(place) or self._fetch(flock, partition, place)
-            if message is None:
-                break
+            if chunk is None or row >= len(chunk.bodies):
+                chunk = self._chunk(flock, partition, place)
+                if chunk is None:
+                    break
+                row = place - chunk.first
             place += 1
             position[at] = place
             self._work_left -= 1
-            if message.due_ms > now_ms:
-                self.delay(audience.watch, partition.index, place - 1, message)
-            elif message.expires_ms and message.expires_ms <= now_ms:
+            if chunk.due is not None and chunk.due[row] > now_ms:
+                self.delay(audience.watch, partition.index, place - 1, chunk.due[row])
+            elif chunk.expires is not None and 0 < chunk.expires[row] <= now_ms:
                 pass
-            elif match is None or match(message.tag):
-                record = Record(partition.index, place - 1, message, 0)
-                data = form.tell(topic, record, position)
+            elif match is None or match(chunk.tag_of(row)):
+                data = form.tell(topic, partition.index, chunk, row, position)
                 room -= len(data)
                 told.append(data)
+            row += 1
 
-    def delay(self, watch: Watch, index: int, offset: int, message: Message) -> None:
+    def delay(self, watch: Watch, index: int, offset: int, due_ms: int) -> None:
         """A follower or group has passed a message because it is not due."""
         if (index, offset) not in watch.delayed:
-            watch.delayed.set((index, offset), message.due_ms)
+            watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)
 
     def _collect_late(self, flock: Flock, room: int) -> list[bytes]:
@@ -405,47 +393,45 @@ class Following:
             at, offset = late[0]
             partition = audience.partitions[at]
             if offset >= partition.first:
-                message = partition.cache.get(offset) or self._fetch(flock, partition, offset)
-                if message is None:
+                chunk = self._chunk(flock, partition, offset)
+                if chunk is None:
                     break
-                expired = message.expires_ms and message.expires_ms <= self._now_ms
-                if not expired and (audience.match is None or audience.match(message.tag)):
-                    record = Record(partition.index, offset, message, 0)
-                    told.append(audience.form.tell(partition.topic, record, flock.position))
+                row, form, match = offset - chunk.first, audience.form, audience.match
+                expired = chunk.expires is not None and 0 < chunk.expires[row] <= self.now_ms
+                if not expired and (match is None or match(chunk.tag_of(row))):
+                    topic, index = partition.topic, partition.index
+                    told.append(form.tell(topic, index, chunk, row, flock.position))
                     room -= len(told[-1])
             late.popleft()
         return told
 
     # -- what is not at hand --------------------------------------------------------------
 
-    def _fetch(self, flock: Flock, partition: Partition, offset: int) -> Message | None:
-        """Have it read back; it is here at once, or the flock has its turn when it is."""
-        waiting = self._reads.get(partition)
-        flock.fetching = True
-        if waiting is not None:
-            waiting.append((flock, offset))
-            return None
-        self._reads[partition] = [(flock, offset)]
+    def _chunk(self, flock: Flock, partition: Partition, offset: int) -> Chunk | None:
+        """The chunk with this offset; else it is read back, and the flock has its turn then."""
+        log = partition.log
+        chunk = log.find(offset)
+        if chunk is None:
+            for home, fetched in flock.fetched:  # it may not be at hand any more
+                if home is partition and fetched.first <= offset < fetched.end:
+                    return fetched
+            flock.fetching = True
+            log.fetch(offset, flock, partial(self._fetched, flock, partition))
+            chunk = log.find(offset)
+        if chunk is not None and not chunk.recent:
+            log.read_on(chunk)
+        return chunk
 
-        def done(found: Found) -> None:
-            waiters = self._reads.pop(partition)
-            if not isinstance(found, BrokerError) and found:
-                self._history.admit(partition, found[0][0], [message for _, message in found])
-            for waiter, wanted in waiters:
-                waiter.fetching = False
-                if wanted == offset and isinstance(found, BrokerError):
-                    # Not now: the flock may be in the middle of a portion.
-                    self._failed.append((waiter, found))
-                elif (
-                    wanted == offset
-                    and offset >= partition.first
-                    and not (found and found[0][0] <= offset)  # type: ignore[index]
-                ):
-                    self._failed.append((waiter, damaged(partition.index, offset)))
-                self._look_again(waiter)
-
-        self._recorder.fetch(partition, offset, self._history.portion(partition), done)
-        return partition.cache.get(offset)
+    def _fetched(
+        self, flock: Flock, partition: Partition, found: Chunk | BrokerError | None
+    ) -> None:
+        flock.fetching = False
+        if isinstance(found, BrokerError):
+            # Not now: the flock may be in the middle of a portion.
+            self._failed.append((flock, found))
+        elif found is not None:
+            flock.fetched.append((partition, found))
+        self._look_again(flock)
 
     def _look_again(self, flock: Flock) -> None:
         audience = flock.audience
@@ -453,24 +439,3 @@ class Following:
             self._enqueue(flock)
         elif flock is audience.live:
             self.wake(audience.watch)
-
-    def check(self, topic: Topic) -> None:
-        """Assert the invariants of a topic's followers."""
-        watch = topic.followed
-        if watch is None:
-            return
-        assert watch.audiences or watch.delayed
-        watch.delayed.check()
-        for audience in watch.audiences.values():
-            flocks = list(audience.flocks())
-            assert flocks
-            for flock in flocks:
-                assert flock.members
-                assert flock.audience is audience
-                for follower in flock.members:
-                    assert follower.open
-                    assert follower.flock is flock
-                    assert follower.session.follower is follower
-                pairs = zip(flock.position, audience.partitions, strict=True)
-                assert all(place <= partition.visible for place, partition in pairs)
-            assert all(len(flock.members) == 1 for flock in audience.parked)

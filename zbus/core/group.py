@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from zbus.core.backlog import Backlog
+from zbus.core.chunk import Chunk
 from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
 from zbus.core.session import Session
@@ -20,29 +21,21 @@ ENDLESS = 1 << 62
 """Credit that nobody uses up."""
 
 
-class Pull:
-    """A request for messages that may have to wait."""
+class Wants:
+    """What all pulls of one kind ask for; made once, by whoever makes them."""
 
     __slots__ = (
         "bytes_max",
         "count_max",
         "credit",
-        "group",
-        "handed",
-        "key",
+        "many",
         "partition",
-        "postponed",
         "replaces",
-        "session",
-        "skipped",
-        "ticket",
         "window",
     )
 
     def __init__(
         self,
-        ticket: Ticket,
-        session: Session,
         count_max: int = 1,
         partition: int | None = None,
         credit: int = 1,
@@ -50,8 +43,6 @@ class Pull:
         bytes_max: int = 128 << 10,
         window: int = 0,
     ) -> None:
-        self.ticket = ticket
-        self.session = session
         self.count_max = count_max  # messages in one answer; waits for the first only
         # Of bodies and headers in one answer; the first message always fits. A long answer is a
         # long turn, which all others wait for.
@@ -60,20 +51,54 @@ class Pull:
         self.credit = credit  # answers that may be sent before another pull is needed
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
         self.window = window  # messages that it may have leased at once; 0 = as the group may
-        self.handed: set[tuple[int, int]] = set()  # with a window: partition and offset of those
+        self.many = count_max > 1 or credit > 1
+
+
+ONE = Wants()
+
+
+class Pull(Ticket):
+    """A request for messages that may have to wait; ends with Delivered or Empty. `session` is who
+    asks."""
+
+    __slots__ = (
+        "credit",
+        "deadline_ms",
+        "group",
+        "handed",
+        "key",
+        "postponed",
+        "session",
+        "skipped",
+        "wants",
+    )
+
+    handed: set[tuple[int, int]] | None
+    group: Group  # where it waits
+    deadline_ms: int  # of one that does not wait for ever
+
+    def __init__(self, session: Session, wants: Wants = ONE) -> None:
+        self.open = True
+        self.session = session
+        self.wants = wants
+        self.credit = wants.credit  # answers that are left
+        self.handed = None  # with a window: partition and offset of those it may have leased
         # Its key among those that wait. A session's second one in a group is its own key.
         self.key: Session | Pull = session
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
-        self.group: Group | None = None  # where it waits
 
     def full(self, group: Group) -> bool:
         """It holds as many messages as it may."""
-        if len(self.handed) < self.window:
+        handed, window = self.handed, self.wants.window
+        if handed is None or len(handed) < window:
             return False
         backlogs = group.backlogs
-        self.handed = {(i, offset) for i, offset in self.handed if offset in backlogs[i].leased}
-        return len(self.handed) >= self.window
+        self.handed = {(i, offset) for i, offset in handed if offset in backlogs[i].leased}
+        return len(self.handed) >= window
+
+
+_NONE = Chunk()
 
 
 class Group:
@@ -82,6 +107,7 @@ class Group:
     __slots__ = (
         "active",
         "backlogs",
+        "chunks",
         "delete_on_exit",
         "exclusive",
         "had_reader",
@@ -91,11 +117,11 @@ class Group:
         "options",
         "paused",
         "readers",
-        "reading",
         "topic",
         "turn",
         "untold",
         "updated_ms",
+        "usual",
         "waiting",
     )
 
@@ -106,8 +132,7 @@ class Group:
         self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False
-        # By partition, while a log is read back: first offset and end of the newest portion.
-        self.reading: dict[int, tuple[int, int]] = {}
+        self.chunks = [_NONE] * len(topic.partitions)  # where each partition was read last
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
         self.untold = False  # some backlog has skipped messages that the group is to be told of
@@ -123,6 +148,9 @@ class Group:
         self.exclusive = _either(options.exclusive, inherited.exclusive)
         self.delete_on_exit = _either(options.delete_on_exit, inherited.delete_on_exit)
         self.paused = _either(options.paused, inherited.paused)
+        # It does nothing but read one log.
+        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
+        self.usual = usual and not self.paused
 
     # Counted over all partitions.
 

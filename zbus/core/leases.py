@@ -1,4 +1,4 @@
-"""Settling many deliveries of a partition as one change: acknowledged, given back, extended."""
+"""Deliveries of a partition, one or many as one change: acknowledged, given back, extended."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ Ranges = Sequence[range]
 """Offsets; how many is for whoever asks to bound."""
 
 
-def ack_all(
-    broker: Broker, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges
-) -> None:
-    """`Broker.ack` of each."""
+def ack(broker: Broker, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> None:
+    """`Broker.ack`."""
     backlog = group.backlogs[partition.index]
     first, recovered = partition.first, partition.recovered
     for offsets in ranges:
@@ -33,7 +31,7 @@ def ack_all(
     broker.tick.confirm(partition, ticket)
 
 
-def nack_all(
+def nack(
     broker: Broker,
     ticket: Ticket,
     group: Group,
@@ -42,7 +40,7 @@ def nack_all(
     front: bool,
     due_ms: int,
 ) -> int:
-    """`Broker.nack` of those that are leased; how many. They come again in the given order."""
+    """`Broker.nack`."""
     backlog = group.backlogs[partition.index]
     later = due_ms > broker.now_ms
     leased = _leased(ticket, group, partition, ranges)
@@ -59,7 +57,7 @@ def nack_all(
     return len(leased)
 
 
-def extend_all(
+def extend(
     broker: Broker,
     ticket: Ticket,
     group: Group,
@@ -67,7 +65,7 @@ def extend_all(
     ranges: Ranges,
     deadline_ms: int,
 ) -> int:
-    """`Broker.extend` of those that are leased; how many."""
+    """`Broker.extend`."""
     leased = _leased(ticket, group, partition, ranges)
     for offset in leased:
         group.backlogs[partition.index].extend(offset, deadline_ms)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, offset_outside
 from zbus.core.group import Group
-from zbus.core.locate import lookup
-from zbus.core.message import Message
-from zbus.core.outcomes import Peeked, Raw, Record
+from zbus.core.outcomes import Peeked, Piece, Raw
 from zbus.core.recorder import Found, Recorder, Size
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
@@ -15,19 +14,18 @@ BROWSE_BYTES = 1 << 20
 """What is read from storage for somebody who only looks."""
 
 
-def peek(
-    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, group: Group | None
-) -> None:
+def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None) -> None:
     """The message at an offset; settles with Peeked."""
 
-    def done(message: Message | BrokerError) -> None:
-        if isinstance(message, BrokerError):
-            ticket.settle(message)
+    def done(found: tuple[Chunk, int] | BrokerError) -> None:
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
         else:
-            record = Record(partition.index, offset, message, 0)
-            ticket.settle(Peeked(partition.topic, [record], group))
+            chunk, at = found
+            pieces = [Piece(partition.index, chunk, at, at + 1)]
+            ticket.settle(Peeked(partition.topic, pieces, group))
 
-    lookup(recorder, partition, offset, done)
+    partition.log.get(offset, done)
 
 
 def browse(
@@ -43,15 +41,15 @@ def browse(
             return
         if not _readable(ticket, partition, offset):
             return  # forgotten meanwhile
-        records = [
-            Record(partition.index, at, message, 0)
-            for at, message in found
-            if offset <= at < partition.visible
-        ]
-        ticket.settle(Peeked(partition.topic, records[:count_max]))
+        pieces = []
+        if found is not None and found.first < partition.visible:
+            # From `offset` on: that is how it was asked for.
+            stop = min(len(found), count_max, partition.visible - found.first)
+            pieces = [Piece(partition.index, found, 0, stop)]
+        ticket.settle(Peeked(partition.topic, pieces))
 
     if offset == partition.visible:
-        done([])
+        done(None)
     else:
         recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
 

@@ -1,17 +1,24 @@
 """Putting what may have been put before, or only where the log ends as expected.
 
-A put is recognised by its key if it has one, else (in a topic with `dedupe_ms`) each message by its
-id. What is recognised is not stored again. Its ticket ends with Duplicate when the original is
-durable, and is refused if the original is: the two have one fate.
+A put is recognised by its idempotency key if it has one, else (in a topic with `dedupe_ms`) each
+message by its id. What is recognised is not stored again. Its ticket ends with Duplicate when the
+original is durable, and is refused if the original is: the two have one fate.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, conflict
-from zbus.core.message import Message
-from zbus.core.originals import KEY_MS, Original, fingerprint, id_name, key_name, key_of
+from zbus.core.originals import (
+    KEY_MS,
+    Original,
+    fingerprint,
+    fingerprint_of,
+    id_name,
+    key_name,
+)
 from zbus.core.outcomes import Duplicate
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Partition, Topic
@@ -27,13 +34,15 @@ FORGETS_PER_TURN_MAX = 4
 
 _Place = tuple[Partition, Original]
 
+_NOWHERE: list[_Place] = []
+
 _REUSED = BrokerError(Refusal.REUSED, "this idempotency-key came with another message before")
 
 
 def put_once(
     tick: Tick,
     partition: Partition,
-    messages: list[Message],
+    chunk: Chunk,
     ticket: Ticket,
     expected_offset: int | None,
     refused: BrokerError | None = None,
@@ -44,28 +53,91 @@ def put_once(
     All have the same key, or none has one. Originals are found in whichever partition they are.
     """
     topic = partition.topic
-    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
-    for each in topic.partitions:
-        each.originals.expire(before_ms)
-    fresh, known, name = messages, [], b""
-    if key := key_of(messages[0]):
-        name = key_name(key)
-        place = _find(topic, name)
-        if place is not None:
-            if place[1].digest != fingerprint(messages) or place[1].records != len(messages):
-                ticket.settle(_REUSED)
-                return
-            fresh, known = [], [place]
-    elif topic.options.dedupe_ms:
-        fresh, known = _by_ids(topic, messages)
+    _expire(tick, topic)
+    if chunk.once is not None:
+        _put_with_key(tick, partition, chunk, ticket, expected_offset, refused)
+        return
+    fresh, known = chunk, _NOWHERE
+    if topic.options.dedupe_ms:
+        fresh, known = _by_ids(topic, chunk)
     if fresh and refused is not None:
         ticket.settle(refused)
     elif fresh and expected_offset not in (None, partition.end):
         _refuse(tick, partition, ticket)
-    elif len(fresh) == len(messages):
-        _store(tick, partition, fresh, ticket, name)
+    elif len(fresh) == len(chunk):
+        _store(tick, partition, fresh, ticket)
     else:
-        _answer(tick, partition, fresh, known, len(messages), ticket)
+        _answer(tick, partition, fresh, known, len(chunk), ticket)
+
+
+def put_with_key(
+    tick: Tick,
+    partition: Partition,
+    ticket: Ticket,
+    id: bytes,
+    headers: bytes,
+    body: bytes,
+    tag: bytes,
+    key: bytes,
+    once: bytes,
+) -> None:
+    """Store one message with an idempotency key, unless it is stored. This is what `put_once` does,
+    without a chunk: it is how clients put that send again what was not answered."""
+    _expire(tick, partition.topic)
+    name, digest = key_name(once), fingerprint_of(tag, key, body)
+    place = _find(partition.topic, name)
+    if place is not None:
+        _answer_known(tick, partition, place, digest, 1, ticket)
+        return
+    _remember(tick, partition, name, 1, digest)
+    staged = partition.staged
+    if staged is None:
+        staged = tick.stage(partition, Chunk())
+    staged.add(id, headers, body, tag, key, 0, 0, once)
+    partition.puts.append(ticket)
+    partition.last = ticket
+    ticket.offset = partition.end
+    partition.end += 1
+
+
+def _put_with_key(
+    tick: Tick,
+    partition: Partition,
+    chunk: Chunk,
+    ticket: Ticket,
+    expected_offset: int | None,
+    refused: BrokerError | None,
+) -> None:
+    """All rows have one key."""
+    assert chunk.once is not None
+    name, digest, count = key_name(chunk.once[0]), fingerprint(chunk), len(chunk)
+    place = _find(partition.topic, name)
+    if place is not None:
+        _answer_known(tick, partition, place, digest, count, ticket)
+    elif refused is not None:
+        ticket.settle(refused)
+    elif expected_offset not in (None, partition.end):
+        _refuse(tick, partition, ticket)
+    else:
+        _remember(tick, partition, name, count, digest)
+        tick.put_all(partition, chunk, ticket)
+
+
+def _answer_known(
+    tick: Tick, partition: Partition, place: _Place, digest: int, count: int, ticket: Ticket
+) -> None:
+    """The key came before: with the same content, or with another."""
+    if place[1].digest != digest or place[1].records != count:
+        ticket.settle(_REUSED)
+    else:
+        _answer(tick, partition, Chunk(), [place], count, ticket)
+
+
+def _remember(tick: Tick, partition: Partition, name: bytes, count: int, digest: int) -> None:
+    """What is put now has this name."""
+    partition.originals.remember(Original(name, partition.end, count, tick.now_ms, digest))
+    if partition not in tick.forgets.entries:
+        remind(tick, partition)
 
 
 def remind(tick: Tick, partition: Partition) -> None:
@@ -76,14 +148,20 @@ def remind(tick: Tick, partition: Partition) -> None:
         tick.forgets.set(partition, max(due_ms, tick.now_ms + FORGET_EVERY_MS))
 
 
-def forget(tick: Tick) -> None:
-    """Forget what is due, so much of it that others get their turn."""
-    for _ in range(FORGETS_PER_TURN_MAX):
-        partition = tick.forgets.pop_first(tick.now_ms)
-        if partition is None:
-            break
-        partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
-        remind(tick, partition)
+def forget(tick: Tick, partition: Partition) -> None:
+    """Forget what is due, so much of it in a turn that others get their turn."""
+    tick.forgotten += 1
+    if tick.forgotten > FORGETS_PER_TURN_MAX:
+        tick.forgets.set(partition, tick.now_ms)
+        return
+    partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    remind(tick, partition)
+
+
+def _expire(tick: Tick, topic: Topic) -> None:
+    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
+    for partition in topic.partitions:
+        partition.originals.expire(before_ms)
 
 
 def _find(topic: Topic, name: bytes) -> _Place | None:
@@ -94,37 +172,36 @@ def _find(topic: Topic, name: bytes) -> _Place | None:
     return None
 
 
-def _by_ids(topic: Topic, messages: list[Message]) -> tuple[list[Message], list[_Place]]:
-    """The messages that are new, each id once, and where the others are."""
-    fresh: dict[bytes, Message] = {}
+def _by_ids(topic: Topic, chunk: Chunk) -> tuple[Chunk, list[_Place]]:
+    """The messages that are new, each id once, and where the others are. One without an id of its
+    own is always new."""
+    rows: list[int] = []
+    seen: set[bytes] = set()
     known = []
-    for message in messages:
-        place = _find(topic, id_name(message.id))
+    for at, id in enumerate(chunk.ids):
+        place = _find(topic, id_name(id)) if id else None
         if place is not None:
             known.append(place)
-        else:
-            fresh.setdefault(message.id, message)
-    return list(fresh.values()), known
+        elif not id or id not in seen:
+            seen.add(id)
+            rows.append(at)
+    return (chunk if len(rows) == len(chunk) else chunk.pick(rows)), known
 
 
-def _store(
-    tick: Tick, partition: Partition, messages: list[Message], ticket: Ticket, name: bytes = b""
-) -> None:
-    """`name` is that of the key that all have, if they have one."""
-    if name:
-        partition.originals.note_put(name, partition.end, messages, tick.now_ms)
-    else:
-        ids = partition.topic.options.dedupe_ms > 0
-        partition.originals.note(partition.end, messages, tick.now_ms, ids)
-    if partition not in tick.forgets:
-        remind(tick, partition)
-    tick.put_all(partition, messages, ticket)
+def _store(tick: Tick, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+    """New messages without a key."""
+    if partition.topic.options.dedupe_ms > 0:
+        chunk.first, chunk.time_ms = partition.end, tick.now_ms
+        partition.originals.note(chunk, True)
+        if partition not in tick.forgets:
+            remind(tick, partition)
+    tick.put_all(partition, chunk, ticket)
 
 
 def _answer(
     tick: Tick,
     partition: Partition,
-    fresh: list[Message],
+    fresh: Chunk,
     known: list[_Place],
     count: int,
     ticket: Ticket,
@@ -135,7 +212,7 @@ def _answer(
         last[home] = max(last.get(home, 0), original.offset + original.records - 1)
     told_of, offset = partition, partition.end
     if not fresh:
-        told_of, (_, offset, *_) = known[0]
+        told_of, offset = (known[0][0], known[0][1].offset) if known else (partition, offset)
     ticket.offset = offset
     parts = Parts(ticket, Duplicate(told_of, count - len(fresh)), len(last) + bool(fresh))
     if fresh:

@@ -1,7 +1,7 @@
 """What a partition remembers of the messages stored lately, so that none is stored twice.
 
-An entry is made from nothing but the stored message: its id (in a topic with `dedupe_ms`), and the
-key that its first header line names, if it was put with one. So recovery makes the same entries
+An entry is made from nothing but the stored message: its id (in a topic with `dedupe_ms`, if it
+was given one), or the idempotency key that it was put with. So recovery makes the same entries
 from the same bytes, and there is no moment at which a crash leaves a message without its entry.
 
 Ids and keys are kept as 128 bits of their BLAKE2b: entries then have one size, whatever is sent.
@@ -11,23 +11,18 @@ Among 100,000 of them two agree by chance once in 10^28 such sets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
-from zbus.core.message import Message
+from zbus.core.chunk import Chunk
 
 COUNT_MAX: Final = 100_000
 """Entries of one partition; past it the oldest go before their time."""
 
 KEY_MS: Final = 600_000
 """How long a key is remembered in a topic that says nothing."""
-
-KEY_LINE: Final = b"idempotency-key: "
-"""Begins the headers of a message that was put with a key. No other message's headers begin so:
-whoever lets messages in sees to that."""
 
 NAME_BYTES: Final = 16
 
@@ -64,19 +59,21 @@ def key_name(key: bytes) -> bytes:
     return digest.digest()
 
 
-def key_of(message: Message) -> bytes:
-    """The key that a message was put with, else empty."""
-    headers = message.headers
-    if not headers.startswith(KEY_LINE):
-        return b""
-    return headers[len(KEY_LINE) : headers.find(b"\r\n")]
+def fingerprint_of(tag: bytes, key: bytes, body: bytes) -> int:
+    """The fingerprint of one message."""
+    digest = _CONTENT.copy()
+    digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)
+    digest.update(body)
+    return int.from_bytes(digest.digest(), "little")
 
 
-def fingerprint(messages: Iterable[Message]) -> int:
+def fingerprint(chunk: Chunk, start: int = 0, stop: int | None = None) -> int:
     """Tells other content from the same: of tags, keys and bodies. A number of 64 bits."""
     digest = _CONTENT.copy()
-    for message in messages:
-        tag, key, body = message.tag, message.key, message.body
+    tags, keys, bodies = chunk.tags, chunk.keys, chunk.bodies
+    for at in range(start, len(bodies) if stop is None else stop):
+        tag, key = b"" if tags is None else tags[at], b"" if keys is None else keys[at]
+        body = bodies[at]
         digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)
         digest.update(body)
     return int.from_bytes(digest.digest(), "little")
@@ -97,25 +94,26 @@ class Originals:
         """What was stored under this name, if that is not forgotten."""
         return self._originals.get(name)
 
-    def note(self, first: int, messages: Sequence[Message], time_ms: int, ids: bool) -> None:
-        """Remember messages whose offsets count up from `first`: each by its key if it was put
-        with one, else by its id, if `ids`."""
-        key, start = b"", 0
-        for position, message in enumerate(messages):
-            if (own := key_of(message)) != key:
-                self._note_key(key, first + start, messages[start:position], time_ms)
-                key, start = own, position
-            if ids and not own:
-                self.remember(Original(id_name(message.id), first + position, 1, time_ms, 0))
-        self._note_key(key, first + start, messages[start:], time_ms)
+    def note(self, chunk: Chunk, ids: bool) -> None:
+        """Remember stored messages: each by its key if it was put with one, else by its id, if
+        `ids`. Neighbours with one key were one put."""
+        count, start = len(chunk), 0
+        while start < count:
+            key, stop = self._key_of(chunk, start), start + 1
+            if key:
+                while stop < count and self._key_of(chunk, stop) == key:
+                    stop += 1
+                digest, time_ms = fingerprint(chunk, start, stop), chunk.time_of(start)
+                entry = Original(key_name(key), chunk.first + start, stop - start, time_ms, digest)
+                self.remember(entry)
+            elif ids and (id := chunk.ids[start]):
+                entry = Original(id_name(id), chunk.first + start, 1, chunk.time_of(start), 0)
+                self.remember(entry)
+            start = stop
 
-    def _note_key(self, key: bytes, first: int, messages: Sequence[Message], time_ms: int) -> None:
-        if key:
-            self.note_put(key_name(key), first, messages, time_ms)
-
-    def note_put(self, name: bytes, first: int, messages: Sequence[Message], time_ms: int) -> None:
-        """Remember the messages of one put with a key: all have that, so this is its name."""
-        self.remember(Original(name, first, len(messages), time_ms, fingerprint(messages)))
+    @staticmethod
+    def _key_of(chunk: Chunk, at: int) -> bytes:
+        return b"" if chunk.once is None else chunk.once[at]
 
     def remember(self, original: Original) -> None:
         """Add an entry, unless there is one of that name: the first stays the original."""

@@ -8,31 +8,32 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import attrs
 
 from zbus.core.errors import BrokerError
-from zbus.core.message import Message
 
 if TYPE_CHECKING:
+    from zbus.core.chunk import Chunk
     from zbus.core.group import Group
     from zbus.core.topic import Partition, Topic
 
 
-class Record(NamedTuple):
-    """One message in somebody's hands."""
+class Piece(NamedTuple):
+    """Neighbouring messages in somebody's hands: rows `start` to before `stop` of a chunk. To be
+    read at once, since the chunk may be emptied when memory is short."""
 
     partition: int
-    offset: int
-    message: Message
-    attempts: int  # times handed out to this group, this one included; 0 = not counted
+    chunk: Chunk
+    start: int
+    stop: int
+    attempts: int = 0  # times handed out to this group, this one included; 0 = not counted
 
 
 class Stored:
     """A put is durable at its partition's level. Shared by all puts of a partition and tick:
     each ticket knows its own first offset."""
 
-    __slots__ = ("partition", "shared")
+    __slots__ = ("partition",)
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.shared: tuple[bytes, bytes] | None = None  # room for what a face makes once for all
 
 
 class Duplicate:
@@ -51,11 +52,11 @@ class Delivered:
     """A pull got messages: at least one. `skipped` are those that the log forgot before the group
     had finished them, as far as no delivery has told of them."""
 
-    __slots__ = ("group", "records", "skipped")
+    __slots__ = ("group", "pieces", "skipped")
 
-    def __init__(self, group: Group, records: list[Record], skipped: int = 0) -> None:
+    def __init__(self, group: Group, pieces: list[Piece], skipped: int = 0) -> None:
         self.group = group
-        self.records = records
+        self.pieces = pieces
         self.skipped = skipped
 
 
@@ -103,10 +104,11 @@ class Declared:
 class Routed:
     """A message sent straight to a session."""
 
-    message: Message
     id: bytes
     status: int
     sender: bytes
+    headers: bytes  # canonical header lines
+    body: bytes
 
 
 @attrs.frozen
@@ -123,7 +125,7 @@ class Peeked:
     """Messages looked at without a group's state changing; a random read names its group."""
 
     topic: Topic
-    records: list[Record]
+    pieces: list[Piece]
     group: Group | None = None
 
 

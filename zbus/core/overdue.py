@@ -45,27 +45,27 @@ class _Rank:
 class Overdue:
     """See the module."""
 
-    __slots__ = ("_ranks",)
+    __slots__ = ("ranks",)
 
     def __init__(self) -> None:
-        self._ranks: list[_Rank] = []
+        self.ranks: list[_Rank] = []
 
     def __bool__(self) -> bool:
-        return bool(self._ranks)
+        return bool(self.ranks)
 
     @property
     def until_ms(self) -> int:
         """What is due by then is overdue, if anything is."""
-        return self._ranks[-1].until_ms
+        return self.ranks[-1].until_ms
 
     @property
     def first(self) -> Place:
         """The place before the first of them."""
-        return self._ranks[0].rank, self._ranks[0].serial
+        return self.ranks[0].rank, self.ranks[0].serial
 
     def add(self, now_ms: int, rank: int, serial: int) -> int:
         """What is due by now has this rank, and serials from this one on; the one behind them."""
-        ranks = self._ranks
+        ranks = self.ranks
         if ranks and (ranks[-1].rank, ranks[-1].serial_end) == (rank, serial):
             ranks[-1].until_ms = now_ms
             return serial
@@ -76,26 +76,26 @@ class Overdue:
 
     def take(self, delayed: Delays) -> list[tuple[int, Place]]:
         """The first lot, out of `delayed`: offsets and places."""
-        first = self._ranks[0]
+        first = self.ranks[0]
         rank, serial = first.rank, first.serial + 1
         offsets = delayed.pop_due(first.until_ms, LOT)
         first.serial += len(offsets)
         due_ms = delayed.next_due()
-        while self._ranks and (due_ms is None or due_ms > self._ranks[0].until_ms):
-            del self._ranks[0]
+        while self.ranks and (due_ms is None or due_ms > self.ranks[0].until_ms):
+            del self.ranks[0]
         return [(offset, (rank, place)) for place, offset in enumerate(offsets, serial)]
 
     def truncate(self, end: int) -> None:
         """The log ends there."""
-        for rank in self._ranks:
+        for rank in self.ranks:
             rank.rank = min(rank.rank, end)
 
     def clear(self) -> None:
-        self._ranks.clear()
+        self.ranks.clear()
 
     def check(self) -> None:
         """Assert the invariants."""
-        ranks = self._ranks
+        ranks = self.ranks
         assert len(ranks) <= RANKS_MAX
         for one, other in pairwise(ranks):
             assert one.until_ms <= other.until_ms

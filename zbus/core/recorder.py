@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
-from zbus.core.message import Message
 from zbus.core.state import StateChange
 
 if TYPE_CHECKING:
     from zbus.core.topic import Partition
 
-Found: TypeAlias = "list[tuple[int, Message]] | BrokerError"
+Found: TypeAlias = "Chunk | BrokerError | None"
+"""None: nothing is stored from there on."""
 
 
 class Size(NamedTuple):
@@ -26,7 +27,7 @@ class Recorder(Protocol):
     """Turns a tick's messages and changes into batches, and batches back into messages."""
 
     def write(
-        self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
+        self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:
         """Append messages, then the change. False if there was no room: then nothing of them was
         written. A change that found none is in whatever is written to the partition next. After a

@@ -24,6 +24,7 @@ from zbus.core.outcomes import Outcome
 from zbus.core.recorder import Recorder
 from zbus.core.tick import LOOK_MS
 from zbus.core.ticket import Ticket
+from zbus.core.timers import Timers
 
 if TYPE_CHECKING:
     from zbus.core.topic import Partition, Topic
@@ -174,23 +175,27 @@ def _done(partition: Partition) -> int | None:
 class Retention:
     """See the module. `Tick.looks` says when which partition is to be looked at."""
 
-    def __init__(self, recorder: Recorder, dispatch: Dispatch) -> None:
+    def __init__(self, recorder: Recorder, dispatch: Dispatch, timers: Timers) -> None:
         self._recorder = recorder
         self._dispatch = dispatch
         self._tick = dispatch.tick
+        self._tick.looks = timers.timer(self._due)
+        self.begin()
         # There was no room to say where it begins; makes the ticket that waits for it.
         self._refused: dict[Partition, Callable[[], Ticket]] = {}
 
-    def run(self, now_ms: int) -> None:
-        """Look at what is due, so much of it that others get their turn."""
-        works = 0
-        for _ in range(LOOKS_PER_TURN_MAX):
-            partition = self._tick.looks.pop_first(now_ms)
-            if partition is None:
-                break
-            works += self._look(partition, now_ms)
-            if works >= WORKS_PER_TURN_MAX:
-                break
+    def begin(self) -> None:
+        """A turn begins: there is work for it again."""
+        self._looks_left, self._works_left = LOOKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
+
+    def _due(self, partition: Partition) -> None:
+        """A partition is to be looked at; so many in a turn that others get their turn."""
+        now_ms = self._tick.now_ms
+        if self._looks_left <= 0 or self._works_left <= 0:
+            self._tick.looks.set(partition, now_ms)
+            return
+        self._looks_left -= 1
+        self._works_left -= self._look(partition, now_ms)
 
     def restore(self, topic: Topic) -> None:
         """A topic was recovered."""
@@ -265,13 +270,14 @@ class Retention:
 class _Trim(Ticket):
     """The second half of forgetting: it is durable where the partition begins."""
 
-    __slots__ = ("_partition", "_recorder", "_retention")
+    __slots__ = ("_first", "_partition", "_recorder", "_retention")
 
     def __init__(self, retention: Retention, recorder: Recorder, partition: Partition) -> None:
         super().__init__()
         self._retention = retention
         self._recorder = recorder
         self._partition = partition
+        self._first = partition.purged_to  # it may be more when this is durable
 
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
@@ -282,13 +288,13 @@ class _Trim(Ticket):
             return  # else the topic is gone
         if partition.removed:
             return
-        begin(self._retention, partition)
+        begin(self._retention, partition, self._first)
         self._recorder.trim(partition)
         self._retention.look_at(partition)  # there may be more to forget
 
 
-def begin(retention: Retention, partition: Partition) -> None:
+def begin(retention: Retention, partition: Partition, first: int) -> None:
     """The partition begins where it was durably said to. A group that was declared since then may
     have been given an older place."""
-    partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+    partition.first = max(partition.first, min(first, partition.visible))
     retention.advance(partition, partition.first)

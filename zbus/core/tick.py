@@ -8,16 +8,17 @@ calls back, which for the levels `memory` and `os` is at once and for `disk` in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import TypeAlias
 
-from zbus.core.deadlines import Deadlines
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
-from zbus.core.message import Message
 from zbus.core.outcomes import DONE, Outcome, Stored
 from zbus.core.recorder import Recorder
 from zbus.core.ticket import Parts, Ticket
-from zbus.core.topic import Cache, Partition, Topic
+from zbus.core.timers import Timer
+from zbus.core.topic import Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]]]"
 """A partition, its end, and the puts and confirmations that become true when it is durable."""
@@ -34,6 +35,8 @@ STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
 
+_class_of: Callable[[Ticket], type[Ticket]] = type
+
 LOOK_MS = 1_000
 """`Retention` looks at a partition so long after it was written to, and at most so often."""
 
@@ -41,19 +44,19 @@ LOOK_MS = 1_000
 class Tick:
     """See the module. `now_ms` is the only time the broker knows."""
 
-    def __init__(
-        self, recorder: Recorder, cache: Cache, visible: Callable[[Partition], None]
-    ) -> None:
+    looks: Timer[Partition]  # for `Retention`
+    forgets: Timer[Partition]  # for `zbus.core.once`
+
+    def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
         self.now_ms = 0
+        self.put_ms = 0  # when something was put last
+        self.forgotten = 0  # partitions of which `zbus.core.once` forgot something in this turn
         self._recorder = recorder
-        self._cache = cache
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
         self.unborn: list[Topic] = []  # there was no room for their beginning
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
-        self.looks: Deadlines[Partition] = Deadlines()  # for `Retention`
-        self.forgets: Deadlines[Partition] = Deadlines()  # for `zbus.core.once`
         self._awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
         self._retried_ms = 0
@@ -64,32 +67,40 @@ class Tick:
             return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
 
-    def put(self, partition: Partition, message: Message, ticket: Ticket) -> None:
-        """Stage one message; its ticket settles when the message is durable."""
+    def stage(self, partition: Partition, chunk: Chunk) -> Chunk:
+        """Begin what this turn puts into a partition."""
         self._awaited = True
+        self.put_ms = self.now_ms
         if not partition.touched:
             partition.touched = True
             self.touched.append(partition)
-        partition.staged.append(message)
-        partition.puts.append(ticket)
-        ticket.offset = partition.end
-        partition.end += 1
+        chunk.first, chunk.time_ms = partition.end, self.now_ms
+        partition.staged = chunk
+        return chunk
 
-    def put_all(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
-        """Stage many, all or none; at least one."""
-        self.put(partition, messages[0], ticket)
-        if len(messages) > 1:
-            partition.staged.extend(messages[1:])
-            partition.end += len(messages) - 1
+    def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+        """Stage messages, all or none, at least one; the ticket settles when they are durable. The
+        chunk is given away."""
+        staged, count = partition.staged, len(chunk.bodies)
+        if staged is None:
+            self.stage(partition, chunk)
+        else:
+            chunk.time_ms = staged.time_ms
+            staged.extend(chunk)
+        partition.puts.append(ticket)
+        partition.last = ticket
+        ticket.offset = partition.end
+        partition.end += count
 
     def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
         """Settle the ticket as a put that went to this offset: with Stored when it is durable."""
         if offset < partition.visible:
             ticket.settle(Stored(partition))
-        elif offset < partition.end - len(partition.staged):
+        elif partition.staged is None or offset < partition.staged.first:
             self.confirm(partition, ticket, Stored(partition))
         else:
             partition.puts.append(ticket)
+            partition.last = ticket
 
     def change(self, partition: Partition, group: Group) -> None:
         """Note that the group's backlog in this partition is not what it was."""
@@ -125,6 +136,7 @@ class Tick:
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
+                partition.staged = partition.last = None
             puts, partition.puts = partition.puts, []
             confirms, partition.confirms = partition.confirms, []
             for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
@@ -161,25 +173,26 @@ class Tick:
         self._durable(at_once)
 
     def _write(self, partition: Partition) -> Written:
-        messages, partition.staged = partition.staged, []
+        chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
-        first = partition.end - len(messages)
-        stored = self._recorder.write(partition, messages, change, self.now_ms)
+        stored = self._recorder.write(partition, chunk, change, self.now_ms)
         puts, partition.puts = partition.puts, []
         if stored:
             if self.behind:
                 self.behind.pop(partition, None)
-            if messages:
-                self._cache.admit(partition, first, messages)
+            if chunk is not None:
+                partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
                 partition.topic.turn += 1
         else:
+            first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
             for ticket in puts:
                 ticket.settle(FULL)
             puts = []
-            if not self._recorder.write(partition, (), change.truncated(first), self.now_ms):
+            change = None if change is None else change.truncated(first)
+            if not self._recorder.write(partition, None, change, self.now_ms):
                 if partition.segment_bytes or partition.topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
@@ -239,8 +252,8 @@ class Tick:
                 self._visible(partition)
             if puts:
                 stored = Stored(partition)
-                for ticket in puts:
-                    ticket.settle(stored)
+                for kind, tickets in groupby(puts, _class_of):
+                    kind.settle_stored(list(tickets), stored)
             if confirms:
                 partition.topic.born = True
             for ticket, outcome in confirms:

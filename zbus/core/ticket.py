@@ -4,8 +4,10 @@ session."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zbus.core.errors import BrokerError
-from zbus.core.outcomes import Outcome
+from zbus.core.outcomes import Outcome, Stored
 
 
 class Ticket:
@@ -26,6 +28,12 @@ class Ticket:
     def answer(self, outcome: Outcome) -> None:
         """Tell the outcome. Called once by `settle`; before it for each part of a pull's credit."""
         raise NotImplementedError
+
+    @staticmethod
+    def settle_stored(tickets: Sequence[Ticket], stored: Stored) -> None:
+        """Settle puts of one class that became durable together; a face may have a quicker way."""
+        for ticket in tickets:
+            ticket.settle(stored)
 
 
 class Silent(Ticket):

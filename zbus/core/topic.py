@@ -1,17 +1,14 @@
-"""A topic and its partitions: where messages wait between being put and being written, and where
-the newest of them stay at hand."""
+"""A topic and its partitions: where messages wait between being put and being written."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import attrs
 
+from zbus.core.chunk import Chunk
 from zbus.core.group import Group
-from zbus.core.message import Message
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupChange, StateChange, TopicOptions
@@ -19,51 +16,8 @@ from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
     from zbus.core.flock import Watch
-    from zbus.core.history import Portion
+    from zbus.core.log import Log
     from zbus.core.retention import Extent
-
-MESSAGE_BYTES = 400
-"""What a message costs in memory beside its body, about."""
-
-
-def size_of(messages: Sequence[Message]) -> int:
-    """What they take of memory, in bytes, about."""
-    bodies = sum([len(m.body) + len(m.headers) for m in messages])
-    return len(messages) * MESSAGE_BYTES + bodies
-
-
-class Cache:
-    """The recent messages, of all partitions together; those that came first go first. What is
-    read back from storage is in a place of its own (`zbus.core.history`)."""
-
-    __slots__ = ("_portions", "bytes_max", "bytes_used")
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.bytes_used = 0
-        self._portions: deque[tuple[Partition, int, Sequence[Message], int]] = deque()
-
-    def admit(self, partition: Partition, first: int, messages: Sequence[Message]) -> None:
-        """Keep `messages`, whose offsets count up from `first`."""
-        count = len(messages)
-        size = size_of(messages)
-        partition.cache.update(zip(range(first, first + count), messages, strict=True))
-        self._portions.append((partition, first, messages, size))
-        self.bytes_used += size
-        self._shrink(self.bytes_max)
-
-    def give_way(self) -> None:
-        """Memory is short: a quarter goes."""
-        self._shrink(self.bytes_used - self.bytes_used // 4)
-
-    def _shrink(self, bytes_max: int) -> None:
-        while self.bytes_used > bytes_max and len(self._portions) > 1:
-            old, first, messages, size = self._portions.popleft()
-            self.bytes_used -= size
-            cache = old.cache
-            for offset, message in enumerate(messages, first):
-                if cache.get(offset) is message:
-                    del cache[offset]
 
 
 class Partition:
@@ -72,21 +26,20 @@ class Partition:
 
     __slots__ = (
         "behind",
-        "cache",
         "changed",
         "checkpoint_bytes",
         "confirms",
         "end",
-        "fetching",
         "first",
         "index",
         "lane",
+        "last",
         "last_crc",
+        "log",
         "options_changed",
         "originals",
         "purged_to",
         "puts",
-        "read_back",
         "recovered",
         "removed",
         "removed_groups",
@@ -100,7 +53,6 @@ class Partition:
         "topic_changed",
         "touched",
         "visible",
-        "wanted_by",
     )
 
     def __init__(self, topic: Topic, index: int, first: int = 0, end: int = 0) -> None:
@@ -111,11 +63,12 @@ class Partition:
         self.end = end
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker started
-        self.cache: dict[int, Message] = {}
+        self.log: Log  # by whoever has the memory for it
         self.originals = Originals()  # what must not be stored again
         # This tick.
         self.touched = False
-        self.staged: list[Message] = []
+        self.staged: Chunk | None = None
+        self.last: Ticket | None = None  # of what is staged: more may be put along with it
         self.puts: list[Ticket] = []  # settled with Stored
         self.confirms: list[tuple[Ticket, Outcome]] = []  # changes that somebody waits for
         self.changed: list[Group] = []  # groups whose backlog here changed
@@ -123,10 +76,6 @@ class Partition:
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
         self.purged_to = 0  # what is below it is to be dropped when that is durable
-        # Reading back.
-        self.fetching = False
-        self.read_back: list[Portion] = []  # what is at hand of it, in the order of its coming
-        self.wanted_by: dict[Group, int] = {}  # groups that wait for the fetch, and for what
         # The recorder's own.
         self.last_crc = 0
         self.removed = False  # its lane is gone, or may be another's by now
@@ -137,6 +86,11 @@ class Partition:
         self.segments: list[Extent] = []  # the oldest first
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything
+
+    @property
+    def written(self) -> int:
+        """The offset after the last message that is not only staged."""
+        return self.end if self.staged is None else self.staged.first
 
     def readers_at(self) -> list[int]:
         """The cursors of all groups that somebody reads from, and the places of followers."""
@@ -155,8 +109,12 @@ class Partition:
         first = max(self.first, self.purged_to)
         return StateChange(self.topic.options, tuple(groups), first, self.originals.snapshot())
 
-    def take_changes(self) -> StateChange:
-        """What this tick changed, and nothing left to tell."""
+    def take_changes(self) -> StateChange | None:
+        """What this tick changed, and nothing left to tell; None = nothing."""
+        if not (
+            self.changed or self.removed_groups or self.topic_changed or self.purged_to > self.first
+        ):
+            return None
         index = self.index
         changes = [GroupChange(name, removed=True) for name in self.removed_groups]
         for group in self.changed:
@@ -182,6 +140,7 @@ class Topic:
     __slots__ = (
         "born",
         "careful",
+        "competing",
         "followed",
         "groups",
         "name",
@@ -194,8 +153,8 @@ class Topic:
 
     def __init__(self, options: TopicOptions) -> None:
         self.name = options.name
-        self.configure(options)
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
+        self.configure(options)
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.followed: Watch | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
@@ -205,12 +164,15 @@ class Topic:
     def configure(self, options: TopicOptions) -> None:
         """Take over options."""
         self.options = options
+        for partition in self.partitions:
+            partition.last = None
         self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
+        self.competing = options.competing
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""
-        if self.options.competing:
+        if self.competing:
             return next(iter(self.groups.values()), None)
         return self.groups.get(name.lower())
 

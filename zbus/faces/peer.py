@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from zbus.core.outcomes import Outcome, Routed
+from zbus.core.outcomes import Routed
 from zbus.core.session import Session
 from zbus.core.ticket import Ticket
 from zbus.wire.errors import WireError
@@ -86,6 +86,13 @@ class Framing(Protocol):
         """The last words to a peer."""
 
 
+class Together(Protocol):
+    """A ticket of several peers."""
+
+    def part(self, peer: Peer) -> None:
+        """The peer's request is to have a reply of its own from now on, which takes its turn."""
+
+
 class Peer(Session):
     """See the module."""
 
@@ -110,8 +117,10 @@ class Peer(Session):
         "out_bytes_max",
         "principal",
         "pulse",
+        "put_lines",
         "reader",
         "secure",
+        "together",
         "turns",
     )
 
@@ -142,13 +151,18 @@ class Peer(Session):
         self.out_bytes = 0  # in `out`, and whatever the loop could not send yet
         self.out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
         self._undone: list[Request] | None = None  # came while the peer took no replies
-        self.turns: deque[Reply] | None = None  # requests that are answered in order
+        self.turns: deque[Answering] | None = None  # requests that are answered in order
+        # A ticket of many peers, with this one's only request that is answered in order.
+        self.together: Together | None = None
         self.open_tickets = 0  # requests without a final answer
         self.open_waits = 0  # those of them that may take for ever: pulls and calls
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
         # A stream takes the whole connection: nothing is read from it any more, and this is sent
         # when there was nothing else for a while. None = there is no stream.
         self.pulse: bytes | None = None
+        self.put_lines: tuple[object, bytes] | None = (
+            None  # a plan, and what it stores for this peer
+        )
         self.headed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
@@ -161,17 +175,9 @@ class Peer(Session):
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
         requests = self.reader.receive(data)
-        if self._undone:
+        if self._undone is not None:
             requests = self._undone + requests
-        self._work(requests)
-
-    def resume(self) -> None:
-        """The peer takes replies again: go on with what it asked for meanwhile."""
-        if self._undone:
-            self._work(self._undone)
-
-    def _work(self, requests: list[Request]) -> None:
-        self._undone = None
+            self._undone = None
         for position, (head, id, body) in enumerate(requests):
             if self.stalled or self.held_bytes > self.out_bytes_max:
                 self._undone = requests[position:]
@@ -190,6 +196,10 @@ class Peer(Session):
             self.closing = True
         if reader.error is not None and not self.closing:
             self.refuse(reader.error)
+
+    def resume(self) -> None:
+        """The peer takes replies again: go on with what it asked for meanwhile."""
+        self.receive(b"")
 
     def refuse(self, error: WireError) -> None:
         """The stream broke: say so after the answers that are still to come, and close.
@@ -247,11 +257,22 @@ class Peer(Session):
         self.closing = True
         self.write(b"")  # the loop has to look at this peer
 
-    def take_turn(self, reply: Reply) -> None:
+    def take_turn(self, reply: Answering) -> None:
         """This reply goes out after those to the requests before it."""
+        if self.together is not None:
+            self.together.part(self)
         if self.turns is None:
             self.turns = deque()
         self.turns.append(reply)
+
+    def answer_next(self) -> None:
+        """Replies that are made already, and whose turn has come."""
+        turns = self.turns
+        while turns and (later := turns[0].data) is not None:
+            turns.popleft()
+            if later:
+                self.held_bytes -= len(later)
+                self.write(later)
 
     def write(self, data: bytes) -> None:
         """Send these bytes, one whole reply, at the end of the turn."""
@@ -291,9 +312,51 @@ class Peer(Session):
         return not (self.open_tickets or self.turns)
 
 
-class Reply(Ticket):
-    """A ticket that ends in bytes to its peer: at once, or (ordered) after the replies to the
-    requests before it on the connection."""
+class Answering:
+    """What a ticket has in common that ends in bytes to its peer: at once, or (ordered) after the
+    replies to the requests before it on the connection."""
+
+    __slots__ = ()
+
+    peer: Peer
+    id: bytes
+    ordered: bool
+    data: bytes | None
+
+    def send(self, data: bytes) -> None:
+        """The final answer; empty = none is sent. Every request ends here, once."""
+        peer = self.peer
+        peer.open_tickets -= 1
+        if self.ordered and not self._is_next(peer, data):
+            return
+        if peer.framing is not None:
+            if data:
+                peer.write(data)
+        elif data:
+            # As in `write`, without a call: there is one of these for every request.
+            if not peer.out:
+                peer._ready(peer)
+            peer.out.append(data)
+            peer.out_bytes += len(data)
+            if peer.out_bytes > peer.out_bytes_max:
+                peer.stalled = True
+        if self.ordered and peer.turns:
+            peer.answer_next()
+
+    def _is_next(self, peer: Peer, data: bytes) -> bool:
+        """It is this reply's turn. If not, it is kept until it is."""
+        turns = peer.turns
+        assert turns is not None
+        if turns[0] is self:
+            turns.popleft()
+            return True
+        self.data = data  # type: ignore[misc]  # its subclasses have the slot
+        peer.held_bytes += len(data)
+        return False
+
+
+class Reply(Answering, Ticket):
+    """Such a ticket, and nothing else."""
 
     __slots__ = ("data", "id", "ordered", "peer")
 
@@ -307,29 +370,3 @@ class Reply(Ticket):
         peer.open_tickets += 1
         if ordered:
             peer.take_turn(self)
-
-    def send(self, data: bytes) -> None:
-        """The final answer; empty = none is sent. Every request ends here, once."""
-        peer = self.peer
-        peer.open_tickets -= 1
-        if not self.ordered:
-            if data:
-                peer.write(data)
-            return
-        turns = peer.turns
-        assert turns is not None
-        if turns[0] is not self:
-            self.data = data
-            peer.held_bytes += len(data)
-            return
-        turns.popleft()
-        if data:
-            peer.write(data)
-        while turns and (later := turns[0].data) is not None:
-            turns.popleft()
-            if later:
-                peer.held_bytes -= len(later)
-                peer.write(later)
-
-    def answer(self, outcome: Outcome) -> None:
-        raise NotImplementedError

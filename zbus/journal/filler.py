@@ -19,9 +19,9 @@ from zlib import crc32
 
 import msgspec
 
-from zbus.core.message import Message
+from zbus.core.chunk import Chunk
 from zbus.core.state import StateChange
-from zbus.journal.batch import HEADER_BYTES, Kind, encode_messages, encode_state
+from zbus.journal.batch import HEADER_BYTES, Batch, Kind, encode_chunk, encode_state
 from zbus.journal.checkpoint import encode_change
 
 LOST_LINE: Final = b"content-lost: damage\r\n"
@@ -44,19 +44,23 @@ class _Marked(msgspec.Struct):
 
 def lost_messages(
     first_offset: int, end_offset: int, time_ms: int, previous_crc: int
-) -> Iterator[tuple[bytes, int]]:
-    """Give DATA batches with their crcs, one lost message for each offset."""
+) -> Iterator[Batch]:
+    """Give DATA batches, one lost message for each offset."""
     for start in range(first_offset, end_offset, _PORTION):
         stop = min(start + _PORTION, end_offset)
-        messages = [Message(b"lost-%d" % at, headers=LOST_LINE) for at in range(start, stop)]
-        raw, previous_crc = encode_messages(start, messages, time_ms, previous_crc)
-        yield raw, previous_crc
+        chunk = Chunk(start, time_ms)
+        chunk.ids = [b"lost-%d" % at for at in range(start, stop)]
+        chunk.headers = [LOST_LINE] * (stop - start)
+        chunk.bodies = [b""] * (stop - start)
+        batch = encode_chunk(chunk, previous_crc)
+        yield batch
+        previous_crc = batch.header.crc
 
 
 def state(
     kind: Kind, change: StateChange, end_offset: int, time_ms: int, previous_crc: int
-) -> tuple[bytes, int]:
-    """Give a STATE or CHECKPOINT batch and its crc."""
+) -> Batch:
+    """Give a STATE or CHECKPOINT batch."""
     return encode_state(kind, end_offset, time_ms, encode_change(change), previous_crc)
 
 
@@ -65,7 +69,7 @@ def mark(first_offset: int, end_offset: int, time_ms: int, previous_crc: int, cr
     text = b'{"lost":{"first":%d,"end":%d}' % (first_offset, end_offset)
     text += b" " * (-(len(text) + 1) & 7) + b"}"  # so that four bytes of padding follow
     payload = _LENGTH.pack(len(text)) + text
-    raw, _ = encode_state(Kind.STATE, end_offset, time_ms, payload, previous_crc)
+    raw = encode_state(Kind.STATE, end_offset, time_ms, payload, previous_crc).raw
     head, body = raw[: HEADER_BYTES - _CRC_BYTES], raw[HEADER_BYTES:-_CRC_BYTES]
     tail = _tail_for(crc32(body, crc32(head)), crc)
     return b"".join((head, _LENGTH.pack(crc), body, tail))

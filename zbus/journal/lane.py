@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from zbus.journal import naming
-from zbus.journal.batch import BatchHeader, Kind
+from zbus.journal.batch import Batch, Kind
 from zbus.journal.files import Files
 from zbus.journal.handles import Handles
 from zbus.journal.landmarks import Landmark
@@ -25,11 +25,13 @@ from zbus.journal.ports import JournalError
 from zbus.journal.segment import Segment
 from zbus.journal.syncer import Syncer
 
-Headers = Sequence[tuple[int, BatchHeader]]
-
 CLOSED = -1
 
 _base = attrgetter("base")
+
+
+def _joined(batches: Sequence[Batch]) -> bytes:
+    return batches[0].raw if len(batches) == 1 else b"".join([batch.raw for batch in batches])
 
 
 class LocalLane:
@@ -97,15 +99,14 @@ class LocalLane:
         handles: Handles,
         syncer: Syncer,
         directory: Path,
-        headers: Headers,
-        batches: bytes,
+        batches: Sequence[Batch],
     ) -> LocalLane:
         """Begin a new lane with its first checkpoint."""
         files.make_directory(directory.parent)
         files.make_directory(directory)
         lane = cls(files, handles, syncer, directory, naming.lane_key(directory))
-        segment = Segment(headers[0][1].base_offset, directory, noted=True)
-        lane._begin(segment, lane._write_new(segment.path, batches), headers, batches)
+        segment = Segment(batches[0].header.base_offset, directory, noted=True)
+        lane._begin(segment, lane._write_new(segment.path, batches), batches)
         lane.dirty_above(*lane._above())
         return lane
 
@@ -120,10 +121,10 @@ class LocalLane:
     def newest(self) -> Segment:
         return self.segments[-1]
 
-    def append(self, headers: Headers, batches: bytes) -> None:
+    def append(self, batches: Sequence[Batch]) -> None:
         """Write at the end, or roll."""
-        if headers[0][1].kind is Kind.CHECKPOINT:
-            self._roll(headers, batches)
+        if batches[0].header.kind is Kind.CHECKPOINT:
+            self._roll(batches)
             return
         if self.file == CLOSED:
             self.file = self._handles.open(self.newest.path, "write")
@@ -132,12 +133,12 @@ class LocalLane:
             self._handles.used(self)
         size = self.newest.size
         try:
-            self._files.write(self.file, batches, size)
+            self._files.write(self.file, _joined(batches), size)
         except BaseException:
             self._files.truncate(self.file, size)
             self.dirty = True  # else a power cut may bring back what was cut off
             raise
-        self._wrote(headers, batches, size)
+        self._wrote(batches, size)
 
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, and those after it."""
@@ -181,20 +182,21 @@ class LocalLane:
             self._syncer.retire(self.file)
             self.file = CLOSED
 
-    def _wrote(self, headers: Headers, batches: bytes, size: int) -> None:
+    def _wrote(self, batches: Sequence[Batch], position: int) -> None:
         newest = self.newest
-        for position, header in headers:
+        for header, raw in batches:
             if header.kind is Kind.DATA:
                 if newest.noted:
-                    newest.note(header.base_offset, size + position)
+                    newest.note(header.base_offset, position)
             elif header.is_whole_state:
-                self.mark, self._mark_crc = size + position, header.crc
-        newest.size = size + len(batches)
-        self.last_crc = headers[-1][1].crc
+                self.mark, self._mark_crc = position, header.crc
+            position += len(raw)
+        newest.size = position
+        self.last_crc = header.crc
         self.dirty = True
 
-    def _roll(self, headers: Headers, batches: bytes) -> None:
-        base = headers[0][1].base_offset
+    def _roll(self, batches: Sequence[Batch]) -> None:
+        base = batches[0].header.base_offset
         old = self.newest
         if base < old.base or (base == old.base and old.has_data):
             raise JournalError(f"{old.path} holds offset {base}: no segment can begin there")
@@ -207,7 +209,7 @@ class LocalLane:
             if self.dirty:
                 self._hand_over_old(old)
         self.release()
-        self._begin(segment, file, headers, batches)
+        self._begin(segment, file, batches)
         self.dirty_above(self.directory)
 
     def _hand_over_old(self, old: Segment) -> None:
@@ -217,24 +219,24 @@ class LocalLane:
         self.round = self._syncer.add(files, (), closed)
         self.dirty_behind = ()
 
-    def _begin(self, segment: Segment, file: int, headers: Headers, batches: bytes) -> None:
+    def _begin(self, segment: Segment, file: int, batches: Sequence[Batch]) -> None:
         """Go on with a new segment, which holds `batches`."""
         self.file = file
         self._handles.hold(self)
         self.segments.append(segment)
-        self._first_crc = headers[0][1].crc
-        self._wrote(headers, batches, 0)
+        self._first_crc = batches[0].header.crc
+        self._wrote(batches, 0)
 
-    def _write_new(self, path: Path, batches: bytes) -> int:
+    def _write_new(self, path: Path, batches: Sequence[Batch]) -> int:
         file = self._handles.open(path, "create")
         try:
-            self._files.write(file, batches, 0)
+            self._files.write(file, _joined(batches), 0)
         except BaseException:
             self._discard(path, file)
             raise
         return file
 
-    def _replacement(self, path: Path, batches: bytes) -> int:
+    def _replacement(self, path: Path, batches: Sequence[Batch]) -> int:
         """Put a segment in the place of one of the same base, which has no messages yet.
 
         It is durable before it takes the name, so there is a good one at any time.

@@ -18,19 +18,19 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, Kind, headers, inspect_header
+from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.files import Files, OsFiles, make_directories, reason
 from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
 from zbus.journal.identity import make_identity, refuse_backup
 from zbus.journal.landmarks import Landmark, Landmarks
-from zbus.journal.lane import CLOSED, Headers, LocalLane
+from zbus.journal.lane import CLOSED, LocalLane
 from zbus.journal.opening import Found, find_lanes, remove_lane
 from zbus.journal.ports import (
     JournalConflict,
@@ -87,25 +87,25 @@ class LocalJournal:
         self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal, self._lock)
         self._reader = Reader(files, worker("zbus-read"), post)
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         if self._failed or self._closed:
             raise JournalError("the journal has failed or is closed, and takes nothing more")
         known = self._known().get(lane)
         last = 0 if known is None else known.last_crc
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
-        found = headers(batches, expected_last)
+        require_link(batches, expected_last)
         # The reserve is for what must not be refused: not for messages, nor for new lanes.
-        refusable = known is None or any(header.kind is Kind.DATA for _, header in found)
+        refusable = known is None or any([batch.header.kind is Kind.DATA for batch in batches])
         try:
             if refusable:
                 self._reserve.require()
             try:
-                return self._write(lane, known, found, batches)
+                return self._write(lane, known, batches)
             except JournalFull:
                 if refusable or not self._reserve.free():
                     raise
-                return self._write(lane, known, found, batches)
+                return self._write(lane, known, batches)
         except OSError as error:
             self._fatal(f"writing {lane} failed: {error}")
             raise JournalError(f"writing {lane} failed: {error}") from error
@@ -290,11 +290,11 @@ class LocalJournal:
         finally:
             self._files.close(file)
 
-    def _write(self, lane: Lane, known: LocalLane | None, found: Headers, batches: bytes) -> int:
-        first = found[0][1]
-        if first.kind is Kind.CHECKPOINT:
+    def _write(self, lane: Lane, known: LocalLane | None, batches: Sequence[Batch]) -> int:
+        begins = batches[0].header.kind is Kind.CHECKPOINT
+        if begins:
             # A lane is found again by the name in its checkpoint.
-            name = topic_name(memoryview(batches)[HEADER_BYTES : first.length])
+            name = topic_name(memoryview(batches[0].raw)[HEADER_BYTES:])
             if name != lane[0]:
                 raise JournalError(f"the checkpoint for {lane} names the topic {name!r}")
         elif known is None:
@@ -302,15 +302,13 @@ class LocalJournal:
         if known is None:
             topic, partition = lane
             directory = self._data_dir / naming.topic_directory(topic) / str(partition)
-            known = LocalLane.make(
-                self._files, self._handles, self._syncer, directory, found, batches
-            )
+            known = LocalLane.make(self._files, self._handles, self._syncer, directory, batches)
             self._known()[lane] = known
             if self._landmarks.haunts(known.key):
                 known.sync()
         else:
-            known.append(found, batches)
-            if first.kind is Kind.CHECKPOINT and self._landmarks.haunts(known.key):
+            known.append(batches)
+            if begins and self._landmarks.haunts(known.key):
                 known.sync()
         self._changed[lane] = known
         return known.newest.size

@@ -7,9 +7,9 @@ trimming. Nothing is ever late: `done` callbacks run inside the call.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from zbus.journal.batch import Kind, headers, read_header
+from zbus.journal.batch import Batch, Kind, read_header, require_link
 from zbus.journal.ports import (
     JournalConflict,
     JournalError,
@@ -43,34 +43,33 @@ class MemoryJournal:
         self._bytes_max = bytes_max  # of all messages together; None = no limit
         self._bytes_used = 0
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
         known = self._lanes.get(lane)
         last = 0 if known is None else known.last_crc
         if last != expected_last:
             raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
-        found = headers(batches, expected_last)
-        if known is None and found[0][1].kind is not Kind.CHECKPOINT:
+        require_link(batches, expected_last)
+        if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
-        size = sum(header.length for _, header in found if header.kind is Kind.DATA)
+        size = sum([len(batch.raw) for batch in batches if batch.header.kind is Kind.DATA])
         if size and self._bytes_max is not None and self._bytes_used + size > self._bytes_max:
             raise JournalFull(f"messages in memory take {self._bytes_max} bytes already")
         self._bytes_used += size
         if known is None:
             known = self._lanes[lane] = _MemoryLane()
-        for position, header in found:
-            batch = batches[position : position + header.length]
+        for header, raw in batches:
             known.serial += 1
             if header.kind is Kind.DATA:
-                known.data.append((known.serial, batch))
+                known.data.append((known.serial, raw))
                 known.bases.append(header.base_offset)
                 known.ends.append(header.end_offset)
             elif header.kind is Kind.STATE:
-                known.state.append((known.serial, batch))
+                known.state.append((known.serial, raw))
             else:
-                known.state = [(known.serial, batch)]
+                known.state = [(known.serial, raw)]
                 known.bytes_since = 0
-            known.bytes_since += header.length
-        known.last_crc = found[-1][1].crc
+            known.bytes_since += len(raw)
+        known.last_crc = batches[-1].header.crc
         return known.bytes_since
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:

@@ -1,13 +1,14 @@
 """The only storage port. An engine keeps bytes; it knows nothing of messages or groups.
 
-A *lane* is one append-only log: one partition. It is named `(topic, partition)`. Bytes are
-appended as one or more whole batches (`zbus.journal.batch`). An append that begins with a
+A *lane* is one append-only log: one partition. It is named `(topic, partition)`. What is appended
+is one or more whole batches, just sealed (`zbus.journal.batch`). An append that begins with a
 CHECKPOINT batch starts a new segment; everything needed for recovery is in the newest segment.
 A STATE batch with the flag SNAPSHOT holds as much as a checkpoint: recovery may begin there.
 
 Rules every engine keeps:
 * `append` is conditional: `expected_last` is the crc of the last batch the writer knows (0 for a
-  new lane). If the lane ends otherwise, `JournalConflict`, and nothing is written.
+  new lane). If the lane ends otherwise, `JournalConflict`, and nothing is written. The first of the
+  batches names that crc; that each of the others names the one before it is taken on trust.
 * An append is all or nothing. `JournalFull` means that nothing of it is in the lane; appends that
   hold no DATA batch have reserved space and are not refused for want of it.
 * `done` callbacks run on the broker's thread, either inside the call or through the `post`
@@ -19,7 +20,10 @@ Rules every engine keeps:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from zbus.journal.batch import Batch
 
 Lane = tuple[str, int]
 """Topic name and partition number."""
@@ -66,8 +70,8 @@ class StoredLane(NamedTuple):
 class Journal(Protocol):
     """Makes batches durable and reads them back."""
 
-    def append(self, lane: Lane, expected_last: int, batches: bytes) -> int:
-        """Write whole batches; return the bytes now in the lane's newest segment."""
+    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        """Write batches; return the bytes now in the lane's newest segment."""
 
     def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         """End the tick: call `done` once all appends so far to these lanes are durable."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.message import Message
 from zbus.core.recorder import Found, Size
 from zbus.core.retention import Extent, is_large
 from zbus.core.state import StateChange
@@ -20,10 +20,11 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
 from zbus.journal.batch import (
     SNAPSHOT,
+    Batch,
     Ending,
     Kind,
-    decode_messages,
-    encode_messages,
+    decode_chunk,
+    encode_chunk,
     encode_state,
     iterate,
 )
@@ -53,23 +54,21 @@ _FEW_MESSAGES = 60
 """So many fit into a batch, however long they are: none is longer than 64 MiB."""
 
 
-def _portions(
-    messages: Sequence[Message], first: int, puts: Sequence[Ticket]
-) -> Iterator[Sequence[Message]]:
+def _portions(chunk: Chunk, puts: Sequence[Ticket]) -> Iterator[Chunk]:
     """The messages of a turn in pieces that fit into a batch each; nearly always one.
 
     A piece ends only where a put begins: a write that is torn must not leave half of one.
     """
     start = size = 0
     begins: set[int] = set()
-    for position, message in enumerate(messages):
-        if size > _PORTION_BYTES or position - start >= _PORTION_MESSAGES:
-            begins = begins or {ticket.offset - first for ticket in puts}
-            if position in begins:
-                yield messages[start:position]
-                start, size = position, 0
-        size += len(message.body) + len(message.headers)
-    yield messages[start:]
+    for at, (body, headers) in enumerate(zip(chunk.bodies, chunk.headers, strict=True)):
+        if size > _PORTION_BYTES or at - start >= _PORTION_MESSAGES:
+            begins = begins or {ticket.offset - chunk.first for ticket in puts}
+            if at in begins:
+                yield chunk.part(start, at)
+                start, size = at, 0
+        size += len(body) + len(headers)
+    yield chunk.part(start, len(chunk))
 
 
 def _unreadable(error: JournalError) -> BrokerError:
@@ -91,49 +90,49 @@ class JournalRecorder:
         return self._memory if in_memory else self._durable
 
     def write(
-        self, partition: Partition, messages: Sequence[Message], change: StateChange, now_ms: int
+        self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:
-        offset = partition.end - len(messages)
-        try:
-            if not partition.segment_bytes or partition.behind:
-                self._checkpoint(partition, offset, now_ms)
-        except JournalFull:
-            return False
-        crc = partition.last_crc
-        batches = b""
-        if 0 < len(messages) <= _FEW_MESSAGES:
-            batches, crc = encode_messages(offset, messages, now_ms, crc)
-        elif messages:
-            for portion in _portions(messages, offset, partition.puts):
-                data, crc = encode_messages(offset, portion, now_ms, crc)
-                offset += len(portion)
-                batches += data
-        if change.groups or change.first or change.topic is not None:
-            payload = encode_change(change)
-            state, crc = encode_state(Kind.STATE, partition.end, now_ms, payload, crc)
-            batches += state
-        if batches:
+        if not partition.segment_bytes or partition.behind:
             try:
-                self._append(partition, batches, crc, now_ms)
+                offset = partition.end if chunk is None else chunk.first
+                self._checkpoint(partition, offset, now_ms)
             except JournalFull:
-                if not messages:
-                    partition.behind = True
                 return False
-            partition.state_bytes = 0 if messages else partition.state_bytes + len(batches)
-            alone_max = 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
-            if (
-                partition.segment_bytes >= self._roll_at(partition)
-                or partition.state_bytes > alone_max
-                or (partition.topic.retains and is_large(partition, partition.end))
-            ):
-                self.roll(partition, now_ms)
+        batches: list[Batch] = []
+        crc = partition.last_crc
+        if chunk is not None:
+            small = len(chunk) <= _FEW_MESSAGES
+            for portion in (chunk,) if small else _portions(chunk, partition.puts):
+                batch = encode_chunk(portion, crc)
+                batches.append(batch)
+                crc = batch.header.crc
+                chunk.stored_bytes += len(batch.raw)
+        if change is not None:
+            payload = encode_change(change)
+            batches.append(encode_state(Kind.STATE, partition.end, now_ms, payload, crc))
+        if not batches:
+            return True
+        try:
+            size = self._append(partition, batches, now_ms)
+        except JournalFull:
+            partition.behind = partition.behind or chunk is None
+            return False
+        partition.state_bytes = 0 if chunk is not None else partition.state_bytes + size
+        alone_max = 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
+        if (
+            partition.segment_bytes >= self._roll_at(partition)
+            or partition.state_bytes > alone_max
+            or (partition.topic.retains and is_large(partition, partition.end))
+        ):
+            self.roll(partition, now_ms)
         return True
 
-    def _append(self, partition: Partition, batches: bytes, crc: int, now_ms: int) -> None:
-        """Append batches, of which the last has that crc, and a snapshot if it is time for one."""
+    def _append(self, partition: Partition, batches: list[Batch], now_ms: int) -> int:
+        """Append batches, and a snapshot if it is time for one; how many bytes they have."""
         engine = self._engine(partition)
+        added = sum([len(batch.raw) for batch in batches])
         size = partition.segment_bytes = self._append_once(engine, partition, batches)
-        partition.last_crc = crc
+        partition.last_crc = batches[-1].header.crc
         partition.replays += 1
         fresh = size - partition.snapshot_at
         if (
@@ -144,27 +143,27 @@ class JournalRecorder:
         ):
             with suppress(JournalFull):  # then without it
                 self._snapshot(partition, now_ms)
+        return added
 
     def _snapshot(self, partition: Partition, now_ms: int) -> None:
         payload = encode_change(partition.snapshot(now_ms))
-        batch, crc = encode_state(
-            Kind.STATE, partition.end, now_ms, payload, partition.last_crc, SNAPSHOT
-        )
-        size = self._durable.append(partition.lane, partition.last_crc, batch)
-        partition.last_crc = crc
+        crc = partition.last_crc
+        batch = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
+        size = self._durable.append(partition.lane, crc, [batch])
+        partition.last_crc = batch.header.crc
         partition.segment_bytes = partition.snapshot_at = size
-        partition.checkpoint_bytes = len(batch)
+        partition.checkpoint_bytes = len(batch.raw)
         partition.replays = 0
 
     def roll(self, partition: Partition, now_ms: int) -> None:
         try:
-            self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
+            self._checkpoint(partition, partition.written, now_ms)
         except JournalFull:
             return  # the segment grows a little more; the next write tries again
         if self._engine(partition) is self._memory:
             self._trim_memory(partition)
 
-    def _append_once(self, engine: Journal, partition: Partition, batches: bytes) -> int:
+    def _append_once(self, engine: Journal, partition: Partition, batches: list[Batch]) -> int:
         try:
             return engine.append(partition.lane, partition.last_crc, batches)
         except JournalFull:
@@ -183,19 +182,26 @@ class JournalRecorder:
             if isinstance(batches, JournalError):
                 done(_unreadable(batches))
                 return
-            found: list[tuple[int, Message]] = []
+            found: Chunk | None = None
+            left = portion.count_max
             walk = iterate(batches)
             try:
                 for batch in walk:
-                    base = max(offset, batch.header.base_offset)
-                    skipped, left = base - batch.header.base_offset, portion.count_max - len(found)
-                    found.extend(enumerate(decode_messages(batch, skipped, left), base))
-                    if len(found) >= portion.count_max:
+                    skipped = max(0, offset - batch.header.base_offset)
+                    chunk = decode_chunk(batch, skipped, left)
+                    if found is None:
+                        found = chunk
+                    elif chunk.first != found.end:
+                        break
+                    else:
+                        found.extend(chunk)
+                    left = portion.count_max - len(found)
+                    if left <= 0:
                         break
             except JournalError as error:
                 done(BrokerError(Refusal.DAMAGED, str(error)))
                 return
-            if len(found) >= portion.count_max or walk.ending is Ending.CLEAN:
+            if left <= 0 or walk.ending in (Ending.CLEAN, None):
                 done(found)
             else:
                 done(BrokerError(Refusal.DAMAGED, f"{partition.lane}: {walk.reason}"))
@@ -233,7 +239,7 @@ class JournalRecorder:
         engine = self._engine(partition)
 
         try:
-            self._checkpoint(partition, partition.end - len(partition.staged), now_ms)
+            self._checkpoint(partition, partition.written, now_ms)
         except JournalError:  # full, or closed by now
             return  # what was purged is not read again; its space is free after another purge
         # The old segments go only when the new one is there to stay.
@@ -253,10 +259,10 @@ class JournalRecorder:
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
-        batch, crc = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
+        batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
         engine = self._engine(partition)
-        size = engine.append(partition.lane, partition.last_crc, batch)
-        partition.last_crc = crc
+        size = engine.append(partition.lane, partition.last_crc, [batch])
+        partition.last_crc = batch.header.crc
         segments = partition.segments
         if segments and segments[-1].base == first:
             segments.pop()  # it had no messages and is replaced
@@ -264,7 +270,7 @@ class JournalRecorder:
             segments[-1].end(partition.segment_bytes)
         segments.append(Extent(first, now_ms))
         partition.segment_bytes = size
-        partition.checkpoint_bytes = partition.snapshot_at = len(batch)
+        partition.checkpoint_bytes = partition.snapshot_at = len(batch.raw)
         partition.state_bytes = 0
         partition.replays = 0
         partition.behind = False

@@ -11,11 +11,18 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
-from zbus.core.originals import KEY_LINE, KEY_MS, Originals
+from zbus.core.originals import KEY_MS, Originals
 from zbus.core.retention import Extent
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
-from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, decode_messages, read_header
+from zbus.journal.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Kind,
+    decode_chunk,
+    may_have_keys,
+    read_header,
+)
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
 
@@ -98,14 +105,13 @@ class _Lane:
         if self._tick and read_header(self._tick[0]).time_ms != header.time_ms:
             self._tick = []
         self._tick.append(batch)
-        if self._remembers_ids or KEY_LINE in batch:
+        if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
-        messages = decode_messages(batch)
         remember_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
         self.originals.expire(header.time_ms - remember_ms)
-        self.originals.note(header.base_offset, messages, header.time_ms, self._remembers_ids)
+        self.originals.note(decode_chunk(batch), self._remembers_ids)
 
     def fill(self, partition: Partition) -> None:
         partition.first = max(self.first, self.forgotten)

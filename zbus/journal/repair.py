@@ -28,7 +28,7 @@ from zbus.core.state import (
     TopicOptions,
 )
 from zbus.journal import filler, naming
-from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind
+from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.files import Files
 from zbus.journal.ports import JournalError
@@ -376,20 +376,16 @@ class _Rewrite:
         time_ms = hole.time_ms
         crc = self._last_crc if hole.start == 0 else hole.previous_crc
         if hole.start == 0:
-            raw, crc = filler.state(
-                Kind.CHECKPOINT, state.snapshot(), self._segment.base, time_ms, crc
+            crc = self._write_batch(
+                filler.state(Kind.CHECKPOINT, state.snapshot(), self._segment.base, time_ms, crc)
             )
-            self._write(raw)
-        lost = filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc)
-        for raw, last_crc in lost:
-            self._write(raw)
-            crc = last_crc
+        for batch in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
+            crc = self._write_batch(batch)
         if hole.next_previous_crc is None:
             return
         change = state.again(later, self._lowest)
         if change.groups:
-            raw, crc = filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc)
-            self._write(raw)
+            crc = self._write_batch(filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc))
             for group in change.groups:
                 key = group.name.lower()
                 state.names[key] = group.name
@@ -401,6 +397,10 @@ class _Rewrite:
                     *(hole.first_offset, hole.end_offset, time_ms, crc, hole.next_previous_crc)
                 )
             )
+
+    def _write_batch(self, batch: Batch) -> int:
+        self._write(batch.raw)
+        return batch.header.crc
 
     def _write(self, raw: bytes) -> None:
         self._files.write(self._file, raw, self._size)

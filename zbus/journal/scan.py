@@ -24,7 +24,7 @@ from zbus.journal.batch import (
     Batch,
     BatchHeader,
     Kind,
-    decode_messages,
+    decode_chunk,
     inspect_header,
     is_intact,
 )
@@ -221,7 +221,7 @@ class Scan:
             raise _Unfit("holds offsets of the next segment")
         try:
             if header.kind is Kind.DATA:
-                decode_messages(Batch(header, raw))
+                decode_chunk(Batch(header, raw))
             elif decode_change(raw[HEADER_BYTES:]).topic is None and at == 0:
                 raise _Unfit("the checkpoint names no topic")
         except JournalDamage as error:

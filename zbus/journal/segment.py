@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from zbus.journal import naming
-from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact
+from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact, newer
 from zbus.journal.files import Files
-from zbus.journal.ports import JournalDamage
+from zbus.journal.ports import JournalDamage, JournalError
 
 INDEX_BYTES: Final = 64 << 10  # at most one entry per so many bytes of file
 WINDOW_BYTES: Final = 1 << 20  # read at once when walking
@@ -29,6 +29,10 @@ class BadBatch(JournalDamage):
         super().__init__(f"{path} at byte {position}: {reason}")
         self.position = position
         self.reason = reason
+
+
+class NewerBatch(JournalError):
+    """There is a whole batch of a version that is not known."""
 
 
 class Segment:
@@ -77,7 +81,8 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader, bytes]]:
     """Give position, header and bytes of each batch up to `limit`, all verified but the chain.
 
-    Raises BadBatch where there is none.
+    Raises BadBatch where there is none, and NewerBatch where there is one that only a newer program
+    can read: nobody must take that for an unfinished write.
     """
     start, window = position, b""
     while position < limit:
@@ -87,6 +92,7 @@ def walk(
             window = files.read(file, min(window_bytes, limit - position), position)
         header = inspect_header(window, at)
         if isinstance(header, str):
+            _refuse_newer(files, file, path, position, limit)
             raise BadBatch(path, position, header)
         length = header.length
         if position + length > limit:
@@ -99,3 +105,13 @@ def walk(
             raise BadBatch(path, position, "checksum is wrong")
         yield position, header, window[at : at + length]
         position += length
+
+
+def _refuse_newer(files: Files, file: int, path: Path, position: int, limit: int) -> None:
+    header = newer(files.read(file, HEADER_BYTES, position))
+    if header is None or position + header.length > limit:
+        return
+    if is_intact(files.read(file, header.length, position), 0, header):
+        raise NewerBatch(
+            f"{path} at byte {position}: a newer zbus wrote this (version {header.version})"
+        )

@@ -21,6 +21,8 @@ class Link(Peer):
         "interest",
         "linger_until_ms",
         "pinged_ms",
+        "recv",
+        "send_some",
         "sent_ms",
         "sock",
         "tls",
@@ -42,6 +44,7 @@ class Link(Peer):
     ) -> None:
         super().__init__(id, address, lines, reader, planner, ready, out_bytes_max)
         self.sock = sock
+        self.recv, self.send_some = sock.recv, sock.send  # looked up once, used for every request
         self.tls = tls  # None: plain
         self.secure = tls is not None
         self.unsent = bytearray()  # what the socket did not take yet

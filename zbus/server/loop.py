@@ -15,18 +15,18 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-import attrs
 import trio
 
 from zbus.core.broker import Broker
 from zbus.journal.ports import JournalError
 from zbus.server.clock import Clock
+from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
+from zbus.server.mailbox import Mailbox
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError
@@ -50,57 +50,6 @@ class Door(Protocol):
     def close(self) -> None: ...
 
 
-@attrs.frozen
-class LoopLimits:
-    """See `zbus.config` for the options of the same names."""
-
-    tick_events_max: int = 1_024
-    tickets_per_connection_max: int = 1_024
-    output_bytes_max: int = 256 << 10
-    drain_timeout_ms: int = 5_000
-
-
-class Mailbox:
-    """Callables from other threads, run at the beginning of the next turn."""
-
-    def __init__(self) -> None:
-        self._posted: deque[Callable[[], None]] = deque()
-        self.receiver, self._sender = socket.socketpair()
-        self.receiver.setblocking(False)
-        self._sender.setblocking(False)
-        self._signalled = False
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Thread-safe."""
-        self._posted.append(call)
-        if not self._signalled:
-            self._signalled = True
-            try:
-                self._sender.send(b"\0")
-            except OSError:
-                pass  # full: the loop is awake anyway; closed: there is no loop any more
-
-    def close(self) -> None:
-        self.receiver.close()
-        self._sender.close()
-
-    @property
-    def signalled(self) -> bool:
-        return self._signalled
-
-    def run(self) -> None:
-        """Run what was posted."""
-        # First the flag, then the byte, then the calls: a post in between signals again. Its byte
-        # may also come after its call was run; then `receiver` is readable for nothing, once.
-        self._signalled = False
-        try:
-            self.receiver.recv(4096)
-        except BlockingIOError:
-            pass
-        while self._posted:
-            self._posted.popleft()()
-
-
 class Loop:
     """See the module."""
 
@@ -115,6 +64,7 @@ class Loop:
         """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
+        broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
@@ -126,6 +76,7 @@ class Loop:
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
+        self._tickets_max = limits.tickets_per_connection_max
         self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
@@ -210,7 +161,7 @@ class Loop:
         broker = self._broker
         self._handshakes = _HANDSHAKES_PER_TURN
         try:
-            broker.begin(self._clock.now_ms(), self._clock.ahead_ms())
+            broker.begin(self._clock.now_ms())
             if self._mailbox.signalled:
                 self._mailbox.run()
             self._gather(events)
@@ -221,6 +172,7 @@ class Loop:
             self.fail(str(error))
         if not self.failure:
             self._send()
+            broker.sent()
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does
@@ -245,36 +197,47 @@ class Loop:
 
     def _serve(self, link: Link, mask: int) -> None:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
-        if link.closed:
-            return
-        tickets_max = self.limits.tickets_per_connection_max
         try:
-            if mask != WRITE:
-                if link.stalled and mask == READ and not link.closing:
-                    return  # so what it asks for is not done: enough of it in this turn
-                tls = link.tls
-                if tls is not None and not (tls.established or self._may_shake()):
-                    return
-                data = link.sock.recv(_RECEIVE_BYTES)
-                over = not data
-                if tls is not None and data and not link.hung_up:
-                    data = self._decrypt(link, tls, data)
-                    over = tls.over
-                if data and not link.closing:  # what comes after the last request is dropped
-                    link.heard_ms = self.now_ms
-                    link.receive(data)
-                    if link.open_tickets > tickets_max or link.held_bytes or link.closing:
-                        self._held[link] = None
-                if over and not link.closed:
-                    self._hung_up(link)
-            if mask & WRITE and not link.closed:
-                self._flush(link)
+            if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
+                return self._serve_with_care(link, mask)
+            data = link.recv(_RECEIVE_BYTES)
+            if not data:
+                return self._hung_up(link)
+            link.heard_ms = self.now_ms
+            link.receive(data)
+            if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
+                self._held[link] = None
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
             self.drop(link)
         except Exception:
             self._failed(link)
+
+    def _serve_with_care(self, link: Link, mask: int) -> None:
+        """The whole of it, the usual case included."""
+        if link.closed:
+            return
+        if mask != WRITE:
+            if link.stalled and mask == READ and not link.closing:
+                return  # so what it asks for is not done: enough of it in this turn
+            tls = link.tls
+            if tls is not None and not (tls.established or self._may_shake()):
+                return
+            data = link.sock.recv(_RECEIVE_BYTES)
+            over = not data
+            if tls is not None and data and not link.hung_up:
+                data = self._decrypt(link, tls, data)
+                over = tls.over
+            if data and not link.closing:  # what comes after the last request is dropped
+                link.heard_ms = self.now_ms
+                link.receive(data)
+                if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
+                    self._held[link] = None
+            if over and not link.closed:
+                self._hung_up(link)
+        if mask & WRITE and not link.closed:
+            self._flush(link)
 
     def _may_shake(self) -> bool:
         """Handshakes are dear: a crowd of them is spread over turns, in which others are served."""
@@ -339,16 +302,13 @@ class Loop:
             out = link.out
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            if link.tls is not None and not link.closed:
-                data = self._encrypt(link, link.tls, data)
-            if link.closed:
-                continue
-            if link.unsent:
-                link.unsent += data
-                self._held[link] = None
-                continue
+            if link.tls is not None or link.unsent or link.closed:
+                held_back = self._hold_back(link, data)
+                if held_back is None:
+                    continue
+                data = held_back
             try:
-                sent = link.sock.send(data)
+                sent = link.send_some(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
@@ -364,6 +324,18 @@ class Loop:
         if self._held:
             for link in list(self._held):
                 self._settle(link)
+
+    def _hold_back(self, link: Link, data: bytes) -> bytes | None:
+        """What is to be sent now for this data; None = nothing is sent to this link now."""
+        if link.tls is not None and not link.closed:
+            data = self._encrypt(link, link.tls, data)
+        if link.closed:
+            return None
+        if link.unsent:
+            link.unsent += data
+            self._held[link] = None
+            return None
+        return data
 
     def _flush(self, link: Link) -> None:
         """The socket takes bytes again."""

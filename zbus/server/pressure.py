@@ -36,7 +36,7 @@ class Marks:
 
 
 class Pressure:
-    """Sets `broker.refusing` and `broker.refusing_in_memory`."""
+    """Sets `refusing` and `refusing_in_memory` of the broker's puts."""
 
     def __init__(self, broker: Broker, gauges: Gauges, data_dir: Path, marks: Marks) -> None:
         self._broker = broker
@@ -52,9 +52,9 @@ class Pressure:
         """Measure, and refuse or take puts from now on."""
         self._disk = self._look_at_disk()
         self._memory = self._look_at_memory()
-        refusing, before = self._disk or self._memory, self._broker.refusing
-        self._broker.refusing = refusing
-        self._broker.refusing_in_memory = self._memory
+        refusing, before = self._disk or self._memory, self._broker.puts.refusing
+        self._broker.puts.refusing = refusing
+        self._broker.puts.refusing_in_memory = self._memory
         if refusing is None:
             if before is not None:
                 log.warning("puts are taken again")
@@ -86,8 +86,7 @@ class Pressure:
             return None
         if used > most - most // 10:
             # Messages that can be read again give way before anybody is refused.
-            self._broker.cache.give_way()
-            self._broker.history.give_way()
+            self._broker.memory.give_way()
             self._gauges.trim_memory()
             used = self._gauges.memory_used() or used
         if self._memory is not None:

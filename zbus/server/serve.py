@@ -38,8 +38,10 @@ from zbus.server.advertised import advertised_address
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
+from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
-from zbus.server.loop import Loop, LoopLimits, Mailbox
+from zbus.server.loop import Loop
+from zbus.server.mailbox import Mailbox
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
@@ -66,7 +68,7 @@ class CannotStart(Exception):
 def _ids() -> Iterator[bytes]:
     """Message ids: 32 hex digits, unique over broker runs."""
     prefix = uuid.uuid4().hex[:20].encode()
-    return (b"%b%012x" % (prefix, number) for number in itertools.count(1))
+    return map((prefix + b"%012x").__mod__, itertools.count(1))  # without a frame for each
 
 
 def _descriptors() -> int:

@@ -29,24 +29,14 @@ import attrs
 
 from zbus.journal.files import OpenMode
 from zbus.journal.ports import JournalFull
-from zbus.testing.inodes import (
-    Choose,
-    Directory,
-    File,
-    NameChange,
-    Node,
-    crashed_names,
-    random_choices,
-    settled_names,
-)
+from zbus.testing.inodes import Directory, File, random_choices
+from zbus.testing.volume import Volume, os_error
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
 
 _Names = list[str]  # within the class, `list` is a call
 _Paths = list[Path]
-_Nodes = list[Node]
-_Directories = list[Directory]
 
 
 @attrs.frozen
@@ -83,33 +73,35 @@ class Disk:
     makes it fail by raising what the operation is to raise, or ShortWrite.
     """
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
+    def __init__(self, capacity_bytes: int | None = None, volume: Volume | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        self.used_bytes = 0
         self.operations = 0
         self.faults: Callable[[Operation], None] | None = None
-        self._numbers = 0
-        self._root = Directory(0)
-        self._names: list[NameChange] = []  # not durable yet
+        self._volume = Volume() if volume is None else volume
         self._open: dict[int, _Open] = {}
+
+    @property
+    def used_bytes(self) -> int:
+        """What all files take, those that are open and have no name any more included."""
+        return self._volume.used_bytes
 
     # -- files ----------------------------------------------------------------------------
 
     def open(self, path: Path, mode: OpenMode) -> int:
         self._begin("open", path)
-        directory, name = self._parent(path)
+        directory, name = self._volume.parent(path)
         node = directory.names.get(name)
         if node is None:
             if mode in ("read", "write"):
-                raise _error(errno.ENOENT, path)
-            node = File(self._number())
-            self._rename((directory, name, node))
+                raise os_error(errno.ENOENT, path)
+            node = File(self._volume.number())
+            self._volume.rename((directory, name, node))
         elif mode == "create":
-            raise _error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         if isinstance(node, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         if mode == "lock" and node.locked:
-            raise _error(errno.EWOULDBLOCK, path)
+            raise os_error(errno.EWOULDBLOCK, path)
         node.locked = node.locked or mode == "lock"
         node.opens += 1
         file = 3  # the lowest number that is free, as everywhere
@@ -125,7 +117,7 @@ class Disk:
         node.opens -= 1
         if opened.mode == "lock":
             node.locked = False
-        self._free(node)
+        self._volume.free(node)
 
     def read(self, file: int, count: int, position: int) -> bytes:
         return self._opened("read", file, position, count).file.read(count, position)
@@ -142,8 +134,8 @@ class Disk:
     def truncate(self, file: int, size: int) -> None:
         opened = self._opened("truncate", file, 0, size)
         if opened.mode == "read":
-            raise _error(errno.EINVAL, opened.path)
-        self.used_bytes += size - opened.file.size
+            raise os_error(errno.EINVAL, opened.path)
+        self._volume.used_bytes += size - opened.file.size
         opened.file.resize(size)
 
     def size(self, file: int) -> int:
@@ -152,12 +144,12 @@ class Disk:
     def allocate(self, file: int, size: int) -> None:
         opened = self._opened("allocate", file, 0, size)
         if opened.mode == "read":
-            raise _error(errno.EBADF, opened.path)
+            raise os_error(errno.EBADF, opened.path)
         more = size - opened.file.size
         if more > self._left():
             raise JournalFull(os.strerror(errno.ENOSPC))
         if more > 0:
-            self.used_bytes += more
+            self._volume.used_bytes += more
             opened.file.resize(size)
 
     def sync(self, file: int) -> None:
@@ -174,74 +166,66 @@ class Disk:
         try:
             self._begin("sync_all", opened.path)
         except Exception:  # a process that is ended in here has not met an error
-            for node in self._nodes():
-                if isinstance(node, File):
-                    node.fail_sync()
-                else:
-                    node.syncable = False
+            self._volume.fail_sync()
             raise
-        for node in self._nodes():
-            if isinstance(node, File):
-                node.sync()
-            elif node.syncable:
-                self._settle(node)
+        self._volume.sync()
         return True
 
     # -- names ----------------------------------------------------------------------------
 
     def sync_directory(self, path: Path) -> None:
-        directory = self._directory(path)
+        directory = self._volume.directory(path)
         try:
             self._begin("sync_directory", path)
         except Exception:  # a process that is ended in here has not met an error
             directory.syncable = False
             raise
         if directory.syncable:
-            self._settle(directory)
+            self._volume.settle(directory)
 
     def rename(self, path: Path, target: Path) -> None:
         self._begin("rename", path)
-        source, name = self._parent(path)
-        goal, new_name = self._parent(target)
+        source, name = self._volume.parent(path)
+        goal, new_name = self._volume.parent(target)
         node, old = source.names.get(name), goal.names.get(new_name)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if node is old:
             return
-        if isinstance(node, Directory) and goal in self._below(node):
-            raise _error(errno.EINVAL, target)
-        if isinstance(old, Directory) and source in self._below(old):
-            raise _error(errno.ENOTEMPTY, target)
+        if isinstance(node, Directory) and goal in self._volume.below(node):
+            raise os_error(errno.EINVAL, target)
+        if isinstance(old, Directory) and source in self._volume.below(old):
+            raise os_error(errno.ENOTEMPTY, target)
         if isinstance(node, Directory) and isinstance(old, File):
-            raise _error(errno.ENOTDIR, target)
+            raise os_error(errno.ENOTDIR, target)
         if isinstance(node, File) and isinstance(old, Directory):
-            raise _error(errno.EISDIR, target)
+            raise os_error(errno.EISDIR, target)
         if isinstance(old, Directory) and old.names:
-            raise _error(errno.ENOTEMPTY, target)
-        self._rename((source, name, None), (goal, new_name, node))
+            raise os_error(errno.ENOTEMPTY, target)
+        self._volume.rename((source, name, None), (goal, new_name, node))
 
     def remove(self, path: Path) -> None:
         self._begin("remove", path)
-        directory, name = self._parent(path)
+        directory, name = self._volume.parent(path)
         node = directory.names.get(name)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if isinstance(node, Directory) and node.names:
-            raise _error(errno.ENOTEMPTY, path)
-        self._rename((directory, name, None))
+            raise os_error(errno.ENOTEMPTY, path)
+        self._volume.rename((directory, name, None))
 
     def list(self, path: Path) -> _Names:
         self._begin("list", path)
-        return sorted(self._directory(path).names)
+        return sorted(self._volume.directory(path).names)
 
     def make_directory(self, path: Path) -> bool:
         self._begin("make_directory", path)
-        if not _parts(path):
+        if not path.name:
             return False
-        directory, name = self._parent(path)
+        directory, name = self._volume.parent(path)
         if name in directory.names:
             return False
-        self._rename((directory, name, Directory(self._number())))
+        self._volume.rename((directory, name, Directory(self._volume.number())))
         return True
 
     # -- what ends a process or a machine -------------------------------------------------
@@ -252,7 +236,7 @@ class Disk:
         What was written is there, and what was not synced can still be lost. This disk stays as
         it is, here and in `crash`.
         """
-        return self._copy()
+        return Disk(self.capacity_bytes, self._volume.copy())
 
     def crash(self, random: Random) -> Disk:
         """The power is cut: give a disk that this may leave, all of it durable by then.
@@ -261,7 +245,8 @@ class Disk:
         moment) are likelier than chance would have them.
         """
         piece_bytes = random.choice((SECTOR_BYTES, PAGE_BYTES))
-        return self._crashed(lambda changes: random_choices(random, changes), piece_bytes)
+        crashed = self._volume.crashed(lambda changes: random_choices(random, changes), piece_bytes)
+        return Disk(self.capacity_bytes, crashed)
 
     def crash_states(
         self, limit: int | None = None, piece_bytes: int = SECTOR_BYTES
@@ -284,7 +269,8 @@ class Disk:
         made = 0
         while limit is None or made < limit:
             depth = 0
-            yield self._crashed(lambda _: choose, piece_bytes)
+            crashed = self._volume.crashed(lambda _: choose, piece_bytes)
+            yield Disk(self.capacity_bytes, crashed)
             made += 1
             while path and path[-1][0] + 1 == path[-1][1]:
                 path.pop()
@@ -297,37 +283,27 @@ class Disk:
 
     def list_all(self) -> _Paths:
         """All files, in order."""
-        found: _Paths = []
-
-        def walk(directory: Directory, path: Path) -> None:
-            for name, node in sorted(directory.names.items()):
-                if isinstance(node, File):
-                    found.append(path / name)
-                else:
-                    walk(node, path / name)
-
-        walk(self._root, Path("/"))
-        return found
+        return self._volume.files()
 
     def read_file(self, path: Path) -> bytes:
         """What a file holds. Not an operation."""
-        directory, name = self._parent(path)
+        directory, name = self._volume.parent(path)
         node = directory.names.get(name)
         if not isinstance(node, File):
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         return node.read(node.size, 0)
 
     def write_file(self, path: Path, data: bytes) -> None:
         """Make a file, or replace what it holds, durably. Its directory is there. No operation."""
-        directory, name = self._parent(path)
+        directory, name = self._volume.parent(path)
         node = directory.names.get(name)
         if isinstance(node, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         if node is None:
-            node = File(self._number())
-            self._rename((directory, name, node))
-            self._settle(directory)
-        self.used_bytes += len(data) - node.size
+            node = File(self._volume.number())
+            self._volume.rename((directory, name, node))
+            self._volume.settle(directory)
+        self._volume.used_bytes += len(data) - node.size
         node.data = bytearray(data)
         node.size = len(data)
         node.changes.clear()
@@ -339,10 +315,6 @@ class Disk:
         self.operations += 1
         if self.faults is not None:
             self.faults(Operation(name, path, position, size, index))
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     def _find(self, file: int) -> _Open:
         opened = self._open.get(file)
@@ -357,7 +329,7 @@ class Disk:
 
     def _write(self, opened: _Open, data: bytes, position: int) -> None:
         if opened.mode == "read":
-            raise _error(errno.EBADF, opened.path)
+            raise os_error(errno.EBADF, opened.path)
         node = opened.file
         more = max(position + len(data) - node.size, 0) if data else 0
         left = self._left()
@@ -366,132 +338,10 @@ class Disk:
             if fits:
                 self._write(opened, data[:fits], position)
             raise JournalFull(os.strerror(errno.ENOSPC))
-        self.used_bytes += more
+        self._volume.used_bytes += more
         node.write(data, position)
 
     def _left(self) -> int:
         if self.capacity_bytes is None:
             return 1 << 62
         return max(self.capacity_bytes - self.used_bytes, 0)
-
-    def _directory(self, path: Path) -> Directory:
-        directory = self._root
-        for name in _parts(path):
-            node = directory.names.get(name)
-            if node is None:
-                raise _error(errno.ENOENT, path)
-            if isinstance(node, File):
-                raise _error(errno.ENOTDIR, path)
-            directory = node
-        return directory
-
-    def _parent(self, path: Path) -> tuple[Directory, str]:
-        return self._directory(path.parent), path.name
-
-    def _rename(self, *entries: tuple[Directory, str, Node | None]) -> None:
-        """Change names together, in what everybody sees."""
-        replaced = [directory.names.pop(name, None) for directory, name, _ in entries]
-        for directory, name, node in entries:
-            if node is not None:
-                directory.names[name] = node
-                if isinstance(node, File):
-                    node.links = 1
-        kept = [node for _, _, node in entries if node is not None]
-        for node in replaced:
-            if isinstance(node, File) and node not in kept:
-                node.links = 0
-                self._free(node)
-        self._names.append(NameChange(entries))
-
-    def _free(self, node: File) -> None:
-        if not node.links and not node.opens:
-            self.used_bytes -= node.size
-
-    def _settle(self, directory: Directory) -> None:
-        settled, self._names = settled_names(self._names, directory)
-        for change in settled:
-            for owner, name, node in change.entries:
-                owner.durable.pop(name, None)
-                if node is not None:
-                    owner.durable[name] = node
-
-    def _below(self, directory: Directory) -> _Directories:
-        """The directory and all within it."""
-        found = [directory]
-        for node in directory.names.values():
-            if isinstance(node, Directory):
-                found += self._below(node)
-        return found
-
-    def _nodes(self) -> _Nodes:
-        nodes: _Nodes = []
-        for directory in self._below(self._root):
-            nodes.append(directory)
-            nodes += [node for node in directory.names.values() if isinstance(node, File)]
-        return nodes
-
-    def _copy(self) -> Disk:
-        other = Disk(self.capacity_bytes)
-        made: dict[int, Node] = {0: other._root}
-
-        def copy(node: Node) -> Node:
-            if node.number in made:
-                return made[node.number]
-            if isinstance(node, File):
-                copied = made[node.number] = node.copy()
-                copied.links = node.links
-                other.used_bytes += copied.size if node.links else 0
-                return copied
-            made[node.number] = copied_directory = Directory(node.number)
-            fill(node, copied_directory)
-            return copied_directory
-
-        def fill(directory: Directory, copied: Directory) -> None:
-            copied.names = {name: copy(node) for name, node in directory.names.items()}
-            copied.durable = {name: copy(node) for name, node in directory.durable.items()}
-
-        fill(self._root, other._root)
-        for change in self._names:
-            entries = []
-            for directory, name, node in change.entries:
-                owner = copy(directory)
-                assert isinstance(owner, Directory)
-                entries.append((owner, name, None if node is None else copy(node)))
-            other._names.append(NameChange(tuple(entries)))
-        other._numbers = self._numbers
-        return other
-
-    def _crashed(self, chooser: Callable[[int], Choose], piece_bytes: int) -> Disk:
-        other = Disk(self.capacity_bytes)
-        names: dict[int, dict[str, Node]] = {}
-        for change in crashed_names(self._names, chooser(len(self._names))):
-            for directory, name, node in change.entries:
-                here = names.setdefault(directory.number, dict(directory.durable))
-                here.pop(name, None)
-                if node is not None:
-                    here[name] = node
-
-        def fill(directory: Directory, crashed: Directory) -> None:
-            for name, node in sorted(names.get(directory.number, directory.durable).items()):
-                if isinstance(node, File):
-                    file = node.crashed(chooser(len(node.changes)), piece_bytes)
-                    file.links = 1
-                    other.used_bytes += file.size
-                    crashed.names[name] = file
-                else:
-                    crashed.names[name] = below = Directory(node.number)
-                    fill(node, below)
-            crashed.durable = dict(crashed.names)
-
-        fill(self._root, other._root)
-        other._numbers = self._numbers
-        return other
-
-
-def _parts(path: Path) -> tuple[str, ...]:
-    parts = path.parts
-    return parts[1:] if path.anchor else parts
-
-
-def _error(number: int, path: Path) -> OSError:
-    return OSError(number, os.strerror(number), str(path))

@@ -159,6 +159,7 @@ class World:
         recorder = JournalRecorder(self.journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count(1)
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
+        self.broker.outside.ahead_ms = lambda: self.ahead_ms
         self._wire_limits = wire_limits or WireLimits()
         self._heads = Heads(self._wire_limits)
         # Requests of tests go to whatever host they name.
@@ -189,13 +190,14 @@ class World:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        self.broker.begin(self.now_ms, self.ahead_ms)
+        self.broker.begin(self.now_ms)
         while self.posted:
             self.posted.popleft()()
         inbox, self.inbox = self.inbox, deque()
         for client, data in inbox:
             client.peer.receive(data)
         self.broker.finish()
+        self.broker.sent()
         for client in self.clients:
             if not client.takes:
                 continue

@@ -18,6 +18,10 @@ class WireError(Exception):
     def __str__(self) -> str:
         return f"{self.status}: {self.text}"
 
+    def bare(self) -> WireError:
+        """The same to be kept: without the traceback, which keeps all that was under way."""
+        return WireError(self.status, self.text)
+
 
 def quoted(value: bytes) -> str:
     """The beginning of some untrusted bytes, as harmless ASCII for a refusal."""

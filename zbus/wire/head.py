@@ -32,6 +32,7 @@ class Head:
         "keep_alive",
         "method",
         "plan",
+        "seen",
         "target",
         "version_11",
         "websocket",
@@ -58,10 +59,15 @@ class Head:
         self.contained = contained  # stood in a body or in a WebSocket's frame
         self.json = False  # written as JSON, so its reply is too
         self.websocket = websocket  # wants the connection to go on as a WebSocket
+        self.seen = False  # a receive that may come again held it, so it is a known head
         self.plan: object = None  # a dialect keeps here what it worked out from this head
 
     def __repr__(self) -> str:
         return f"Head({self.method!r}, {self.target!r}, {self.fields!r})"
+
+
+Request = tuple[Head, bytes, bytes]
+"""Head, id (b"" if none), body."""
 
 
 def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Head:

@@ -8,6 +8,10 @@ never repeats is the whole head, because each request has its own id. So there a
    accepted before, does not steer the connection, and the value is plain ASCII (some 2 us),
 3. and for everything else the careful `judge` (some 40 us), whose verdict fills the memos.
 
+A client that polls sends no id, and the very same bytes again: the readers of connections keep
+*receives* here, whole requests without id and body, each known by all bytes of the receive that
+brought it (some 0.1 us, and nothing is read).
+
 A memo may never change a verdict. That is why a template holds no id header in any spelling (else
 "the last repetition wins" could break), why templates leave room for the largest id line (else a
 head over a limit could pass), why lines of names that steer the connection are only taken when
@@ -19,14 +23,17 @@ bookkeeping is paid on a hit.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from zbus.wire.fields import GUARDED, PRINTABLE, VISIBLE
-from zbus.wire.head import Field, Head, Start, make_head
+from zbus.wire.head import Field, Head, Request, Start, make_head
 from zbus.wire.judge import VERSIONS, judge
 from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 __all__ = ["Head", "Heads"]
 
 _ID_LINE = b"\r\nid: "
+_LETTERS = bytes(0x61 if byte in VISIBLE else 0x20 for byte in range(256))  # visible, or not
 _ID_BYTES_MAX = 1024  # of an id that is cut out; longer ones are read line by line
 _TEMPLATES_MAX = 1024
 _TEMPLATE_BYTES_MAX = 2048
@@ -37,25 +44,15 @@ _NAMES_MAX = 1024
 _METHODS_MAX = 64
 _UNIQUE = (b"id", b"idempotency-key")  # names whose values hardly come again
 _NAME_BYTES_MAX = 64
+_RECEIVES_MAX = 512
+_RECEIVE_BYTES_MAX = 2048  # which hold at most 85 requests
 _LENGTH_DIGITS_MAX = 15
+
+Value = TypeVar("Value")
 
 
 class Heads:
     """Reads heads and remembers. One for all connections of a server."""
-
-    __slots__ = (
-        "_contained",
-        "_contains",
-        "_id_bytes_max",
-        "_json",
-        "_limits",
-        "_lines",
-        "_methods",
-        "_names",
-        "_starts",
-        "_template_bytes_max",
-        "_templates",
-    )
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS, *, contained: bool = False) -> None:
         self._limits = limits
@@ -66,7 +63,9 @@ class Heads:
         self._lines: dict[bytes, Field] = {}
         self._starts: dict[bytes, Start] = {}
         self._names: dict[bytes, bytes] = {}  # as spelled: lower-case
-        self._methods: set[bytes] = set()
+        self._methods: dict[bytes, bool] = {}
+        self.receives: dict[bytes, list[Request]] = {}  # never to be changed: what `remember` took
+        self.sizes: set[int] = set()  # of the receives; who has another need not look
         id_line_bytes = len(_ID_LINE) - 2
         self._id_bytes_max = min(_ID_BYTES_MAX, limits.line_bytes_max - id_line_bytes)
         self._template_bytes_max = min(
@@ -90,23 +89,42 @@ class Heads:
     def read(self, raw: bytes) -> tuple[Head, bytes]:
         """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none)."""
         template, id_ = raw, b""
-        at = raw.find(_ID_LINE)
-        if at >= 0:
-            begin = at + 6
-            end = raw.find(b"\r\n", begin)
-            if end < 0:
-                end = len(raw)
-            value = raw[begin:end]
-            if 0 < end - begin <= self._id_bytes_max and not value.translate(None, VISIBLE):
-                template, id_ = raw[:at] + raw[end:], value
+        before, found, after = raw.partition(_ID_LINE)
+        if found:
+            value, end, rest = after.partition(b"\r\n")
+            visible = value.isalnum() or value.translate(_LETTERS).isalnum()
+            if visible and len(value) <= self._id_bytes_max:
+                template, id_ = before + end + rest, value
         head = self._templates.get(template)
         if head is not None:
             return head, id_
         return self._read_lines(raw, template, id_)
 
+    def remember(self, data: bytes, requests: list[Request]) -> None:
+        """These bytes, from one boundary between requests to another, are these requests. That is
+        worth remembering if nothing in them is unique, and their heads have come before."""
+        if len(data) > _RECEIVE_BYTES_MAX:
+            return
+        seen = True
+        for head, id_, body in requests:
+            if id_ or body or not head.direct:
+                return
+            if not head.seen:
+                head.seen = True
+                seen = False
+        if seen:
+            if len(self.receives) >= _RECEIVES_MAX:
+                self._forget_receives()
+            self.receives[data] = requests
+            self.sizes.add(len(data))
+
+    def _forget_receives(self) -> None:
+        self.receives.clear()
+        self.sizes.clear()
+
     def _read_lines(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
         limits = self._limits
-        lines = template.split(b"\r\n", limits.fields_max + 1)
+        lines = template.split(b"\r\n", limits.fields_max)
         if len(raw) > limits.head_bytes_max or len(lines) > limits.fields_max:
             return self._judge(raw, template)
         start = self._starts.get(lines[0])
@@ -155,9 +173,9 @@ class Heads:
 
     def _new_line(self, line: bytes) -> Field | None:
         """Take an unknown header line if its name is known and its value plainly harmless."""
-        spelled, _, value = line.partition(b":")
+        spelled, colon, value = line.partition(b":")
         name = self._names.get(spelled)
-        if name is None or len(line) > self._limits.line_bytes_max:
+        if name is None or not colon or len(line) > self._limits.line_bytes_max:
             return None
         value = value.strip(b" ")
         if name == b"content-length":
@@ -171,13 +189,16 @@ class Heads:
 
     def _judge(self, raw: bytes, template: bytes) -> tuple[Head, bytes]:
         head, id_, start, lines, fields = judge(raw, self._limits, contained=self._contained)
-        self._keep_method(start[0])
+        if len(start[0]) <= _NAME_BYTES_MAX:
+            _put(self._methods, start[0], True, _METHODS_MAX)
         self._keep_start(lines[0], start)
         ids = 0
         for line, field in zip(lines[1:], fields, strict=True):
-            ids += field[0] == b"id"
+            name = field[0]
+            ids += name == b"id"
             self._keep_line(line, field)
-            self._keep_name(line, field[0])
+            if len(name) <= _NAME_BYTES_MAX and (name not in GUARDED or name == b"content-length"):
+                _put(self._names, line[: len(name)], name, _NAMES_MAX)
         if ids == (template is not raw):
             self._keep_template(template, head)
         return head, id_
@@ -189,30 +210,19 @@ class Heads:
             return  # no room for an id line
         if len(self._templates) >= _TEMPLATES_MAX:
             self._templates.clear()
+            self._forget_receives()  # so that nobody else keeps heads
         self._templates[template] = head
-
-    def _keep_method(self, method: bytes) -> None:
-        if len(method) <= _NAME_BYTES_MAX:
-            if len(self._methods) >= _METHODS_MAX:
-                self._methods.clear()
-            self._methods.add(method)
 
     def _keep_start(self, line: bytes, start: Start) -> None:
         if len(line) <= _LINE_BYTES_MAX:
-            if len(self._starts) >= _STARTS_MAX:
-                self._starts.clear()
-            self._starts[line] = start
+            _put(self._starts, line, start, _STARTS_MAX)
 
     def _keep_line(self, line: bytes, field: Field) -> None:
         if len(line) <= _LINE_BYTES_MAX and field[0] not in _UNIQUE:
-            if len(self._lines) >= _LINES_MAX:
-                self._lines.clear()
-            self._lines[line] = field
+            _put(self._lines, line, field, _LINES_MAX)
 
-    def _keep_name(self, line: bytes, name: bytes) -> None:
-        spelled = line[: len(name)]
-        if len(name) > _NAME_BYTES_MAX or (name in GUARDED and name != b"content-length"):
-            return
-        if len(self._names) >= _NAMES_MAX:
-            self._names.clear()
-        self._names[spelled] = name
+
+def _put(memo: dict[bytes, Value], key: bytes, value: Value, most: int) -> None:
+    if len(memo) >= most:
+        memo.clear()
+    memo[key] = value

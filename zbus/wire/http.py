@@ -19,11 +19,11 @@ from zbus.wire.budget import Budget
 from zbus.wire.chunks import ChunkedBody
 from zbus.wire.errors import WireError
 from zbus.wire.fields import TOKEN
-from zbus.wire.heads import Head, Heads
+from zbus.wire.head import Head, Request
+from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
 
-Request = tuple[Head, bytes, bytes]
-"""Head, id (b"" if none), body."""
+__all__ = ["HttpReader", "Request"]
 
 _HEAD_END = b"\r\n\r\n"
 _BARE_LF = re.compile(rb"(?<!\r)\n")
@@ -92,22 +92,35 @@ class HttpReader:
         self.interim = b""  # to be sent now, before any body can come; the caller clears it
 
     def receive(self, data: bytes) -> list[Request]:
-        """Take received bytes; return the requests they complete."""
+        """Take received bytes; return the requests they complete. The list stays as it is: the same
+        bytes may bring it again, to any reader."""
+        if not self._idle:
+            return self._go_on(data)
+        heads = self._heads
+        if len(data) in heads.sizes:
+            known = heads.receives.get(data)
+            if known is not None:
+                return known
+        raw, ended, body = data.partition(_HEAD_END)
+        if ended:
+            try:
+                head, id_ = heads.read(raw)
+            except WireError:
+                pass  # comes up again below, where it is recorded
+            else:
+                length = head.content_length
+                if length == len(body) <= self._limits.body_bytes_max and head.direct:
+                    requests = [(head, id_, body)]
+                    if not (length or id_):
+                        heads.remember(data, requests)
+                    return requests
+        requests = self._go_on(data)
         if self._idle:
-            end = data.find(_HEAD_END)
-            if end > 0:
-                try:
-                    head, id_ = self._heads.read(data[:end])
-                except WireError:
-                    pass  # comes up again below, where it is recorded
-                else:
-                    end += 4
-                    length = head.content_length
-                    if end + length == len(data) and head.direct:
-                        if not length:
-                            return [(head, id_, b"")]
-                        if length <= self._limits.body_bytes_max:
-                            return [(head, id_, data[end:])]
+            heads.remember(data, requests)
+        return requests
+
+    def _go_on(self, data: bytes) -> list[Request]:
+        """Take what begins or ends amid a request, holds several, or is wrong."""
         requests: list[Request] = []
         if self.done or self.error is not None:
             if self.behind is not None:
@@ -116,7 +129,7 @@ class HttpReader:
         try:
             self._walk(data, requests)
         except WireError as error:
-            self.error = error
+            self.error = error.bare()
             self.close()
         self._idle = not (
             self.done or self._blank or self._rest or self._pending or self.error is not None
@@ -163,21 +176,16 @@ class HttpReader:
 
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read the head that begins here, and its body if that is here too; return the end."""
-        if data.startswith(b"\r\n", at):
-            if self._blank:
-                raise WireError(400, "only one empty line may precede a request")
-            self._blank = True  # old clients send one after a body (RFC 9112, section 2.2)
-            return at + 2
-        handshake = find_handshake(data, at)
-        if handshake:
-            return self._begin_handshake(handshake, requests) + at
         end = data.find(_HEAD_END, at)
         if end < 0:
-            self._rest = bytearray(data[at:])
-            if self._check_rest(self._rest, 0):
-                raise WireError(400, "a line of the head must end with CR LF, and hold no other")
-            return len(data)
-        head, id_ = self._heads.read(data[at:end])
+            return self._begin_oddly(data, at, requests) or self._keep_rest(data, at)
+        try:
+            head, id_ = self._heads.read(data[at:end])
+        except WireError:
+            after = self._begin_oddly(data, at, requests)
+            if not after:
+                raise
+            return after
         self._blank = False
         end += 4
         length = head.content_length
@@ -192,6 +200,30 @@ class HttpReader:
             self.interim = _CONTINUE
         return end
 
+    def _begin_oddly(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Take what no head begins with, an empty line, or has in it, bare line feeds; return the
+        end, or 0 if it is neither."""
+        if data.startswith(b"\r\n", at):
+            if self._blank:
+                raise WireError(400, "only one empty line may precede a request")
+            self._blank = True  # old clients send one after a body (RFC 9112, section 2.2)
+            return at + 2
+        handshake = find_handshake(data, at)
+        if not handshake:
+            return 0
+        head, id_ = self._heads.read(handshake.replace(b"\n", b"\r\n"))
+        check_handshake(head)
+        self._blank = False
+        self._finish(head, id_, b"", requests)
+        return at + len(handshake) + 2
+
+    def _keep_rest(self, data: bytes, at: int) -> int:
+        """Keep the beginning of a head."""
+        self._rest = bytearray(data[at:])
+        if self._check_rest(self._rest, 0):
+            raise WireError(400, "a line of the head must end with CR LF, and hold no other")
+        return len(data)
+
     def _hold(self, pending: _Pending, budget: Budget) -> None:
         """Count what the body takes by now."""
         size = len(pending.body.data)
@@ -202,13 +234,6 @@ class HttpReader:
     def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
         requests.append((head, id_, body))
         self.done = not head.keep_alive
-
-    def _begin_handshake(self, handshake: bytes, requests: list[Request]) -> int:
-        head, id_ = self._heads.read(handshake.replace(b"\n", b"\r\n"))
-        check_handshake(head)
-        self._blank = False
-        self._finish(head, id_, b"", requests)
-        return len(handshake) + 2
 
     def _grown(self, rest: bytearray, data: bytes) -> bytes:
         """Put half a head and what came now together; b"" while the head is not complete."""

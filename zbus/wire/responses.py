@@ -66,7 +66,7 @@ class ResponseReader:
             try:
                 self._walk(data, found)
             except WireError as error:
-                self.error = error
+                self.error = error.bare()
         return found
 
     def _walk(self, data: bytes, found: list[Response]) -> None:
@@ -153,8 +153,8 @@ class ResponseReader:
         return status
 
     def _new_line(self, line: bytes) -> tuple[bytes, bytes]:
-        name, _, value = line.partition(b": ")
-        if name in _UNIQUE and not value.translate(None, VISIBLE):
+        name, colon, value = line.partition(b": ")
+        if colon and name in _UNIQUE and not value.translate(None, VISIBLE):
             return name, value
         if len(line) > self._limits.line_bytes_max:
             raise WireError(431, f"a header line is over {self._limits.line_bytes_max} bytes")

@@ -153,7 +153,7 @@ class WebSocketReader:
         try:
             self._walk(data, events)
         except WireError as error:
-            self.error = error
+            self.error = error.bare()
             self.close()
         if not self.midway:
             self._frames = None  # between messages it holds nothing

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Wants
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus.containers import wanted_container
 from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import PEEK_BYTES, PeekReply, PullReply, ZbusReply
+from zbus.faces.zbus.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
+from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -46,14 +47,18 @@ class Consume(GroupPlan):
     """Plan of a pull."""
 
     __slots__ = (
+        "at_once",
+        "broker",
         "container",
-        "count_max",
-        "credit",
         "offset",
         "partition",
+        "plain",
         "quiet",
+        "take",
         "timeout_ms",
+        "topics",
         "waits_max",
+        "wants",
     )
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
@@ -67,44 +72,67 @@ class Consume(GroupPlan):
         batch = params.number(b"batch", face.settings.batch_messages_max)
         if batch == 0:
             raise BadRequest(400, "400: Bad Format, batch is at least 1")
-        self.count_max = batch or 1
         accept = params.fields.get(b"accept", b"")
         self.container = b"" if batch is None else wanted_container(accept)
         window = params.number(b"consume_window", WINDOW_MAX) or 1
         # Replies out of turn need a client that knows them by id.
-        self.credit = window if params.headed else 1
+        credit = window if params.headed else 1
+        self.wants = Wants(batch or 1, self.partition, credit, params.headed)
+        self.plain = self.offset is None and self.partition is None
+        # One message in the usual reply: no ticket is needed if it is there.
+        self.at_once = self.plain and params.plain and not self.container and credit == 1
+        self.broker = broker = face.broker
+        self.take, self.topics = broker.take, broker.topics
         self.waits_max = face.settings.waits_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, params = self.face, self.params
-        broker = face.broker
+        topic = self.topics.get(self.topic_key)
+        if topic is None or topic.competing or not self.plain:
+            self._run_with_care(peer, id)
+            return
+        group = topic.groups.get(self.group_key)
+        if group is None:
+            self._run_with_care(peer, id)
+            return
+        if self.at_once and not (peer.turns or peer.together):
+            found = self.take(group, peer)
+            if found is not None:
+                params = self.params
+                if params.headed:
+                    peer.headed = True
+                id = id or params.id or self.broker.new_id()
+                peer.write(encode_taken(params, id, group, *found))
+                return
+        if peer.open_waits >= self.waits_max:
+            self._run_with_care(peer, id)
+            return
+        broker = self.broker
+        deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
+        broker.pull(group, PullReply(self, peer, id), deadline_ms)
+
+    def _run_with_care(self, peer: Peer, id: bytes) -> None:
+        """The whole of it, the fast path's cases included."""
+        face, params, broker = self.face, self.params, self.broker
         found = self.find()
         if isinstance(found, BrokerError):
             quiet = self.quiet and found.refusal is Refusal.TOPIC_UNKNOWN
             ZbusReply(face, params, peer, id, quiet).settle(found)
             return
         topic, group = found
-        if self.partition is not None or peer.open_waits >= self.waits_max:
-            problem = self._problem(peer, topic)
-            if problem is not None:
-                reply = ZbusReply(face, params, peer, id)
-                reply.tell(problem.status, body=problem.text.encode())
-                return
-        peeks = self.offset is not None
-        ticket = PeekReply(face, params, peer, id) if peeks else PullReply(face, params, peer, id)
-        ticket.container = self.container
-        ticket.waits = self.timeout_ms is None
-        peer.open_waits += 1
+        if (problem := self._problem(peer, topic)) is not None:
+            reply = ZbusReply(face, params, peer, id)
+            reply.tell(problem.status, body=problem.text.encode())
+            return
         if self.offset is not None:
+            ticket = PeekReply(self, peer, id)
             peer.held_bytes += PEEK_BYTES
             if (taken := broker.register(peer, group)) is not None:
                 ticket.settle(taken)
                 return
             broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
             return
-        pull = Pull(ticket, peer, self.count_max, self.partition, self.credit, params.headed)
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
-        broker.pull(group, pull, deadline_ms)
+        broker.pull(group, PullReply(self, peer, id), deadline_ms)
 
     def _problem(self, peer: Peer, topic: Topic) -> BadRequest | None:
         if peer.open_waits >= self.waits_max:

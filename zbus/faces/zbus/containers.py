@@ -10,21 +10,20 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from itertools import chain, repeat
 
 import msgspec
 
+from zbus.core.chunk import Chunk
 from zbus.core.group import Group
-from zbus.core.outcomes import Raw, Record
+from zbus.core.outcomes import Piece, Raw
 from zbus.core.topic import Topic
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.messages import parse_messages
 from zbus.wire.target import encode_header_value
-
-if TYPE_CHECKING:
-    from zbus.faces.zbus.replies import ZbusReply
 
 MESSAGES = b"application/vnd.zbus.messages"
 NDJSON = b"application/x-ndjson"
@@ -33,30 +32,39 @@ BATCHES = b"application/vnd.zbus.batches"
 
 
 @lru_cache(maxsize=4096)
-def _group_line(name: str) -> bytes:
+def group_line(name: str) -> bytes:
     return b"consume_group: %b\r\n" % encode_header_value(name.encode())
 
 
-def record_lines(topic: Topic, group: Group | None, record: Record) -> bytes:
+def message_lines(
+    topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int, attempts: int
+) -> bytes:
     """Header lines of a delivery, beside topic and id (specification, section 5.2)."""
-    partition, offset, message, attempts = record
+    offset = chunk.first + at
     lines = b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b" % (
         offset,
-        message.id,
-        message.produced_ms,
-        message.headers,
+        chunk.ids[at] or b"%d-%d" % (index, offset),
+        chunk.time_ms if chunk.times is None else chunk.times[at],
+        headers_of(chunk, at),
     )
     if group is not None:
-        lines += _group_line(group.name)
-    if message.tag:
-        lines += b"tag: %b\r\n" % encode_header_value(message.tag)
-    if message.key:
-        lines += b"key: %b\r\n" % encode_header_value(message.key)
+        lines += group_line(group.name)
+    if chunk.tags is not None and (tag := chunk.tags[at]):
+        lines += b"tag: %b\r\n" % encode_header_value(tag)
+    if chunk.keys is not None and (key := chunk.keys[at]):
+        lines += b"key: %b\r\n" % encode_header_value(key)
     if len(topic.partitions) > 1:
-        lines += b"partition: %d\r\n" % partition
+        lines += b"partition: %d\r\n" % index
     if attempts > 1:
         lines += b"retry: %d\r\n" % (attempts - 1)
     return lines
+
+
+def headers_of(chunk: Chunk, at: int) -> bytes:
+    """The application's header lines, with the idempotency key among them."""
+    if chunk.once is None or not chunk.once[at]:
+        return chunk.headers[at]
+    return b"idempotency-key: %b\r\n%b" % (encode_header_value(chunk.once[at]), chunk.headers[at])
 
 
 def split_lines(lines: bytes) -> dict[str, str]:
@@ -73,55 +81,96 @@ def wanted_container(accept: bytes) -> bytes:
     return JSON
 
 
-def encode_records(
-    container: bytes, topic: Topic, group: Group | None, records: list[Record]
+def encode_pieces(
+    container: bytes, topic: Topic, group: Group | None, pieces: list[Piece]
 ) -> bytes:
     """The body of a reply with many messages."""
     if container == MESSAGES:
-        line = b"topic: " + encode_header_value(topic.name.encode()) + b"\r\n"
-        parts = []
-        for record in records:
-            message = record.message
-            lines = record_lines(topic, group, record)
-            parts.append(
-                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n%b\r\n%b"
-                % (len(message.body), line, message.id, lines, message.body)
-            )
-        return b"".join(parts)
-    objects = [_object(topic, group, record) for record in records]
+        return b"".join([_encode_messages(topic, group, piece) for piece in pieces])
+    objects = chain.from_iterable([_objects(topic, group, piece) for piece in pieces])
     if container == NDJSON:
-        return b"".join(msgspec.json.encode(item) + b"\n" for item in objects)
-    return msgspec.json.encode(objects)
+        return b"".join([item + b"\n" for item in objects])
+    return b"[%b]" % b",".join(objects)
 
 
-def encode_object(topic: Topic, group: Group | None, record: Record) -> bytes:
-    """One message as a JSON object, in one line."""
-    return msgspec.json.encode(_object(topic, group, record))
+_MESSAGE = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n"
+_PLAIN = _MESSAGE + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
-def _object(topic: Topic, group: Group | None, record: Record) -> dict[str, Any]:
-    partition, offset, message, attempts = record
-    item: dict[str, Any] = {
-        "id": message.id.decode("utf-8", "replace"),
-        "topic": topic.name,
-        "partition": partition,
-        "offset": offset,
-        "timestamp": message.produced_ms,
-    }
-    if group is not None:
-        item["consume_group"] = group.name
-    if message.tag:
-        item["tag"] = message.tag.decode("utf-8", "replace")
-    if message.key:
-        item["key"] = message.key.decode("utf-8", "replace")
-    if attempts > 1:
-        item["retry"] = attempts - 1
-    item["headers"] = split_lines(message.headers)
-    try:
-        item["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        item["body_base64"] = base64.b64encode(message.body).decode()
-    return item
+def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+    """HTTP messages one after another."""
+    index, chunk, start, stop, attempts = piece
+    line = b"topic: " + encode_header_value(topic.name.encode()) + b"\r\n"
+    rows = slice(start, stop)
+    ids, bodies = chunk.ids[rows], chunk.bodies[rows]
+    if not all(ids):
+        first = chunk.first + start
+        ids = [id or b"%d-%d" % (index, offset) for offset, id in enumerate(ids, first)]
+    parts = []
+    if chunk.plain and attempts <= 1:
+        # What `message_lines` does, for many at once.
+        end = b"" if group is None else group_line(group.name)
+        if len(topic.partitions) > 1:
+            end += b"partition: %d\r\n" % index
+        times = repeat(chunk.time_ms) if chunk.times is None else chunk.times[rows]
+        offset = chunk.first + start
+        for id, time_ms, headers, body in zip(
+            ids, times, chunk.headers[rows], bodies, strict=False
+        ):
+            parts.append(_PLAIN % (len(body), line, id, offset, id, time_ms, headers, end, body))
+            offset += 1
+        return b"".join(parts)
+    for at, id, body in zip(range(start, stop), ids, bodies, strict=True):
+        lines = message_lines(topic, group, index, chunk, at, attempts)
+        parts.append(b"%b%b\r\n%b" % (_MESSAGE % (len(body), line, id), lines, body))
+    return b"".join(parts)
+
+
+def encode_object(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+    """The first message of a piece as a JSON object, in one line."""
+    return next(_objects(topic, group, piece))
+
+
+_json = msgspec.json.Encoder().encode
+_HEADERS_BYTES_MAX = 1024  # of what is remembered: together with the count, a bound on memory
+
+
+@lru_cache(maxsize=1024)
+def _known_headers(lines: bytes) -> bytes:
+    return _json(split_lines(lines))
+
+
+def _objects(topic: Topic, group: Group | None, piece: Piece) -> Iterator[bytes]:
+    """The messages of a piece as JSON objects. Most of an object is known before the message is."""
+    index, chunk, start, stop, attempts = piece
+    place = b'","topic":%b,"partition":%d,"offset":' % (_json(topic.name), index)
+    reader = b"" if group is None else b',"consume_group":%b' % _json(group.name)
+    again = b',"retry":%d' % (attempts - 1) if attempts > 1 else b""
+    for at in range(start, stop):
+        id, body = chunk.ids[at], chunk.bodies[at]
+        offset = chunk.first + at
+        text = _text(id)[1:-1] if id else b"%d-%d" % (index, offset)
+        label = b""
+        if chunk.tags is not None and (tag := chunk.tags[at]):
+            label = b',"tag":%b' % _text(tag)
+        if chunk.keys is not None and (key := chunk.keys[at]):
+            label += b',"key":%b' % _text(key)
+        lines = headers_of(chunk, at)
+        short = len(lines) <= _HEADERS_BYTES_MAX
+        headers = _known_headers(lines) if short else _json(split_lines(lines))
+        try:
+            content = b'"body":%b}' % _json(body.decode())
+        except UnicodeDecodeError:
+            content = b'"body_base64":"%b"}' % base64.b64encode(body)
+        time_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
+        yield b'{"id":"%b%b%d,"timestamp":%d%b%b%b,"headers":%b,%b' % (
+            *(text, place, offset, time_ms),
+            *(reader, label, again, headers, content),
+        )
+
+
+def _text(value: bytes) -> bytes:
+    return _json(value.decode("utf-8", "replace"))
 
 
 class Item:
@@ -147,11 +196,11 @@ def decode_items(container: bytes, body: bytes, heads: Heads, count_max: int) ->
     return [Item(id, head.fields, part) for head, id, part in messages]
 
 
-def tell_raw(reply: ZbusReply, raw: Raw) -> None:
-    """Stored batches, and where the log ends."""
+def encode_raw(raw: Raw) -> tuple[bytes, bytes]:
+    """Header lines and body of a reply with stored batches, and where the log ends."""
     lines = b"content-type: %b\r\npartition: %d\r\nend: %d\r\n" % (
         BATCHES,
         raw.partition.index,
         raw.end,
     )
-    reply.tell(200, lines, raw.batches)
+    return lines, raw.batches

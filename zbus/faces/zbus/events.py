@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
-from zbus.core.group import ENDLESS, Group, Pull
-from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Record
-from zbus.core.ticket import Ticket
+from zbus.core.group import ENDLESS, Group, Pull, Wants
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Partition, Topic
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
@@ -103,16 +103,14 @@ def _offsets(name: bytes, value: bytes, missing: int) -> list[int]:
 class Bodies:
     """The body is the data. What is not UTF-8 cannot be, and is told as an event `base64`."""
 
-    def tell(self, topic: Topic, record: Record, position: list[int]) -> bytes:
-        return self.encode(topic, None, record, position)
+    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+        return self.encode(topic, None, Piece(index, chunk, at, at + 1), position)
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         return encode_event(encode_place(position), b"%d" % count, b"skipped")
 
-    def encode(
-        self, topic: Topic, group: Group | None, record: Record, position: list[int]
-    ) -> bytes:
-        body = record.message.body
+    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+        body = piece.chunk.bodies[piece.start]
         if not body.isascii():
             try:
                 body.decode()
@@ -124,10 +122,8 @@ class Bodies:
 class Envelopes(Bodies):
     """The data is a JSON object with all that is known of the message."""
 
-    def encode(
-        self, topic: Topic, group: Group | None, record: Record, position: list[int]
-    ) -> bytes:
-        return encode_event(encode_place(position), encode_object(topic, group, record))
+    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+        return encode_event(encode_place(position), encode_object(topic, group, piece))
 
 
 FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
@@ -191,13 +187,13 @@ class FollowStream(Follower):
         self.peer.end_stream()
 
 
-class GroupStream(Ticket):
+class GroupStream(Pull):
     """Of a stream from a group."""
 
     __slots__ = ("form", "peer", "position")
 
-    def __init__(self, peer: Peer, group: Group, form: Bodies) -> None:
-        super().__init__()
+    def __init__(self, peer: Peer, wants: Wants, group: Group, form: Bodies) -> None:
+        super().__init__(peer, wants)
         self.peer = peer
         self.form = form
         self.position = group.position()
@@ -217,10 +213,11 @@ class GroupStream(Ticket):
         peer, group, position = self.peer, delivered.group, self.position
         if delivered.skipped:
             peer.write(self.form.tell_gap(delivered.skipped, position))
-        for record in delivered.records:
+        for piece in delivered.pieces:  # each of one message
             # What comes again, or late, does not bring the place back.
-            position[record.partition] = max(position[record.partition], record.offset + 1)
-            peer.write(self.form.encode(group.topic, group, record, position))
+            index, offset = piece.partition, piece.chunk.first + piece.start
+            position[index] = max(position[index], offset + 1)
+            peer.write(self.form.encode(group.topic, group, piece, position))
 
 
 # -- plans --------------------------------------------------------------------------------
@@ -366,7 +363,6 @@ class Stream(_Events):
             broker.rewind(group, self.last)
         peer.begin_stream(PULSE)
         open_stream(peer, self.params, id)
-        ticket = GroupStream(peer, group, self.form)
-        pull = Pull(ticket, peer, 1, self.partition, ENDLESS, window=self.window)
-        broker.pull(group, pull, None)
+        wants = Wants(partition=self.partition, credit=ENDLESS, window=self.window)
+        broker.pull(group, GroupStream(peer, wants, group, self.form), None)
         return None

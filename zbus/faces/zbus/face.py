@@ -189,11 +189,11 @@ class ZbusFace:
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
             routed.id,
             routed.sender,
-            routed.message.headers,
+            routed.headers,
         )
         json = peer.framing is not None and peer.framing.json
         encode = encode_json if json else encode_reply
-        peer.write(encode(routed.status, lines, routed.message.body))
+        peer.write(encode(routed.status, lines, routed.body))
 
 
 class Refuse:

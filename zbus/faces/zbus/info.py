@@ -153,8 +153,8 @@ def server_info(
         },
         "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
-    if broker.refusing is not None:
-        document["refusing"] = broker.refusing.text
+    if broker.puts.refusing is not None:
+        document["refusing"] = broker.puts.refusing.text
     if settings.memory_used is not None and (grant is None or grant.sees_everything):
         document["connectionCount"] = len(broker.sessions)
         if (memory_bytes := settings.memory_used()) is not None:

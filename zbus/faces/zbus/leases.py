@@ -53,7 +53,7 @@ class Ack(Settling):
         else:
             topic, group = found
             partition = topic.partitions[self.partition]
-            self.face.broker.ack_all(ticket, group, partition, self.offsets)
+            self.face.broker.ack(ticket, group, partition, self.offsets)
 
 
 class Leased(Settling):
@@ -89,8 +89,8 @@ class Nack(Leased):
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
-        due_ms = broker.now_ms + self.delay_ms if self.delay_ms else 0
-        return broker.nack_all(ticket, group, partition, self.offsets, self.front, due_ms)
+        due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
+        return broker.nack(ticket, group, partition, self.offsets, self.front, due_ms)
 
 
 class Extend(Leased):
@@ -105,5 +105,5 @@ class Extend(Leased):
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
         lease_ms = group.options.lease_ms if self.lease_ms is None else self.lease_ms
-        deadline_ms = broker.now_ms + lease_ms
-        return broker.extend_all(ticket, group, partition, self.offsets, deadline_ms)
+        deadline_ms = broker.outside.asked_ms() + lease_ms
+        return broker.extend(ticket, group, partition, self.offsets, deadline_ms)

@@ -101,7 +101,7 @@ class Declare:
             kept = None if fixed is None or topic is None else topic.options
             return kept or self._topic_options(topic), self._wish(topic)
 
-        broker.amend(ticket, name, wished)
+        broker.declare(ticket, name, wished)
 
     def _topic_options(self, topic: Topic | None) -> TopicOptions:
         mask = self.topic_mask

@@ -17,8 +17,18 @@ from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import openapi_parts as parts
-from zbus.faces.zbus.openapi_commands import DESCRIPTION, GROUP, ICON, LOG, SERVER, TOPIC, commands
-from zbus.faces.zbus.openapi_parts import Command, Parameter, Schema
+from zbus.faces.zbus.openapi_commands import commands
+from zbus.faces.zbus.openapi_parts import (
+    DESCRIPTION,
+    GROUP,
+    ICON,
+    LOG,
+    SERVER,
+    TOPIC,
+    Command,
+    Parameter,
+    Schema,
+)
 from zbus.faces.zbus.params import GROUP_COMMANDS, BadRequest, Params
 from zbus.faces.zbus.replies import JSON, STATUS, ZbusReply
 from zbus.faces.zbus.settings import ZbusSettings

@@ -20,6 +20,10 @@ Schema = dict[str, Any]
 
 NUMBER_MAX = (1 << 63) - 1
 
+SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
+DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"
+"""The paths."""
+
 
 def integer(maximum: int = NUMBER_MAX, minimum: int = 0) -> Schema:
     return {"type": "integer", "minimum": minimum, "maximum": maximum, "format": "int64"}
@@ -85,6 +89,16 @@ class Command:
     parameters: dict[str, Parameter] = attrs.field(factory=dict)
     body: dict[str, Schema] = attrs.field(factory=dict)  # media types that a POST may have
 
+
+ACK = Parameter("Whether to reply; without a `cmd` header there is always a reply.", FLAG)
+
+TOLD_TIME = "The body is the broker's time, epoch milliseconds in decimal digits."
+
+GONE = (Refusal.TOPIC_UNKNOWN, Refusal.GROUP_UNKNOWN)
+"""The refusals of what is about a topic or group."""
+
+CHANGE = (Refusal.STOPPING, Refusal.FULL)
+"""The refusals of what changes something."""
 
 HEADERS: dict[str, tuple[str, Schema]] = {
     "connection": ("`close` if the connection ends with this reply.", words("Keep-Alive", "close")),

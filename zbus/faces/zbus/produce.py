@@ -3,118 +3,37 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_to_bytes
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.message import Message
-from zbus.core.originals import KEY_LINE
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.faces.guard import Browser
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
 from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
 from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
-from zbus.faces.zbus.replies import BatchReply, CallReply, PutReply, ZbusReply
+from zbus.faces.zbus.puts import BatchReply, PutReply, Puts
+from zbus.faces.zbus.replies import CallReply, ZbusReply
+from zbus.faces.zbus.stored import (
+    CREDENTIALS,
+    ID_BYTES_MAX,
+    NOT_ROUTED,
+    NOT_STORED,
+    OF_KEYS,
+    check_id,
+    check_labels,
+    read_idempotency_key,
+    stored_lines,
+    without_token,
+)
 from zbus.wire.errors import WireError
-from zbus.wire.fields import VISIBLE
-from zbus.wire.target import decode_valid_percent, encode_header_value
+from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
-
-ID_BYTES_MAX = 39
-TAG_BYTES_MAX = 127
-KEY_BYTES_MAX = 1_024
-IDEMPOTENCY_KEY_BYTES_MAX = 255
-
-_OF_KEYS = VISIBLE.translate(None, b'"\\')
-
-_NOT_STORED = frozenset(
-    (
-        b"ack body cmd connection consume_group content-length delay deliver_at expect"
-        b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
-        b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
-        b" upgrade"
-    ).split()
-)
-"""Fields that are the broker's business or the connection's; all others travel with the message."""
-
-_CREDENTIALS = frozenset((b"authorization",))
-
-_NOT_ROUTED = frozenset(
-    (
-        b"ack authorization connection content-length cookie expect host keep-alive origin_status"
-        b" proxy-authorization recver remote-addr sender te token trailer transfer-encoding upgrade"
-    ).split()
-)
-"""Of a routed message, everything else is the router's to choose."""
-
-
-def stored_lines(
-    fields: dict[bytes, bytes],
-    dropped: frozenset[bytes] = _NOT_STORED,
-    browser: Browser | None = None,
-) -> bytes:
-    """The application's fields as canonical header lines; `browser` is whose request has them."""
-    lines = []
-    for name, value in fields.items():
-        if name in dropped or (browser is not None and _is_said_unasked(name, value)):
-            continue
-        if name == b"cookie":
-            parts = [part.strip() for part in value.split(b";")]
-            value = b"; ".join(part for part in parts if part and not part.startswith(b"token="))
-            if not value:
-                continue
-        lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
-    return b"".join(lines)
-
-
-def _is_said_unasked(name: bytes, value: bytes) -> bool:
-    """What a browser adds by itself, and nobody chose to send with a message: cookies of all other
-    programs on the host, since its ports share them; the address of the page, which may hold a
-    token; the password that a proxy before the broker asked for."""
-    return name in (b"cookie", b"referer") or (
-        name == b"authorization" and value[:6].lower() == b"basic "
-    )
-
-
-def without_token(target: bytes) -> bytes:
-    """A request target that may be shown to others."""
-    path, mark, query = target.partition(b"?")
-    pieces = query.split(b"&")
-    names = [unquote_to_bytes(piece.partition(b"=")[0]).lower() for piece in pieces]
-    if b"token" not in names:
-        return target
-    kept = [piece for piece, name in zip(pieces, names, strict=True) if name != b"token"]
-    return path + mark + b"&".join(kept) if kept else path
-
-
-def check_id(id: bytes) -> None:
-    if len(id) > ID_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, Message.Id length should be <= {ID_BYTES_MAX}")
-
-
-def check_labels(tag: bytes, key: bytes) -> None:
-    if len(tag) > TAG_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, Message.Tag length should be <= {TAG_BYTES_MAX}")
-    if len(key) > KEY_BYTES_MAX:
-        raise BadRequest(400, f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}")
-
-
-def read_idempotency_key(value: bytes) -> bytes:
-    """The key itself. In double quotes, as the header's draft has it, and bare it is the same."""
-    quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
-    key = value[1:-1] if quoted else value
-    if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or key.translate(None, _OF_KEYS):
-        limit = IDEMPOTENCY_KEY_BYTES_MAX
-        text = f"idempotency-key is 1 to {limit} visible ASCII characters, perhaps in double quotes"
-        raise BadRequest(400, f"400: Bad Format, {text}")
-    return key
 
 
 class Produce:
@@ -122,22 +41,28 @@ class Produce:
 
     __slots__ = (
         "body",
+        "broker",
         "called_lines",
         "container",
         "delay_ms",
         "deliver_at_ms",
         "expected_offset",
         "face",
+        "headed",
         "idempotent",
         "key",
-        "key_line",
+        "keyed",
         "lines",
         "not_called",
+        "once",
         "origin",
         "params",
         "partition",
+        "partition_of",
         "plain",
+        "puts",
         "quiet",
+        "silent",
         "tag",
         "timeout_ms",
         "topic_key",
@@ -146,6 +71,7 @@ class Produce:
 
     def __init__(self, face: ZbusFace, params: Params) -> None:
         self.face = face
+        self.broker = face.broker
         self.params = params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
@@ -161,14 +87,11 @@ class Produce:
         self.ttl_ms = params.number(b"ttl", DELAY_MS_MAX)
         self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
         self.expected_offset = params.number(b"expected_offset")
-        self.key_line = b""
+        self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
-            self.key_line = b"%b%b\r\n" % (
-                KEY_LINE,
-                encode_header_value(read_idempotency_key(value)),
-            )
+            self.once = read_idempotency_key(value)
         # Its id is its key: then the heads of a client's messages do not differ in more than that.
-        self.idempotent = not self.key_line and params.flag(b"idempotent")
+        self.idempotent = not self.once and params.flag(b"idempotent")
         self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
@@ -177,44 +100,95 @@ class Produce:
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
         # A credential is for who does the work: a service may want it, a log hands it to everybody.
         # With tokens it is one of ours.
-        called = _NOT_STORED if face.access is None else _NOT_STORED | _CREDENTIALS
-        dropped = called if params.named else _NOT_STORED | _CREDENTIALS
-        lines = stored_lines(params.fields, dropped, params.browser) + self.origin
-        self.lines = self.key_line + lines
+        called = NOT_STORED if face.access is None else NOT_STORED | CREDENTIALS
+        dropped = called if params.named else NOT_STORED | CREDENTIALS
+        self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
         self.not_called = called
         self.called_lines = lines
-        if not params.fields.keys().isdisjoint(_CREDENTIALS):
+        if not params.fields.keys().isdisjoint(CREDENTIALS):
             self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
+        self.headed = params.headed
+        self.silent = self.quiet and params.headed  # not even a reply
+        # The puts of this turn that others may go along with, and where they are.
+        self.puts: Puts | None = None
+        self.partition_of: Partition
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
-        self.plain = (
+        simple = (
             not self.container
             and self.partition is None
             and not any(time is not None for time in times)
             and self.expected_offset is None
-            and not self.key_line
-            and not self.idempotent
+            and not self.once
             and params.browser is None
             and not params.only_looks
         )
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, params = self.face, self.params
-        broker = face.broker
-        topic = broker.topics.get(self.topic_key)
+        puts = self.puts
+        if puts is not None and len(id) <= ID_BYTES_MAX:
+            id = id or self.params.id
+            if id or self.headed or not (peer.turns or peer.together):
+                known = peer.put_lines
+                lines = known[1] if known is not None and known[0] is self else self._lines(peer)
+                body = body or self.body
+                if self.broker.put_along(
+                    self.partition_of, puts, id, lines, body, self.tag, self.key
+                ):
+                    puts.peers.append(peer)
+                    puts.ids.append(id)
+                    peer.open_tickets += 1
+                    if self.headed:
+                        peer.headed = True
+                    elif not id:
+                        peer.together = puts
+                    return
+        self._run_first(peer, id, body)
+
+    def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
+        """What no other put of this turn opened the way for."""
+        params, topic = self.params, self.broker.topics.get(self.topic_key)
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
-            self._run_with_care(peer, id, body, topic)
+            if self.keyed and topic is not None and not topic.careful:
+                self._run_with_key(topic, peer, id, body)
+            else:
+                self._run_with_care(peer, id, body, topic)
             return
-        ticket = PutReply(face, params, peer, id, self.quiet)
-        message = Message(
-            ticket.id,
-            self.tag,
-            self.key,
-            self.lines + peer.lines,
-            body or self.body,
-            broker.now_ms,
-        )
-        broker.put(topic.partition_for(self.key), message, ticket)
+        id = id or params.id
+        ticket: Ticket
+        if not params.plain or not (id or self.headed or not (peer.turns or peer.together)):
+            ticket = PutReply(self.face, params, peer, id, self.quiet)
+        else:
+            ticket = puts = self.puts = Puts(self, peer, id)
+            peer.open_tickets += 1
+            if self.headed:
+                peer.headed = True
+            elif not id:
+                peer.together = puts
+        self.partition_of = partition = topic.partition_for(self.key)
+        lines, body = self._lines(peer), body or self.body
+        self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
+
+    def _run_with_key(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+        """A message that is sent again until it is answered: its id is its idempotency key."""
+        id = id or self.params.id
+        if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, OF_KEYS):
+            self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
+            return
+        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        partition, lines = topic.partition_for(self.key), self._lines(peer)
+        body = body or self.body
+        self.broker.put_with_key(partition, ticket, id, lines, body, self.tag, self.key, id)
+
+    def _lines(self, peer: Peer) -> bytes:
+        """The header lines that are stored with what comes from this peer. A peer repeats itself,
+        and what is one object is kept in memory once."""
+        known = peer.put_lines
+        if known is None or known[0] is not self:
+            known = peer.put_lines = (self, self.lines + peer.lines)
+        return known[1]
 
     def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
@@ -232,35 +206,33 @@ class Produce:
             else:
                 partition = self._partition(topic, self.key)
                 due_ms, expires_ms = self._times()
-                key_line = self._key_line(id)
-                ticket = PutReply(face, params, peer, id, self.quiet)
-                message = self._message(ticket.id, peer, body or self.body, due_ms, expires_ms)
-                message.headers = key_line + message.headers
+                once = self._idempotency_key(id)
                 if self._may_be_a_reload(topic, id):
                     broker = face.broker
-                    key = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
-                    message.headers = b"%b%b\r\n%b" % (KEY_LINE, key, message.headers)
-                self._put(partition, [message], ticket)
+                    once = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
+                ticket = PutReply(face, params, peer, id, self.quiet)
+                chunk, lines = Chunk(), self._lines(peer)
+                body = body or self.body
+                chunk.add(ticket.id, lines, body, self.tag, self.key, due_ms, expires_ms, once)
+                self._put(partition, chunk, ticket)
         except BadRequest as error:
             reply = ZbusReply(face, params, peer, id, self.quiet)
             reply.tell(error.status, error.lines, error.text.encode())
 
-    def _put(self, partition: Partition, messages: list[Message], ticket: Ticket) -> None:
-        broker, topic = self.face.broker, partition.topic
-        once = self.key_line or self.idempotent or self.params.browser is not None
-        if once or topic.options.dedupe_ms or self.expected_offset is not None:
-            broker.put_once(partition, messages, ticket, self.expected_offset)
+    def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+        broker = self.face.broker
+        recognised = chunk.once is not None or partition.topic.options.dedupe_ms
+        if recognised or self.expected_offset is not None:
+            broker.put_once(partition, chunk, ticket, self.expected_offset)
         else:
-            broker.put_all(partition, messages, ticket)
+            broker.put_all(partition, chunk, ticket)
 
     def _may_be_a_reload(self, topic: Topic, id: bytes) -> bool:
         """A browser opens a URL, and nothing that it says would tell another opening from it."""
         browser = self.params.browser
         if browser is None or not browser.navigates or self.params.head.method != b"GET":
             return False
-        known = (
-            self.key_line or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
-        )
+        known = self.once or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
         return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
@@ -280,31 +252,27 @@ class Produce:
 
     def _times(self) -> tuple[int, int]:
         """When the message is due and when it expires; 0 = at once, never."""
-        now_ms = self.face.broker.now_ms
+        broker = self.face.broker
+        now_ms = broker.now_ms
         # The sender goes by a clock outside, which may have been set since the broker's was.
-        due_ms = self.deliver_at_ms + self.face.broker.ahead_ms if self.deliver_at_ms else 0
+        due_ms = self.deliver_at_ms + broker.outside.ahead_ms() if self.deliver_at_ms else 0
         if due_ms > now_ms + DELAY_MS_MAX:
             raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
         if self.delay_ms is not None:
-            due_ms = now_ms + self.delay_ms
+            due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
         if due_ms <= now_ms:
             due_ms = 0
-        return due_ms, 0 if self.ttl_ms is None else now_ms + self.ttl_ms
+        return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
 
-    def _message(self, id: bytes, peer: Peer, body: bytes, due_ms: int, expires_ms: int) -> Message:
-        now_ms = self.face.broker.now_ms
-        lines = self.lines + peer.lines
-        return Message(id, self.tag, self.key, lines, body, now_ms, due_ms, expires_ms)
-
-    def _key_line(self, id: bytes) -> bytes:
-        """The line of a key that is the request's id; none if it has another, or none."""
+    def _idempotency_key(self, id: bytes) -> bytes:
+        """The key of a message with this id; empty = none."""
         if not self.idempotent:
-            return b""
+            return self.once
         id = id or self.params.id
-        if not id or id.translate(None, _OF_KEYS):
+        if not id or id.translate(None, OF_KEYS):
             text = "an idempotent request has an id of visible ASCII characters without quotes"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        return b"%b%b\r\n" % (KEY_LINE, encode_header_value(id))
+        return id
 
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         try:
@@ -316,27 +284,23 @@ class Produce:
             raise BadRequest(400, "400: Bad Format, the batch is empty")
         partition = self._batch_partition(topic, items)
         due_ms, expires_ms = self._times()
-        key_line = self.key_line or self._key_line(id)
+        once = self._idempotency_key(id)
         shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
-        now_ms = self.face.broker.now_ms
-        messages = []
+        chunk = Chunk()
         lines_of: dict[int, bytes] = {}  # the messages of a batch mostly share their fields
         for item in items:
             fields = item.fields
             lines = lines_of.get(object_id := id_of(fields))
             if lines is None:
-                lines = lines_of[object_id] = key_line + stored_lines(fields) + shared
+                lines = lines_of[object_id] = stored_lines(fields) + shared
             tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
             tag = self.tag if tag is None else decode_valid_percent(tag)
             check_labels(tag, key)
             check_id(item.id)
-            item_id = item.id or self.face.broker.new_id()
-            messages.append(
-                Message(item_id, tag, key, lines, item.body, now_ms, due_ms, expires_ms)
-            )
+            chunk.add(item.id, lines, item.body, tag, key, due_ms, expires_ms, once)
         ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
-        ticket.count = len(messages)
-        self._put(partition, messages, ticket)
+        ticket.count = len(chunk)
+        self._put(partition, chunk, ticket)
 
     def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
@@ -353,7 +317,7 @@ class Produce:
         """A produce to a topic of services: the reply is what a service routes back."""
         face, params = self.face, self.params
         broker = face.broker
-        if self.key_line or self.idempotent or self.expected_offset is not None:
+        if self.once or self.idempotent or self.expected_offset is not None:
             text = "a call takes no idempotency-key and no expected_offset"
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.called_lines + peer.lines
@@ -364,7 +328,7 @@ class Produce:
             own = stored_lines(params.fields, dropped, params.browser)
             lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
         timeout_ms = self.timeout_ms
-        silent = self.quiet and params.headed  # stock callers: they know the answer by its id
+        silent = self.silent  # stock callers: they know the answer by its id
         if timeout_ms is None and not silent:
             timeout_ms = face.settings.call_timeout_ms
         deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
@@ -379,14 +343,13 @@ class Produce:
             ticket = reply = CallReply(face, params, peer, id)
             message_id = reply.id
         # Nobody waits for the answer after the deadline, so no service need work on it.
-        message = Message(
-            message_id, self.tag, self.key, lines, body, broker.now_ms, 0, deadline_ms
-        )
+        chunk = Chunk()
+        chunk.add(message_id, lines, body, self.tag, self.key, 0, deadline_ms)
         partition = topic.partition_for(self.key)
         if silent:
-            broker.put(partition, message, ticket)
+            broker.put_all(partition, chunk, ticket)
         else:
-            broker.call(partition, message, ticket, peer, deadline_ms)
+            broker.call(partition, chunk, ticket, peer, deadline_ms)
 
 
 def id_of(fields: dict[bytes, bytes]) -> int:
@@ -402,7 +365,7 @@ class Route:
         self._params = params
         self._quiet = not params.flag(b"ack", False)
         self._recver = params.fields.get(b"recver", b"")
-        own = stored_lines(params.fields, _NOT_ROUTED, params.browser)
+        own = stored_lines(params.fields, NOT_ROUTED, params.browser)
         self._lines = params.topic_line + own
         status = params.fields.get(b"origin_status", b"200")
         # 1xx and 204 have no body and would break the framing of the caller's connection.
@@ -414,8 +377,7 @@ class Route:
         host = b"host: %b\r\n" % face.settings.address.encode()
         ticket = ZbusReply(face, self._params, peer, id, self._quiet)
         if len(body) > face.broker.limits.message_bytes_max:
-            ticket.settle(face.broker.too_large())
+            ticket.settle(face.broker.puts.too_large())
             return
-        message = Message(ticket.id, headers=self._lines + host, body=body)
-        routed = Routed(message, ticket.id, self._status, peer.id)
+        routed = Routed(ticket.id, self._status, peer.id, self._lines + host, body)
         face.broker.route(ticket, self._recver, routed)

@@ -70,8 +70,9 @@ class ReadReply(ZbusReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.held_bytes -= self.reserved_bytes
         if isinstance(outcome, Peeked):
-            body = containers.encode_records(self.container, outcome.topic, None, outcome.records)
-            lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(outcome.records))
+            body = containers.encode_pieces(self.container, outcome.topic, None, outcome.pieces)
+            count = sum([piece.stop - piece.start for piece in outcome.pieces])
+            lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, count)
             self.tell(200, lines, body)
         else:
             super().answer(outcome)

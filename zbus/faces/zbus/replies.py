@@ -5,24 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group
 from zbus.core.outcomes import (
     Declared,
-    Delivered,
     Done,
-    Duplicate,
-    Empty,
-    EmptyReason,
     Outcome,
-    Peeked,
     Raw,
-    Record,
     Routed,
-    Stored,
 )
-from zbus.core.topic import Topic
-from zbus.faces.guard import CALLED_TYPES, SHOWN_TYPES
-from zbus.faces.peer import Peer, Reply
+from zbus.core.ticket import Ticket
+from zbus.faces.guard import CALLED_TYPES
+from zbus.faces.peer import Answering, Peer
 from zbus.faces.zbus import containers
 from zbus.faces.zbus.info import encode_document, group_info, topic_info
 from zbus.faces.zbus.params import Params
@@ -73,41 +65,19 @@ def error_text(error: BrokerError) -> bytes:
     return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
 
 
-class ZbusReply(Reply):
+class ZbusAnswering(Answering):
     """A ticket of this dialect. `quiet` requests (ack off) get no reply at all."""
 
-    __slots__ = ("face", "params", "quiet")
+    __slots__ = ()
 
-    def __init__(
-        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
-    ) -> None:
-        # In full, without calls to the classes above: there is one for every request.
-        given = id or params.id
-        self.open = True
-        self.offset = -1
-        self.peer = peer
-        self.id = given or face.broker.new_id()
-        self.data = None
-        self.face = face
-        self.params = params
-        self.quiet = quiet and params.headed  # plain HTTP waits for an answer to everything
-        peer.open_tickets += 1
-        if params.headed:
-            self.ordered = False
-            peer.headed = True
-        elif given:
-            self.ordered = False
-        else:
-            # Only a request that can be recognised by id may be answered out of turn.
-            self.ordered = True
-            if peer.turns is None:
-                peer.take_turn(self)
-            else:
-                peer.turns.append(self)
+    face: ZbusFace
+    params: Params
+    quiet: bool
 
     def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
-        self.send(b"" if self.quiet else self.params.reply(status, self.id, lines, body))
+        id = self.id or self.face.broker.new_id()
+        self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
     def tell_error(self, error: BrokerError) -> None:
         lines = b"retry-after: 1\r\n" if error.refusal in _LATER else b""
@@ -121,9 +91,43 @@ class ZbusReply(Reply):
         elif isinstance(outcome, Done):
             self.tell(200, body=b"%d" % self.face.broker.now_ms)
         elif isinstance(outcome, Raw):
-            containers.tell_raw(self, outcome)
+            lines, body = containers.encode_raw(outcome)
+            self.tell(200, lines, body)
         else:
             raise AssertionError(f"unexpected outcome {outcome!r}")
+
+
+class ZbusReply(ZbusAnswering, Ticket):
+    """The same as a ticket that is nothing else. `id` is the request's; if it is empty, one is made
+    for the reply."""
+
+    __slots__ = ("data", "face", "id", "ordered", "params", "peer", "quiet")
+
+    implied = False  # where a message goes tells its id, if it was given none
+
+    def __init__(
+        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
+    ) -> None:
+        # In full, without calls to the classes above: there is one for every request.
+        self.open = True
+        self.offset = -1
+        self.peer = peer
+        given = id or params.id
+        self.id = given if given or self.implied else face.broker.new_id()
+        self.data = None
+        self.face = face
+        self.params = params
+        self.quiet = quiet and params.headed  # plain HTTP waits for an answer to everything
+        peer.open_tickets += 1
+        if params.headed:
+            self.ordered = False
+            peer.headed = True
+        elif given:
+            self.ordered = False
+        else:
+            # Only a request that can be recognised by id may be answered out of turn.
+            self.ordered = True
+            peer.take_turn(self)
 
 
 class DeclareReply(ZbusReply):
@@ -145,73 +149,6 @@ class DeclareReply(ZbusReply):
             else group_info(outcome.group)
         )
         self.tell(200, JSON, encode_document(document))
-
-
-class PutReply(ZbusReply):
-    """Of a produce."""
-
-    __slots__ = ()
-
-    def answer(self, outcome: Outcome) -> None:
-        if type(outcome) is not Stored:
-            self.tell_other(outcome)
-        elif self.quiet:
-            self.send(b"")
-        elif self.params.plain:
-            # What all replies of a partition and turn have in common is made once.
-            shared = outcome.shared or self._share(outcome)
-            params = self.params
-            self.send(
-                b"%b%d\r\n%bid: %b%b"
-                % (shared[0], self.offset, params.topic_line, self.id, shared[1])
-            )
-        else:
-            self.tell(200, self.stored_lines(outcome), b"%d" % self.face.broker.now_ms)
-
-    def tell_other(self, outcome: Outcome) -> None:
-        """What is not simply stored."""
-        if type(outcome) is Duplicate:
-            lines = self.stored_lines(outcome) + b"duplicate: %d\r\n" % outcome.count
-            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
-        else:
-            super().answer(outcome)
-
-    def _share(self, outcome: Stored) -> tuple[bytes, bytes]:
-        partition = outcome.partition
-        now = b"%d" % self.face.broker.now_ms
-        lines = b"durability: %b\r\n" % partition.topic.options.durability.encode()
-        if len(partition.topic.partitions) > 1:
-            lines += b"partition: %d\r\n" % partition.index
-        start = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
-        outcome.shared = shared = (start % (len(now), lines), b"\r\n\r\n" + now)
-        return shared
-
-    def stored_lines(self, outcome: Stored | Duplicate) -> bytes:
-        """The same header lines, made one by one."""
-        topic = outcome.partition.topic
-        lines = b"durability: %b\r\n" % topic.options.durability.encode()
-        if len(topic.partitions) > 1:
-            lines += b"partition: %d\r\n" % outcome.partition.index
-        return lines + b"offset: %d\r\n" % self.offset
-
-
-class BatchReply(PutReply):
-    """Of a produce of many messages: the first one's offset, and how many there are."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
-        super().__init__(face, params, peer, id, quiet)
-        self.count = 0
-
-    def answer(self, outcome: Outcome) -> None:
-        if type(outcome) is Stored:
-            self.tell(200, self.stored_lines(outcome), b"%d" % self.face.broker.now_ms)
-        else:
-            self.tell_other(outcome)
-
-    def stored_lines(self, outcome: Stored | Duplicate) -> bytes:
-        return super().stored_lines(outcome) + b"count: %d\r\n" % self.count
 
 
 class SettledReply(ZbusReply):
@@ -240,76 +177,7 @@ class CallReply(ZbusReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
-            message = outcome.message
-            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, message.headers)
-            self.send(self.params.compose(outcome.status, lines, message.body, CALLED_TYPES))
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, outcome.headers)
+            self.send(self.params.compose(outcome.status, lines, outcome.body, CALLED_TYPES))
         else:
             super().answer(outcome)
-
-
-_FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
-"""Pulls of the zbus protocol that end like this are never answered by the original either."""
-
-_DELIVERY = (
-    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n%b\r\n%b"
-)
-
-
-class PullReply(ZbusReply):
-    """Of a consume: one message, a container of many, or why there is none. Whoever makes one
-    counts it in `peer.open_waits`."""
-
-    __slots__ = ("container", "waits")
-
-    container: bytes  # media type; empty = the message itself
-    waits: bool  # has no timeout of its own
-
-    def answer(self, outcome: Outcome) -> None:
-        if not self.open:
-            self.peer.open_waits -= 1
-        if type(outcome) is Delivered:
-            self._deliver(outcome.group.topic, outcome.group, outcome.records, outcome.skipped)
-        elif isinstance(outcome, Peeked):
-            self._deliver(outcome.topic, outcome.group, outcome.records)
-        elif isinstance(outcome, Empty):
-            if outcome.reason in _FORGOTTEN and self.waits and self.params.headed:
-                self.send(b"")
-            else:
-                self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
-        else:
-            super().answer(outcome)
-
-    def _deliver(
-        self, topic: Topic, group: Group | None, records: list[Record], skipped: int = 0
-    ) -> None:
-        params = self.params
-        if self.container:
-            body = containers.encode_records(self.container, topic, group, records)
-            lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, len(records))
-        else:
-            body = records[0].message.body
-            lines = containers.record_lines(topic, group, records[0])
-        if skipped:
-            lines += b"skipped: %d\r\n" % skipped
-        if params.plain:
-            data = _DELIVERY % (len(body), params.topic_line, self.id, lines, body)
-        else:
-            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
-        if self.open:
-            self.peer.write(data)  # one of several for this pull's credit
-        else:
-            self.send(data)
-
-
-class PeekReply(PullReply):
-    """Of a consume at an offset: the message may have to be read from storage, and until then it
-    counts as held, so that a peer cannot ask for any number at once."""
-
-    __slots__ = ()
-
-    def answer(self, outcome: Outcome) -> None:
-        self.peer.held_bytes -= PEEK_BYTES
-        super().answer(outcome)
-
-
-PEEK_BYTES = 64 << 10

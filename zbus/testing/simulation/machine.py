@@ -17,10 +17,11 @@ from typing import cast
 import attrs
 
 from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
 from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
-from zbus.core.outcomes import Delivered, Outcome, Record
-from zbus.core.ticket import Ticket
+from zbus.core.outcomes import Delivered, Outcome, Piece
+from zbus.core.session import Session
 from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
@@ -31,10 +32,12 @@ from zbus.journal.recorder import JournalRecorder
 from zbus.journal.recovery import recover
 from zbus.journal.worker import Job
 from zbus.server.clock import Clock
+from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
-from zbus.server.loop import Loop, LoopLimits
+from zbus.server.loop import Loop
 from zbus.server.sweep import Patience, Sweep
 from zbus.testing.disk import Disk
+from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
@@ -89,29 +92,32 @@ class VirtualClock(Clock):
     def now_ms(self) -> int:
         return self.time_ms
 
+    def asked_ms(self) -> int:
+        return self.time_ms
+
     def ahead_ms(self) -> int:
         return 0
 
 
-class _Tap(Ticket):
+class _Tap(Pull):
     """Tells of what a pull is given, on the way to whoever pulled."""
 
-    __slots__ = ("_delivered", "_ticket")
+    __slots__ = ("_delivered", "_pull")
 
-    def __init__(self, ticket: Ticket, delivered: Delivery) -> None:
-        super().__init__()
-        self._ticket = ticket
+    def __init__(self, pull: Pull, delivered: Delivery) -> None:
+        super().__init__(pull.session, pull.wants)
+        self._pull = pull
         self._delivered = delivered
 
     def settle(self, outcome: Outcome) -> None:
         super().settle(outcome)
-        self._ticket.settle(outcome)
+        self._pull.settle(outcome)
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
-            self._delivered(outcome.group, outcome.records)
+            self._delivered(outcome.group, records_of(outcome.pieces))
         if self.open:
-            self._ticket.answer(outcome)
+            self._pull.answer(outcome)
 
 
 class WatchedBroker(Broker):
@@ -120,8 +126,14 @@ class WatchedBroker(Broker):
     delivered: Delivery
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
-        pull.ticket = _Tap(pull.ticket, self.delivered)
-        super().pull(group, pull, deadline_ms)
+        super().pull(group, _Tap(pull, self.delivered), deadline_ms)
+
+    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+        found = super().take(group, session)
+        if found is not None:
+            chunk, at = found
+            self.delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
+        return found
 
 
 @attrs.frozen

@@ -13,8 +13,8 @@ from zbus.core.broker import Broker
 from zbus.core.group import Group
 from zbus.core.life import Life
 from zbus.core.message import Message
-from zbus.core.outcomes import Record
 from zbus.core.topic import Topic
+from zbus.testing.records import Record
 
 
 class Violation(AssertionError):

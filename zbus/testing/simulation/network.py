@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from zbus.server.link import Link
-from zbus.server.loop import Mailbox
+from zbus.server.mailbox import Mailbox
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 
 ROOM_BYTES = 64 << 10

@@ -16,6 +16,7 @@ from random import Random
 
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.client import Client
+from zbus.testing.simulation.crowd import Crowd
 from zbus.testing.simulation.faults import Faults
 from zbus.testing.simulation.machine import Machine, Options, PowerCut
 from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
@@ -28,8 +29,6 @@ TRACE_LINES = 30
 
 _HOUR_MS = 3_600_000
 _MONTH_MS = 30 * 24 * _HOUR_MS
-_PATIENCE_MS = 60_000
-"""Longer than any client waits, and than it takes to notice one that is gone."""
 
 
 class _Log(logging.Handler):
@@ -67,8 +66,7 @@ class Simulation:
         self.machine.on_delivered = self.book.delivered
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
-        self.clients: list[Client] = []
-        self._connected = 0
+        self.crowd = Crowd(self.random, self.machine, self.book, self.say)
         self._begin_ms = self.machine.now_ms
 
     def _topics(self) -> list[TopicBook]:
@@ -151,7 +149,7 @@ class Simulation:
         self._act()
         if self.machine.process is None:
             return
-        for client in self.clients:
+        for client in self.crowd.clients:
             client.move(random)
         for worker in self.machine.running.workers:
             if worker.jobs and random.random() < 0.6:
@@ -173,22 +171,16 @@ class Simulation:
             self._failed()
 
     def _check(self) -> None:
-        self._forget_the_dead()
+        self.crowd.forget_the_dead()
         self.machine.broker.check()
         self.book.raise_problem()
         if self._log.found:
             raise Violation(f"the loop caught {self._log.found}")
 
-    def _forget_the_dead(self) -> None:
-        for client in self.clients:
-            if not client.connection.alive:
-                client.move(self.random, everything=True)
-        self.clients = [client for client in self.clients if client.connection.alive]
-
     # -- actions ------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        random = self.random
+        random, crowd = self.random, self.crowd
         if self._calls and not self.requests.services and random.random() < 0.1:
             self._declare(None)
             return
@@ -196,18 +188,18 @@ class Simulation:
         if missing and (len(missing) == len(self.book.topics) or random.random() < 0.1):
             self._declare(random.choice(missing))
             return
-        if not self._asking() or random.random() < 0.04:
-            self._connect()
+        if not crowd.asking() or random.random() < 0.04:
+            crowd.connect()
         if random.random() < 0.85:
-            client = random.choice(self._asking())
+            client = random.choice(crowd.asking())
             for _ in range(random.choice((1, 1, 1, 2, 5))):
                 self.requests.ask(client)
             return
         action = random.choices(
             (
-                self._stall,
-                self._hang_up,
-                self._reset,
+                crowd.stall,
+                crowd.hang_up,
+                crowd.reset,
                 self._wait,
                 self._jump,
                 self._restart,
@@ -219,9 +211,6 @@ class Simulation:
             (6, 3, 6, 10, 2, 8, 5, 2, 4, 6),
         )[0]
         action()
-
-    def _asking(self) -> list[Client]:
-        return [client for client in self.clients if not client.connection.socket.ended]
 
     def _undeclared(self) -> list[tuple[TopicBook, GroupBook]]:
         """Groups that are not there, the first ones of a topic first."""
@@ -240,55 +229,13 @@ class Simulation:
         else:
             self.requests.declare(client, *missing, True)
         while client.pending and self.machine.process is not None:
-            client.move(self.random, everything=True)
-            self._settle()
-            client.move(self.random, everything=True)
+            self.crowd.exchange(client)
         client.connection.reset()
-
-    def _connect(self) -> None:
-        self._connected += 1
-        headed = self.random.random() < 0.6
-        room_bytes = self.random.choice((500, 5_000, 64 << 10))
-        client = Client(self.machine.connect(room_bytes), self._connected, headed)
-        self.clients.append(client)
-        self.say(f"{client.name} connects")
-
-    def _stall(self) -> None:
-        client = self.random.choice(self.clients)
-        client.reads = not client.reads
-        self.say(f"{client.name} {'reads again' if client.reads else 'reads no replies'}")
-
-    def _hang_up(self) -> None:
-        client = self.random.choice(self.clients)
-        client.connection.finish()
-        self.say(f"{client.name} sends no more")
-
-    def _reset(self) -> None:
-        client = self.random.choice(self.clients)
-        client.connection.reset()
-        self.say(f"{client.name} is gone")
 
     def _wait(self) -> None:
         ms = self.random.choice((100, 1_000, 15_000))
         self.say(f"{ms} ms pass")
-        self._advance(ms)
-
-    def _advance(self, ms: int) -> None:
-        """Time passes, and the broker does what is due when it is due."""
-        machine = self.machine
-        end_ms = machine.now_ms + ms
-        while machine.process is not None:
-            due_ms = machine.broker.next_due()
-            if due_ms is None or due_ms > end_ms:
-                break
-            machine.clock.time_ms = max(machine.now_ms, due_ms)
-            self._settle()
-        machine.jump(end_ms - machine.now_ms)
-        self.book.now_ms = machine.now_ms
-
-    def _settle(self) -> None:
-        self.book.now_ms = self.machine.now_ms
-        self.machine.settle()
+        self.crowd.advance(ms)
 
     def _jump(self) -> None:
         ms = self.random.choice((60_000, _HOUR_MS, _MONTH_MS))
@@ -350,7 +297,7 @@ class Simulation:
     def _ended(self, how: str, failed: bool = False) -> None:
         self.counts[how] += 1
         self.say(f"the broker was {how}")
-        self.clients.clear()
+        self.crowd.clients.clear()
         disk = self.machine.disk
         unwritten = failed or disk.capacity_bytes is not None
         disk.capacity_bytes = disk.faults = None
@@ -404,17 +351,7 @@ class Simulation:
         self.say("everybody waits")
         self.machine.disk.faults = None
         self.machine.disk.capacity_bytes = None
-        while True:
-            before = sum(client.replies for client in self.clients)
-            self._deliver_all()
-            self._advance(_PATIENCE_MS)
-            self._deliver_all()
-            overdue = self._overdue()
-            if not overdue:
-                break
-            # One request of a client may wait for another, each with a timeout.
-            if before == sum(client.replies for client in self.clients):
-                raise Violation(f"not answered: {overdue[0]}")
+        self.crowd.wait()
         for book in self.book.topics.values():
             topic = self.machine.broker.topic(book.name)
             if not book.volatile:
@@ -428,44 +365,17 @@ class Simulation:
             client = Client(self.machine.connect(), 0, headed=True)
             found: list[Reply] = []
             client.ask("query", topic.name, {}, b"", found.append)
-            client.move(self.random, everything=True)
-            self._settle()
-            client.move(self.random, everything=True)
+            self.crowd.exchange(client)
             check_document(topic, found[0].body)
             client.connection.reset()
-
-    def _overdue(self) -> list[str]:
-        now_ms = self.machine.now_ms
-        return [
-            f"{client.name}: {what}"
-            for client in self.clients
-            if client.connection.alive
-            for what in client.overdue(now_ms)
-        ]
-
-    def _deliver_all(self) -> None:
-        for _ in range(1_000):
-            before = sum(client.replies for client in self.clients)
-            for client in self.clients:
-                client.move(self.random, everything=True)
-            self._settle()
-            if self.machine.process is None:
-                raise Violation("the broker ended without a reason")
-            after = sum(client.replies for client in self.clients)
-            if before == after and not any(c.connection.socket.outbound for c in self.clients):
-                return
-        raise Violation("the broker does not come to rest")
 
     def finish(self) -> None:
         """Bring everything to rest, read out every group, and see that nothing is missing."""
         self._guarded(self._settle_down)
         self._check()
-        for client in self.clients:
-            client.connection.reset()
-        self._settle()
-        self.clients.clear()
+        self.crowd.leave()
         self.machine.jump(2 * _MONTH_MS)  # everything is due now, and no lease is left
-        self._settle()
+        self.crowd.settle()
         for topic in self.book.topics.values():
             for group in topic.groups:
                 if group.declared:
@@ -476,16 +386,16 @@ class Simulation:
         """Read and acknowledge everything that a group still has to get."""
         drained: list[Held] = []
         client = Client(self.machine.connect(), 0, headed=True)
-        self.clients = [client]
+        self.crowd.clients = [client]
         while True:
             before = len(drained)
             self.requests.drain(client, topic, group, drained)
-            self._deliver_all()
+            self.crowd.deliver_all()
             self.book.raise_problem()
             if len(drained) == before:
                 break
             self.requests.ack_all(client, drained[before:])
-            self._deliver_all()
+            self.crowd.deliver_all()
         got = {serial for _, _, serial, _ in drained}
         for sent in topic.sent.values():
             if not group.wants(sent) or topic.volatile:
@@ -495,6 +405,4 @@ class Simulation:
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"
                 )
-        client.connection.reset()
-        self.clients.clear()
-        self._settle()
+        self.crowd.leave()

@@ -1,4 +1,5 @@
-"""Reading back: portions ahead, their limits, and that no message is skipped or doubled."""
+"""What of a log is at hand: what was just put, and what was read back. Portions ahead, limits, and
+that no message is skipped or doubled."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.support import Box, CrashJournal, Probe
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool
+from zbus.core.chunk import Chunk
 from zbus.core.declare import Start
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
-from zbus.core.recorder import Size
+from zbus.core.log import GROWS_TO
+from zbus.core.outcomes import Peeked
+from zbus.core.recorder import Found, Size
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.ports import JournalDamage, JournalError, Lane
+from zbus.testing.records import records_of
 
 
 class SlowJournal(CrashJournal):
@@ -56,7 +62,7 @@ def cold_box(count: int, history_bytes_max: int = 1 << 20) -> tuple[Box, SlowJou
     for number in range(count):
         box.put(b"%03d" % number)
         box.settle()
-    box.partition().cache.clear()
+    cool(box)
     return box, journal
 
 
@@ -97,13 +103,14 @@ def test_the_next_portion_is_asked_for_while_the_last_is_read_and_no_more() -> N
     assert journal.asked == [0], "wanted"
     turn(box, journal)
     assert probes[0].bodies == [b"000"]
-    (portion,) = box.partition().read_back
-    assert portion.end > 1
-    assert journal.asked == [0, portion.end], "and the next, as somebody reads from this one"
+    (chunk,) = box.partition().log.chunks
+    end = chunk.end
+    assert end > 1
+    assert journal.asked == [0, end], "and the next, as somebody reads from this one"
     for _ in range(10):
         turn(box, journal)
     assert len(journal.asked) == 2, "but not one more before somebody has come to that"
-    while box.group().backlogs[0].cursor < portion.end:
+    while box.group().backlogs[0].cursor < end:
         assert len(journal.asked) == 2
         probes.append(box.pull(wait=True))
         box.turn()
@@ -121,12 +128,12 @@ def test_portions_go_when_their_readers_have_passed() -> None:
     most = 0
     for _ in range(600):
         turn(box, journal)
-        most = max(most, len(box.broker.history))
+        most = max(most, len(box.partition().log.chunks))
         if not probe.open:
             probe = box.pull(wait=True)
     assert box.group().backlogs[0].cursor == 100
     assert most <= 3, "the one read from, the next, and one that was just passed"
-    assert len(box.partition().cache) < 10
+    assert sum(map(len, box.partition().log.chunks)) < 10
 
 
 def test_groups_that_read_the_same_share_it() -> None:
@@ -150,7 +157,7 @@ def test_groups_that_read_the_same_share_it() -> None:
 
 
 def test_the_limit_holds_and_nothing_is_lost_by_it() -> None:
-    box, journal = cold_box(60, history_bytes_max=2_000)
+    box, journal = cold_box(60, history_bytes_max=500)
     box.declare(box.topic().options, "slow", GroupOptions())
     box.group("slow").backlogs[0].seek(0)
     slow = box.pull("slow", wait=True)
@@ -158,21 +165,84 @@ def test_the_limit_holds_and_nothing_is_lost_by_it() -> None:
     turn(box, journal)
     assert slow.bodies == [b"000"]
     assert read_all(box, journal) == numbers(60)
-    assert box.broker.history.bytes_used < 4_000
+    assert box.broker.memory.replayed_bytes < 1_000
     assert read_all(box, journal, "slow") == numbers(60)[1:]
 
 
 def test_what_is_recent_is_not_displaced_by_history() -> None:
     box, journal = cold_box(60)
-    box.broker.cache.bytes_max = 1 << 20
+    memory, log = box.broker.memory, box.partition().log
+    memory.recent_max = 1 << 20
+    memory.replayed_max = 500
     box.put(b"060")
     box.settle()
-    recent = box.partition().cache[60]
-    used = box.broker.cache.bytes_used
+    recent = log.find(60)
+    assert recent is not None
+    used = memory.recent_bytes
     assert read_all(box, journal) == numbers(61)
-    assert box.partition().cache[60] is recent
-    assert box.broker.cache.bytes_used == used
+    assert log.find(60) is recent
+    assert memory.recent_bytes == used
     assert max(journal.asked) < 60
+
+
+def test_what_is_put_does_not_displace_what_is_read_back() -> None:
+    box, journal = cold_box(60)
+    box.broker.memory.recent_max = 500
+    first = box.pull(wait=True)
+    box.turn()
+    turn(box, journal)
+    turn(box, journal)
+    assert first.bodies == [b"000"]
+    at_hand = [chunk.first for chunk in box.partition().log.chunks]
+    for number in range(60, 90):
+        box.put(b"%03d" % number)
+        box.settle()
+    replayed = [chunk.first for chunk in box.partition().log.chunks if not chunk.recent]
+    assert replayed == at_hand
+    assert read_all(box, journal) == numbers(90)[1:]
+
+
+def test_small_puts_share_a_chunk_and_the_oldest_chunk_goes_first() -> None:
+    box = Box(CrashJournal(), limits=Limits(cache_bytes_max=3 * GROWS_TO.count_max * 300))
+    box.declare("T", "g")
+    log, lengths = box.partition().log, []
+    for number in range(4 * GROWS_TO.count_max):
+        box.put(b"%d" % number)
+        box.settle()
+        lengths.append([len(chunk) for chunk in log.chunks])
+    whole = GROWS_TO.count_max
+    assert lengths[whole - 1 : whole + 1] == [[whole], [whole, 1]]
+    assert log.chunks[-1].end == 4 * whole
+    assert log.find(0) is not None
+    large = GROWS_TO.bytes_max
+    for size in (large // 2, large // 2, large, 1):
+        box.put(bytes(size))
+        box.settle()
+    assert [len(chunk) for chunk in log.chunks[-3:]] == [1, 1, 1], "long bodies have one each"
+    assert log.find(0) is None
+    assert log.chunks[-1].end == 4 * whole + 4
+    box.put(bytes(1 << 20))
+    box.settle()
+    assert [len(chunk) for chunk in log.chunks] == [1], "whatever its size, the last one stays"
+
+
+def test_a_quarter_of_all_gives_way() -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g")
+    for _ in range(100):
+        box.put(bytes(70_000))
+        box.settle()
+    memory = box.broker.memory
+    for _ in range(3):
+        before = memory.bytes_used
+        memory.give_way()
+        assert before // 2 < memory.bytes_used <= before * 3 // 4
+    assert sum(len(box.take()) for _ in range(50)) == 100
+    for _ in range(30):
+        memory.give_way()
+        box.check()
+    assert [(c.recent, c.end) for c in box.partition().log.chunks][-1] == (True, 100)
+    assert len(box.partition().log.chunks) <= 2, "the last of each kind stays"
 
 
 def test_damage_ahead_is_told_when_it_is_wanted() -> None:
@@ -187,7 +257,8 @@ def test_damage_ahead_is_told_when_it_is_wanted() -> None:
     for _ in range(5):
         turn(box, journal)
     assert len(journal.asked) == 2, "nobody asks for it again and again"
-    taken = 1
+    (chunk,) = box.partition().log.chunks
+    end, taken = chunk.end, 1
     while True:
         probe = box.pull(wait=True)
         for _ in range(3):
@@ -196,7 +267,7 @@ def test_damage_ahead_is_told_when_it_is_wanted() -> None:
             break
         taken += 1
     assert not probe.open
-    assert taken == box.partition().read_back[0].end
+    assert taken == end
     journal.broken = False
     assert read_all(box, journal) == numbers(40)[taken:], "and it goes on when it can"
 
@@ -206,7 +277,7 @@ def test_damage_ahead_is_told_when_it_is_wanted() -> None:
 @given(data=st.data())
 def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None:
     """Every group gets every message once, in order, while others put, read and are slow."""
-    limit = data.draw(st.sampled_from([0, 1_500, 5_000, 1 << 20]))
+    limit = data.draw(st.sampled_from([0, 400, 1_500, 1 << 20]))
     box, journal = cold_box(30, history_bytes_max=limit)
     names = ["g", "h", "i"][: data.draw(st.integers(1, 3))]
     options = GroupOptions(lease=lease, lease_ms=1 << 40, window=1_000)
@@ -214,7 +285,7 @@ def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None
         box.declare(box.topic().options, name, options)
         box.group(name).backlogs[0].seek(data.draw(st.integers(0, 30)))
     starts = {name: box.group(name).backlogs[0].cursor for name in names}
-    probes: dict[str, list[Probe]] = {name: [] for name in names}
+    probes: dict[str, list[PullProbe]] = {name: [] for name in names}
     end = 30
     steps = st.lists(st.sampled_from([*names, "answer", "turn", "put"]), max_size=60)
     for step in data.draw(steps):
@@ -236,9 +307,7 @@ def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None
     for name in names:
         bodies = [body for probe in probes[name] for body in probe.bodies]
         assert bodies == numbers(end)[starts[name] :]
-    history = box.broker.history
-    assert history.bytes_used == sum(p.size_bytes for p in box.partition().read_back)
-    assert len(history) == len(box.partition().read_back)
+    box.check()
 
 
 def test_a_long_batch_is_read_back_in_parts() -> None:
@@ -248,13 +317,13 @@ def test_a_long_batch_is_read_back_in_parts() -> None:
     box.settle()
     box.put(b"last")
     box.settle()
-    box.partition().cache.clear()
+    cool(box)
     bodies: list[bytes] = []
     while len(bodies) < 2_502:
         probe = box.pull(count=700, wait=True)
         while probe.open:
             turn(box, journal)
-        assert all(len(p.messages) <= 1_000 for p in box.partition().read_back)
+        assert all(len(chunk) <= 1_000 for chunk in box.partition().log.chunks)
         bodies += probe.bodies
     assert bodies == [b"000", *[b"%d" % number for number in range(2_500)], b"last"]
     assert journal.asked == [0, 1, 1_001, 2_001, 2_501] or journal.asked == [0, 1, 1_001, 2_001]
@@ -264,17 +333,25 @@ def test_a_look_at_one_message_makes_only_that() -> None:
     box, journal = cold_box(1)
     box.put(*[b"%d" % number for number in range(100)])
     box.settle()
-    box.partition().cache.clear()
-    found: list[object] = []
+    cool(box)
+    found: list[Found] = []
     box.broker.recorder.fetch(box.partition(), 50, Size(1, 1), found.append)
     journal.answer()
-    ((offset, message),) = found[0]  # type: ignore[misc]
-    assert (offset, message.body) == (50, b"49")  # type: ignore[has-type]
+    (chunk,) = found
+    assert isinstance(chunk, Chunk)
+    assert (chunk.first, chunk.bodies) == (50, [b"49"])
+    peeked = Probe()
+    box.broker.peek(peeked, box.partition(), 50)
+    journal.answer()
+    (answer,) = peeked.answers
+    assert isinstance(answer, Peeked)
+    assert [record.message.body for record in records_of(answer.pieces)] == [b"49"]
+    assert box.broker.memory.bytes_used == 0, "and it is not kept"
 
 
 def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
     """More of them than large portions have room for: each has less at hand, and keeps it."""
-    limit = 3_000_000  # seven of the largest portions
+    limit = 750_000  # seven of the largest portions
     journal = SlowJournal()
     box = Box(journal, limits=Limits(cache_bytes_max=0, history_bytes_max=limit))
     box.declare("T")
@@ -282,7 +359,7 @@ def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
     for _ in names:
         box.put(*[b"x"] * 1_000)
         box.settle()
-    box.partition().cache.clear()
+    cool(box)
     for number, name in enumerate(names):
         box.declare("T", name, start=Start(offset=number * 1_000 + 1))
     box.settle()
@@ -298,4 +375,49 @@ def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
         asked.append(len(journal.asked) - before)
     assert asked[0] >= len(names)
     assert asked[3:] == [0, 0, 0]
-    assert box.broker.history.bytes_used <= limit
+    assert box.broker.memory.replayed_bytes <= limit
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_place_by_time(data: st.DataObject) -> None:
+    """The first message put at or after a time, some of the log at hand and some not."""
+    box, journal = cold_box(0)
+    box.broker.memory.recent_max = 1 << 20
+    times = []
+    for ms, count in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)))):
+        box.settle(ms)
+        if count:
+            box.put(*[b"x"] * count)
+            times += [box.now_ms] * count
+            box.settle()
+        if data.draw(st.integers(0, 9)) == 0:
+            cool(box)
+    first = data.draw(st.integers(0, len(times)))
+    box.partition().first = first
+    start_ms = times[0] if times else box.now_ms
+    for time_ms in range(start_ms - 1, box.now_ms + 2):
+        found: list[int | BrokerError] = []
+        box.partition().log.find_time(time_ms, found.append)
+        while not found:
+            journal.answer()
+        later = (at for at, put_ms in enumerate(times) if put_ms >= time_ms and at >= first)
+        assert found == [next(later, len(times))]
+
+
+def test_a_place_that_is_not_there() -> None:
+    box, journal = cold_box(10)
+    partition = box.partition()
+    partition.first = 4
+    found: list[tuple[Chunk, int] | BrokerError] = []
+    for offset in (3, 10):
+        partition.log.get(offset, found.append)
+    errors = [one for one in found if isinstance(one, BrokerError)]
+    assert [error.refusal for error in errors] == [Refusal.OFFSET_UNKNOWN] * 2
+    assert journal.waiting == []
+    partition.log.get(5, found.append)
+    partition.first = 6
+    journal.broken = True
+    journal.answer()
+    assert isinstance(found[2], BrokerError)
+    assert found[2].refusal is Refusal.DAMAGED

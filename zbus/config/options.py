@@ -1,20 +1,8 @@
-"""Every option of a broker: type, default, unit, limits and meaning, declared once.
-
-The reference page `docs/reference/configuration.md` is printed from here
-(`python -m zbus.config`), and `zbus serve` makes its options from here. A value comes from, each
-overriding the one before: the default, a TOML file, the environment (`ZBUS_PORT`), the command
-line. A broker never starts with an option that it did not understand: unknown names and bad
-values are a `ConfigError` that says where the value came from.
-
-Nothing but `cli` and `server` imports this module. The other layers are given plain values, so
-that one process can hold brokers with different limits.
-"""
+"""Every option of a broker: type, default, unit, limits and meaning, declared once."""
 
 from __future__ import annotations
 
 import re
-import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,17 +14,9 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 HOUR_MS: Final = 3_600_000
 
-ENVIRONMENT_PREFIX: Final = "ZBUS_"
-OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
-"""Variables of the command line that are not options of a broker."""
-
-_SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
-_SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_INTEGER = re.compile(r"-?\d+")
 _HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
 _SERVER_NAME = re.compile(rf"(?:{_HOST}(?::\d{{1,5}})?)?")
 _ADDRESSES = re.compile(rf"(?:{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)?")
-
 
 _LISTS: Final = {
     "allowed_hosts": (re.compile(r"[^\s:/]+|\*"), "name, without a port"),
@@ -73,7 +53,7 @@ def _flag(meaning: str) -> Any:  # noqa: ANN401 - as attrs.field
 
 
 def _check(_config: Config, option: attrs.Attribute[Any], value: object) -> None:
-    _validate(option, value, source=option.name)
+    validate(option, value, source=option.name)
 
 
 @attrs.frozen(kw_only=True)
@@ -281,7 +261,7 @@ def _at_least(config: Config, larger: str, smaller: str) -> None:
         raise ConfigError(f"{larger} ({high}) must not be less than {smaller} ({low})")
 
 
-def _validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
+def validate(option: attrs.Attribute[Any], value: object, source: str) -> None:
     """Refuse a value of the right kind that is outside what the option allows."""
     meta = option.metadata
     if limits := meta.get("limits"):
@@ -317,136 +297,3 @@ def _are_addresses(text: str) -> bool:
     if not _ADDRESSES.fullmatch(text):
         return False
     return all(int(port) <= 65535 for port in re.findall(r":(\d{1,5})(?:,|\Z)", text))
-
-
-def _parse(name: str, raw: object, source: str) -> int | str:
-    """Turn what a source says into the option's value, or refuse it."""
-    option = OPTIONS[name]
-    value = raw
-    if "limits" in option.metadata and isinstance(raw, str):
-        value = _parse_number(name, raw.strip(), source)
-    elif option.metadata.get("flag") and isinstance(raw, str):
-        value = {"true": True, "false": False}.get(raw.strip().lower(), raw)
-    elif name == "data_dir" and raw == "":
-        raise ConfigError(f"{source}: must name a folder")
-    _validate(option, value, source)
-    assert isinstance(value, int | str)
-    return value
-
-
-def _parse_number(name: str, text: str, source: str) -> int:
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if "bytes" in name:
-        if size := _SIZE.fullmatch(text):
-            return int(size[1]) * _SIZE_FACTORS[size[2]]
-        raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text!r}")
-    raise ConfigError(f"{source}: expected a whole number, not {text!r}")
-
-
-def _from_file(path: Path) -> dict[str, int | str]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    for key in table:
-        if key not in OPTIONS:
-            raise ConfigError(f"{path}: there is no option {key!r}")
-    return {key: _parse(key, value, f"{path}, key {key}") for key, value in table.items()}
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, int | str]:
-    values = {}
-    for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
-            continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name not in OPTIONS or variable != variable.upper():
-            raise ConfigError(f"environment variable {variable}: there is no such option")
-        values[name] = _parse(name, text, f"environment variable {variable}")
-    return values
-
-
-def _from_command_line(
-    options: Mapping[str, str], settings: Mapping[str, str]
-) -> dict[str, int | str]:
-    for name in settings:
-        if name not in OPTIONS:
-            raise ConfigError(f"--set {name}: there is no such option")
-    values = {name: _parse(name, text, f"--set {name}") for name, text in settings.items()}
-    for name, text in options.items():
-        values[name] = _parse(name, text, f"option --{name.replace('_', '-')}")
-    return values
-
-
-def load(
-    file: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    options: Mapping[str, str] | None = None,
-    settings: Mapping[str, str] | None = None,
-) -> Config:
-    """Put the sources together: file, then environment, then `--set`, then single options."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        values |= _from_file(file)
-    values |= _from_environment(environ or {})
-    values |= _from_command_line(options or {}, settings or {})
-    return Config(**values)
-
-
-def _amount(name: str, value: int) -> str:
-    """A number as people read it: `64 MiB` where that is exact, else its digits."""
-    if "bytes" in name and value:
-        for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-            if value % factor == 0:
-                return f"{value // factor} {unit}"
-    return str(value)
-
-
-def _row(option: attrs.Attribute[Any]) -> str:
-    name, meta = option.name, option.metadata
-    default: Any = option.default
-    if limits := meta.get("limits"):
-        shown = _amount(name, default)
-        allowed = f"{_amount(name, limits[0])} to {_amount(name, limits[1])}"
-    elif meta.get("flag"):
-        shown, allowed = str(default).lower(), "true, false"
-    else:
-        shown = f"`./{default}`" if isinstance(default, Path) else f"`{default}`" * bool(default)
-        choices = meta.get("choices", ())
-        allowed = ", ".join(f"`{choice}`" for choice in choices) or "text"
-    return f"| `{name}` | {shown or 'none'} | {allowed} | {meta['meaning']} |"
-
-
-INTRODUCTION = """\
-# Configuration
-
-This page is printed by `python -m zbus.config`; do not edit it.
-
-An option is set, each source overriding the one before, in
-
-1. a TOML file of flat keys, named by `zbus serve --config FILE` or by `ZBUS_CONFIG`:
-   `port = 15600`;
-2. the environment, in capitals after `ZBUS_`: `ZBUS_PORT=15600`;
-3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
-
-An unknown name or a bad value stops the start with a sentence that says where it stands. This
-holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG`, `ZBUS_TOKEN` and
-`ZBUS_URL`; in Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
-
-Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
-as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).
-"""
-
-
-def documentation() -> str:
-    """The reference page: a short introduction and the table of options."""
-    head = ("| option | default | allowed | meaning |", "|---|---|---|---|")
-    rows = [_row(option) for option in OPTIONS.values()]
-    return INTRODUCTION + "\n" + "\n".join((*head, *rows)) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(documentation())

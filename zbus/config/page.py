@@ -1,0 +1,61 @@
+"""The reference page of all options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from zbus.config.options import GIB, KIB, MIB, OPTIONS
+
+INTRODUCTION = """\
+# Configuration
+
+This page is printed by `python -m zbus.config`; do not edit it.
+
+An option is set, each source overriding the one before, in
+
+1. a TOML file of flat keys, named by `zbus serve --config FILE` or by `ZBUS_CONFIG`:
+   `port = 15600`;
+2. the environment, in capitals after `ZBUS_`: `ZBUS_PORT=15600`;
+3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
+
+An unknown name or a bad value stops the start with a sentence that says where it stands. This
+holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG`, `ZBUS_TOKEN` and
+`ZBUS_URL`; in Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
+
+Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
+as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).
+"""
+
+
+def documentation() -> str:
+    """The reference page: a short introduction and the table of options."""
+    head = ("| option | default | allowed | meaning |", "|---|---|---|---|")
+    rows = [_row(option) for option in OPTIONS.values()]
+    return INTRODUCTION + "\n" + "\n".join((*head, *rows)) + "\n"
+
+
+def _amount(name: str, value: int) -> str:
+    """A number as people read it: `64 MiB` where that is exact, else its digits."""
+    if "bytes" in name and value:
+        for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+            if value % factor == 0:
+                return f"{value // factor} {unit}"
+    return str(value)
+
+
+def _row(option: attrs.Attribute[Any]) -> str:
+    name, meta = option.name, option.metadata
+    default: Any = option.default
+    if limits := meta.get("limits"):
+        shown = _amount(name, default)
+        allowed = f"{_amount(name, limits[0])} to {_amount(name, limits[1])}"
+    elif meta.get("flag"):
+        shown, allowed = str(default).lower(), "true, false"
+    else:
+        shown = f"`./{default}`" if isinstance(default, Path) else f"`{default}`" * bool(default)
+        choices = meta.get("choices", ())
+        allowed = ", ".join(f"`{choice}`" for choice in choices) or "text"
+    return f"| `{name}` | {shown or 'none'} | {allowed} | {meta['meaning']} |"

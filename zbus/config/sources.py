@@ -1,0 +1,96 @@
+"""Where the values of options come from: a file, the environment, the command line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from zbus.config.options import GIB, KIB, MIB, OPTIONS, Config, ConfigError, validate
+
+ENVIRONMENT_PREFIX: Final = "ZBUS_"
+OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
+"""Variables of the command line that are not options of a broker."""
+
+_SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
+_SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_INTEGER = re.compile(r"-?\d+")
+
+
+def _parse(name: str, raw: object, source: str) -> int | str:
+    """Turn what a source says into the option's value, or refuse it."""
+    option = OPTIONS[name]
+    value = raw
+    if "limits" in option.metadata and isinstance(raw, str):
+        value = _parse_number(name, raw.strip(), source)
+    elif option.metadata.get("flag") and isinstance(raw, str):
+        value = {"true": True, "false": False}.get(raw.strip().lower(), raw)
+    elif name == "data_dir" and raw == "":
+        raise ConfigError(f"{source}: must name a folder")
+    validate(option, value, source)
+    assert isinstance(value, int | str)
+    return value
+
+
+def _parse_number(name: str, text: str, source: str) -> int:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if "bytes" in name:
+        if size := _SIZE.fullmatch(text):
+            return int(size[1]) * _SIZE_FACTORS[size[2]]
+        raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text!r}")
+    raise ConfigError(f"{source}: expected a whole number, not {text!r}")
+
+
+def _from_file(path: Path) -> dict[str, int | str]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    for key in table:
+        if key not in OPTIONS:
+            raise ConfigError(f"{path}: there is no option {key!r}")
+    return {key: _parse(key, value, f"{path}, key {key}") for key, value in table.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, int | str]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name not in OPTIONS or variable != variable.upper():
+            raise ConfigError(f"environment variable {variable}: there is no such option")
+        values[name] = _parse(name, text, f"environment variable {variable}")
+    return values
+
+
+def _from_command_line(
+    options: Mapping[str, str], settings: Mapping[str, str]
+) -> dict[str, int | str]:
+    for name in settings:
+        if name not in OPTIONS:
+            raise ConfigError(f"--set {name}: there is no such option")
+    values = {name: _parse(name, text, f"--set {name}") for name, text in settings.items()}
+    for name, text in options.items():
+        values[name] = _parse(name, text, f"option --{name.replace('_', '-')}")
+    return values
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Config:
+    """Put the sources together: file, then environment, then `--set`, then single options."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        values |= _from_file(file)
+    values |= _from_environment(environ or {})
+    values |= _from_command_line(options or {}, settings or {})
+    return Config(**values)

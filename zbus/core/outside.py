@@ -1,0 +1,21 @@
+"""Time as the broker's peers see it, which a long turn may outlast.
+
+Within a turn the broker knows one time, that of its beginning. What is counted from the moment at
+which somebody asked, or was told, must not be counted from there: it would end early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Outside:
+    """Whoever drives the broker says what these are; a broker under virtual time needs neither."""
+
+    __slots__ = ("ahead_ms", "asked_ms")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        # The broker's time right now, rounded up: what is read now was sent no later.
+        self.asked_ms = now_ms
+        # How far the broker's clock is ahead of those outside; negative = behind.
+        self.ahead_ms: Callable[[], int] = lambda: 0

@@ -1,0 +1,151 @@
+"""The verbs that put: one message or many, each time or once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.chunk import Chunk
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.limits import Limits
+from zbus.core.once import put_once, put_with_key
+from zbus.core.state import TopicOptions
+from zbus.core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from zbus.core.tick import Tick
+    from zbus.core.topic import Partition
+
+
+class Puts:
+    """See the module. A put that is refused ends with the reason, and stores nothing."""
+
+    def __init__(self, tick: Tick, limits: Limits) -> None:
+        self.tick = tick
+        self.limits = limits
+        self._message_bytes_max = limits.message_bytes_max
+        # Why nothing is put now, and why not even in a topic in memory (then both are set).
+        self.refusing: BrokerError | None = None
+        self.refusing_in_memory: BrokerError | None = None
+
+    def put(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes = b"",
+        key: bytes = b"",
+    ) -> None:
+        """Store one message that has nothing else; settles with Stored when it is durable. It does
+        what `put_all` does, without a chunk of its own."""
+        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
+            ticket.settle(refused)
+            return
+        if len(body) > self._message_bytes_max:
+            ticket.settle(self.too_large())
+            return
+        staged = partition.staged
+        if staged is None:
+            staged = self.tick.stage(partition, Chunk())
+        if staged.plain and not (tag or key):
+            staged.ids.append(id)
+            staged.headers.append(headers)
+            staged.bodies.append(body)
+        else:
+            staged.add(id, headers, body, tag, key)
+        partition.puts.append(ticket)
+        partition.last = ticket
+        ticket.offset = partition.end
+        partition.end += 1
+
+    def put_along(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes = b"",
+        key: bytes = b"",
+    ) -> bool:
+        """Put one more message like the one before, under its ticket, so that they end together.
+        False if that cannot be: something came in between, or it is to be refused."""
+        if partition.last is not ticket or len(body) > self._message_bytes_max:
+            return False
+        staged = partition.staged
+        assert staged is not None
+        if staged.plain:
+            staged.ids.append(id)
+            staged.headers.append(headers)
+            staged.bodies.append(body)
+        else:
+            staged.add(id, headers, body, tag, key)
+        partition.end += 1
+        return True
+
+    def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+        """Store messages, all or none, at consecutive offsets; settles with Stored. The chunk is
+        given away: its offset and time are the broker's to say."""
+        problem = self.refusal(partition.topic.options) or self._batch_problem(chunk)
+        if problem is not None:
+            ticket.settle(problem)
+        else:
+            self.tick.put_all(partition, chunk, ticket)
+
+    def put_once(
+        self,
+        partition: Partition,
+        chunk: Chunk,
+        ticket: Ticket,
+        expected_offset: int | None = None,
+    ) -> None:
+        """The same with those of them that are not stored yet; settles with Stored or Duplicate.
+        With `expected_offset`: only if the next offset is that, else CONFLICT. If one has an
+        idempotency key, all have the same."""
+        problem = self._batch_problem(chunk)
+        if problem is not None:
+            ticket.settle(problem)
+        else:
+            refused = self.refusal(partition.topic.options)
+            put_once(self.tick, partition, chunk, ticket, expected_offset, refused)
+
+    def put_with_key(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+    ) -> None:
+        """What `put_once` does, for one message with an idempotency key and nothing else."""
+        if self.refusing is not None:
+            chunk = Chunk()
+            chunk.add(id, headers, body, tag, key, 0, 0, once)
+            self.put_once(partition, chunk, ticket)
+        elif len(body) > self._message_bytes_max:
+            ticket.settle(self.too_large())
+        else:
+            put_with_key(self.tick, partition, ticket, id, headers, body, tag, key, once)
+
+    def _batch_problem(self, chunk: Chunk) -> BrokerError | None:
+        limits, bodies = self.limits, chunk.bodies
+        if not 0 < len(bodies) <= limits.batch_messages_max:
+            text = f"a batch has 1 to {limits.batch_messages_max} messages"
+            return BrokerError(Refusal.ILLEGAL, text)
+        if max(map(len, bodies)) > limits.message_bytes_max:
+            return self.too_large()
+        return None
+
+    def refusal(self, options: TopicOptions) -> BrokerError | None:
+        """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
+        and memory says so. A disk without room is no reason for a topic in memory."""
+        return self.refusing_in_memory if options.durability == "memory" else self.refusing
+
+    def too_large(self) -> BrokerError:
+        """The refusal of a body over the limit."""
+        text = f"a message body has at most {self.limits.message_bytes_max} bytes"
+        return BrokerError(Refusal.TOO_LARGE, text)

@@ -1,0 +1,135 @@
+"""Tickets of pulls: how deliveries read on the wire (specification, section 5.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zbus.core.chunk import Chunk
+from zbus.core.group import Group, Pull
+from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
+from zbus.core.topic import Topic
+from zbus.faces.guard import SHOWN_TYPES
+from zbus.faces.peer import Peer
+from zbus.faces.zbus import containers
+from zbus.faces.zbus.params import Params
+from zbus.faces.zbus.replies import ZbusAnswering
+
+if TYPE_CHECKING:
+    from zbus.faces.zbus.consume import Consume
+
+_FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
+"""Pulls of the zbus protocol that end like this are never answered by the original either."""
+
+_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
+_DELIVERED = _DELIVERY + b"%b\r\n%b"
+_PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
+
+
+def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> bytes:
+    """What `Params.reply` does, for the usual 200."""
+    return _DELIVERED % (len(body), params.topic_line, id, lines, body)
+
+
+def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
+    """The same for one message of a topic with one partition, handed out for the first time."""
+    body = chunk.bodies[at]
+    if not chunk.plain:
+        lines = containers.message_lines(group.topic, group, 0, chunk, at, 0)
+        return encode_delivery(params, id, lines, body)
+    offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
+    return _PLAIN % (
+        len(body),
+        params.topic_line,
+        id,
+        offset,
+        chunk.ids[at] or b"0-%d" % offset,
+        chunk.time_ms if chunk.times is None else chunk.times[at],
+        chunk.headers[at],
+        containers.group_line(group.name),
+        body,
+    )
+
+
+class PullReply(ZbusAnswering, Pull):
+    """Of a consume: one message, a container of many, or why there is none."""
+
+    __slots__ = ("data", "face", "id", "ordered", "params", "peer", "plan", "quiet")
+
+    def __init__(self, plan: Consume, peer: Peer, id: bytes) -> None:
+        # In full, as above.
+        params = plan.params
+        self.open = True
+        self.session = self.key = self.peer = peer
+        self.wants = wants = plan.wants
+        self.credit = wants.credit
+        self.handed = None
+        self.postponed = self.skipped = self.quiet = False
+        given = id or params.id
+        self.id = given or plan.broker.new_id()
+        self.data = None
+        self.plan = plan
+        self.face = plan.face
+        self.params = params
+        peer.open_tickets += 1
+        peer.open_waits += 1
+        if params.headed:
+            self.ordered = False
+            peer.headed = True
+        elif given:
+            self.ordered = False
+        else:
+            self.ordered = True
+            peer.take_turn(self)
+
+    def answer(self, outcome: Outcome) -> None:
+        if not self.open:
+            self.peer.open_waits -= 1
+        if type(outcome) is Delivered:
+            self._deliver(outcome.group.topic, outcome.group, outcome.pieces, outcome.skipped)
+        elif isinstance(outcome, Peeked):
+            self._deliver(outcome.topic, outcome.group, outcome.pieces)
+        elif isinstance(outcome, Empty):
+            waits = self.plan.timeout_ms is None  # has no timeout of its own
+            if outcome.reason in _FORGOTTEN and waits and self.params.headed:
+                self.send(b"")
+            else:
+                self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
+        else:
+            super().answer(outcome)
+
+    def _deliver(
+        self, topic: Topic, group: Group | None, pieces: list[Piece], skipped: int = 0
+    ) -> None:
+        params, container = self.params, self.plan.container
+        if container:
+            body = containers.encode_pieces(container, topic, group, pieces)
+            count = sum([piece.stop - piece.start for piece in pieces])
+            lines = b"content-type: %b\r\ncount: %d\r\n" % (container, count)
+        else:
+            index, chunk, at, _, attempts = pieces[0]
+            body = chunk.bodies[at]
+            lines = containers.message_lines(topic, group, index, chunk, at, attempts)
+        if skipped:
+            lines += b"skipped: %d\r\n" % skipped
+        if params.plain:
+            data = encode_delivery(params, self.id, lines, body)
+        else:
+            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
+        if self.open:
+            self.peer.write(data)  # one of several for this pull's credit
+        else:
+            self.send(data)
+
+
+class PeekReply(PullReply):
+    """Of a consume at an offset: the message may have to be read from storage, and until then it
+    counts as held, so that a peer cannot ask for any number at once."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        self.peer.held_bytes -= PEEK_BYTES
+        super().answer(outcome)
+
+
+PEEK_BYTES = 64 << 10

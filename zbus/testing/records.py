@@ -1,0 +1,29 @@
+"""What was handed out, one message at a time, for whoever judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from zbus.core.message import Message
+from zbus.core.outcomes import Piece
+
+
+class Record(NamedTuple):
+    """One message in somebody's hands."""
+
+    partition: int
+    offset: int
+    message: Message
+    attempts: int  # times handed out to this group, this one included; 0 = not counted
+
+
+def records_of(pieces: Iterable[Piece]) -> list[Record]:
+    """The messages of a delivery, each with the id that its consumer sees."""
+    records = []
+    for index, chunk, start, stop, attempts in pieces:
+        for at in range(start, stop):
+            message = chunk.message(at)
+            message.id = chunk.id_of(at, index)
+            records.append(Record(index, chunk.first + at, message, attempts))
+    return records
