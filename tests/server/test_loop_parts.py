@@ -66,6 +66,20 @@ def test_the_clock_goes_on_when_the_log_is_ahead_of_the_wall() -> None:
     assert clock.ahead_ms() == HOUR_MS
 
 
+@pytest.mark.parametrize("passed_ns", [0, 1, 400_000, 999_999])
+@pytest.mark.parametrize("slewed_ns", [-700_000, -1, 0, 1, 300_000])
+def test_what_others_count_from_the_clock_never_ends_early(passed_ns: int, slewed_ns: int) -> None:
+    """Within a millisecond, too."""
+    start_ns = 1_800_000_000_000 * 1_000_000
+    now = [start_ns, 0]
+    clock = Clock(0, lambda: now[0], lambda: now[1])
+    now[:] = [start_ns + passed_ns + slewed_ns, passed_ns]
+    assert 0 <= clock.asked_ms() * 1_000_000 - (start_ns + passed_ns) < 1_000_000
+    due_ms = 1_800_000_000_100  # of a clock outside
+    elapsed_ns = (due_ms + clock.ahead_ms()) * 1_000_000 - start_ns  # when it is due here
+    assert start_ns + slewed_ns + elapsed_ns >= due_ms * 1_000_000
+
+
 def test_a_signal_that_comes_after_its_call_was_run() -> None:
     """The posting thread may be overtaken between putting the call down and ringing the bell."""
     mailbox = Mailbox()

@@ -151,10 +151,11 @@ class _Places:
                 time_ms = max(0, start.time_ms + broker.outside.ahead_ms())
                 partition.log.find_time(time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
-                if start.offset in (partition.first, partition.visible) and not start.msgid:
+                oldest = max(partition.first, partition.purged_to)
+                if start.offset in (oldest, partition.visible) and not start.msgid:
                     self._found(partition.index, start.offset)
                 elif start.offset == 0 and not start.msgid:
-                    self._found(partition.index, partition.first)
+                    self._found(partition.index, oldest)
                 else:
                     partition.log.get(start.offset, self._check(partition.index))
 

@@ -38,12 +38,13 @@ def purge_topic(broker: Broker, ticket: Ticket, topic: Topic) -> None:
 class _Discard(Ticket):
     """The second half of purging a partition: its cursors are durable behind what is purged."""
 
-    __slots__ = ("_broker", "_partition")
+    __slots__ = ("_broker", "_first", "_partition")
 
     def __init__(self, broker: Broker, partition: Partition) -> None:
         super().__init__()
         self._broker = broker
         self._partition = partition
+        self._first = partition.purged_to
 
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
@@ -55,5 +56,5 @@ class _Discard(Ticket):
             return
         if self._broker.topic(partition.topic.name) is not partition.topic:
             return  # removed in the meantime, and its lane with it
-        begin(self._broker.retention, partition)
+        begin(self._broker.retention, partition, self._first)
         self._broker.recorder.discard(partition, self._broker.now_ms)

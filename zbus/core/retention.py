@@ -270,13 +270,14 @@ class Retention:
 class _Trim(Ticket):
     """The second half of forgetting: it is durable where the partition begins."""
 
-    __slots__ = ("_partition", "_recorder", "_retention")
+    __slots__ = ("_first", "_partition", "_recorder", "_retention")
 
     def __init__(self, retention: Retention, recorder: Recorder, partition: Partition) -> None:
         super().__init__()
         self._retention = retention
         self._recorder = recorder
         self._partition = partition
+        self._first = partition.purged_to  # it may be more when this is durable
 
     def answer(self, outcome: Outcome) -> None:
         partition = self._partition
@@ -287,13 +288,13 @@ class _Trim(Ticket):
             return  # else the topic is gone
         if partition.removed:
             return
-        begin(self._retention, partition)
+        begin(self._retention, partition, self._first)
         self._recorder.trim(partition)
         self._retention.look_at(partition)  # there may be more to forget
 
 
-def begin(retention: Retention, partition: Partition) -> None:
+def begin(retention: Retention, partition: Partition, first: int) -> None:
     """The partition begins where it was durably said to. A group that was declared since then may
     have been given an older place."""
-    partition.first = max(partition.first, min(partition.purged_to, partition.visible))
+    partition.first = max(partition.first, min(first, partition.visible))
     retention.advance(partition, partition.first)

@@ -42,5 +42,6 @@ class Clock:
         return -(-(self._zero_ns + self._elapsed_ns()) // 1_000_000)
 
     def ahead_ms(self) -> int:
-        """How far this clock is ahead of the system's; negative = behind."""
-        return self.now_ms() - self._wall_ns() // 1_000_000
+        """How far this clock is ahead of the system's, rounded up: so what is due at a time of day
+        never is before it. Negative = behind."""
+        return -((self._wall_ns() - self._zero_ns - self._elapsed_ns()) // 1_000_000)
