@@ -118,6 +118,7 @@ def test_messages_without_an_id_are_always_new() -> None:
     named = put(box, b"0-0")
     box.settle()
     assert stored(named) == 6, "nobody gave the first one that id"
+    assert len(box.partition().originals) == 2
     same_state(box, again(box))
 
 

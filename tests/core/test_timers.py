@@ -171,13 +171,16 @@ def test_stale_entries_do_not_pile_up(moves: list[int], gone: list[int], runs: l
 
 
 def test_a_heap_is_compacted_while_it_runs() -> None:
-    """What is called sets so many others, and moves them, that the heap is rebuilt under it."""
+    """What is called sets so many others, and moves them, that the heap is rebuilt under it. What
+    waits for the next run is not in the heap then."""
     timers = Timers()
     called: list[int] = []
+    early: Timer[int] = timers.timer(called.append)
 
     def call(item: int) -> None:
         called.append(item)
-        for round in range(3):
+        early.set(-1 - item, 0)
+        for round in range(3 if item else 0):
             for other in range(500):
                 busy.set(1_000 + other, 2_000 + round)
 
@@ -188,9 +191,14 @@ def test_a_heap_is_compacted_while_it_runs() -> None:
     timers.check()
     assert called == list(range(10))
     assert len(busy) == 10 + 500
+    assert len(early) == 10
     assert len(timers.heap) <= 1_025
     timers.run(1_999)
-    assert called == list(range(20))
+    timers.check()
+    assert called == [*range(10), *range(-1, -11, -1), *range(10, 20)]
+    assert len(early) == 10
+    timers.run(2_001)
+    assert called[30:] == list(range(-11, -21, -1))
     assert timers.next_due() == 2_002
 
 
