@@ -11,6 +11,7 @@ from zbus.core.errors import Refusal
 from zbus.core.group import Wants
 from zbus.core.limits import Limits
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.ports import JournalError, Lane
 
@@ -194,3 +195,33 @@ def test_a_message_that_is_not_there_is_said_to_be_missing() -> None:
     box.settle()
     assert refusal(probe).refusal is Refusal.DAMAGED
     assert "offset 0 of partition 0 is missing" in refusal(probe).text
+
+
+def test_a_batch_that_is_missing_among_others_is_not_passed_over() -> None:
+    """What comes behind a hole is not taken for what should be there."""
+
+    class Hole(MemoryJournal):
+        def read(
+            self,
+            lane: Lane,
+            offset: int,
+            bytes_max: int,
+            done: Callable[[bytes | JournalError], None],
+        ) -> None:
+            found: list[bytes | JournalError] = []
+            super().read(lane, offset, bytes_max, found.append)
+            assert isinstance(found[0], bytes)
+            batches = [batch for batch in iterate(found[0]) if batch.header.base_offset != 2]
+            done(b"".join([batch.raw for batch in batches]))
+
+    box = Box(Hole())
+    box.declare("T", "g")
+    for number in range(5):
+        box.put(b"%d" % number)
+        box.settle()
+    cool(box)
+    assert box.take() == [b"0", b"1"]
+    probe = box.pull(wait=True)
+    box.settle()
+    assert refusal(probe).refusal is Refusal.DAMAGED
+    assert "offset 2 of partition 0 is missing" in refusal(probe).text
