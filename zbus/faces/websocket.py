@@ -140,7 +140,7 @@ class WebSocket:
                 else:
                     requests.append((_PONG if kind == PING else _CLOSE, b"", payload))
         except WireError as error:
-            self.error = error
+            self.error = error.bare()  # without what the traceback holds
             reader.close()
         else:
             self.error = reader.error
