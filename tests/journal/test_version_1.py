@@ -14,14 +14,16 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
-from tests.journal import damage
+from tests.journal import damage, version_1
 from tests.journal.damage import VERSION_1
 from tests.journal.support import Loop, Writer
 from tests.simulation import torn_tails
 from zbus.cli import main
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
+from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
+from zbus.faces.zbus.containers import headers_of
 from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.checkup import check_up
 from zbus.journal.files import OsFiles
@@ -29,6 +31,7 @@ from zbus.journal.filler import LOST_LINE
 from zbus.journal.ports import Journal, JournalError, Lane
 from zbus.journal.recovery import recover
 from zbus.testing import disk as simulated
+from zbus.wire.target import encode_header_value
 
 EXPECTED = json.loads((VERSION_1 / "expected.json").read_text(encoding="utf-8"))
 NOW_MS: int = EXPECTED["now_ms"]
@@ -326,3 +329,16 @@ def test_the_power_fails_while_it_is_written_on(seed: int) -> None:
 
 def append(opened: torn_tails.Opened, writer: Writer, more: Sequence[bytes]) -> None:
     writer.append(opened.journal, lambda: writer.data(*more) + writer.state(1))
+
+
+def test_a_key_is_what_it_was() -> None:
+    """Version 1 stored a header line: what is sent again is recognised, and delivered alike."""
+    key = encode_header_value(b"a%41")
+    lines = b"idempotency-key: %b\r\nx: y\r\n" % key
+    raw = version_1.encode_messages(7, [Message(b"id", headers=lines, body=b"x")], NOW_MS, 0)
+    chunk = decode_chunk(raw)
+    assert chunk.once == [key] == [b"a%2541"]
+    assert headers_of(chunk, 0) == lines
+    originals = Originals()
+    originals.note(chunk, ids=False)
+    assert originals.find(key_name(key)) is not None

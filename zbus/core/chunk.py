@@ -54,7 +54,7 @@ class Chunk:
         self.keys: list[bytes] | None = None  # same key, same partition
         self.due: list[int] | None = None  # epoch ms; not delivered before it; 0 = at once
         self.expires: list[int] | None = None  # epoch ms; not delivered from it on; 0 = never
-        self.once: list[bytes] | None = None  # idempotency keys; empty = put without one
+        self.once: list[bytes] | None = None  # idempotency keys, as in a header line; empty = none
         self.plain = True  # no row has anything but id, headers and body
         # The books of `zbus.core.log`.
         self.held_bytes = 0  # of memory, about

@@ -90,14 +90,7 @@ def put_with_key(
         _answer_known(tick, partition, place, digest, 1, ticket)
         return
     _remember(tick, partition, name, 1, digest)
-    staged = partition.staged
-    if staged is None:
-        staged = tick.stage(partition, Chunk())
-    staged.add(id, headers, body, tag, key, 0, 0, once)
-    partition.puts.append(ticket)
-    partition.last = ticket
-    ticket.offset = partition.end
-    partition.end += 1
+    tick.put(partition, ticket, id, headers, body, tag, key, once)
 
 
 def _put_with_key(

@@ -45,19 +45,7 @@ class Puts:
         if len(body) > self._message_bytes_max:
             ticket.settle(self.too_large())
             return
-        staged = partition.staged
-        if staged is None:
-            staged = self.tick.stage(partition, Chunk())
-        if staged.plain and not (tag or key):
-            staged.ids.append(id)
-            staged.headers.append(headers)
-            staged.bodies.append(body)
-        else:
-            staged.add(id, headers, body, tag, key)
-        partition.puts.append(ticket)
-        partition.last = ticket
-        ticket.offset = partition.end
-        partition.end += 1
+        self.tick.put(partition, ticket, id, headers, body, tag, key)
 
     def put_along(
         self,
@@ -75,7 +63,7 @@ class Puts:
             return False
         staged = partition.staged
         assert staged is not None
-        if staged.plain:
+        if staged.plain:  # as `add` does; nearly every put of a busy broker comes here
             staged.ids.append(id)
             staged.headers.append(headers)
             staged.bodies.append(body)

@@ -8,7 +8,6 @@ calls back, which for the levels `memory` and `os` is at once and for `disk` in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
@@ -34,8 +33,6 @@ RETRY_MS = 1_000
 STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
-
-_class_of: Callable[[Ticket], type[Ticket]] = type
 
 LOOK_MS = 1_000
 """`Retention` looks at a partition so long after it was written to, and at most so often."""
@@ -77,6 +74,27 @@ class Tick:
         chunk.first, chunk.time_ms = partition.end, self.now_ms
         partition.staged = chunk
         return chunk
+
+    def put(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes = b"",
+        key: bytes = b"",
+        once: bytes = b"",
+    ) -> None:
+        """Stage one message without a chunk of its own; the ticket settles when it is durable."""
+        staged = partition.staged
+        if staged is None:
+            staged = self.stage(partition, Chunk())
+        staged.add(id, headers, body, tag, key, 0, 0, once)
+        partition.puts.append(ticket)
+        partition.last = ticket
+        ticket.offset = partition.end
+        partition.end += 1
 
     def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         """Stage messages, all or none, at least one; the ticket settles when they are durable. The
@@ -252,8 +270,8 @@ class Tick:
                 self._visible(partition)
             if puts:
                 stored = Stored(partition)
-                for kind, tickets in groupby(puts, _class_of):
-                    kind.settle_stored(list(tickets), stored)
+                for ticket in puts:
+                    ticket.settle(stored)
             if confirms:
                 partition.topic.born = True
             for ticket, outcome in confirms:

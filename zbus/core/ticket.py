@@ -4,10 +4,8 @@ session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from zbus.core.errors import BrokerError
-from zbus.core.outcomes import Outcome, Stored
+from zbus.core.outcomes import Outcome
 
 
 class Ticket:
@@ -28,12 +26,6 @@ class Ticket:
     def answer(self, outcome: Outcome) -> None:
         """Tell the outcome. Called once by `settle`; before it for each part of a pull's credit."""
         raise NotImplementedError
-
-    @staticmethod
-    def settle_stored(tickets: Sequence[Ticket], stored: Stored) -> None:
-        """Settle puts of one class that became durable together; a face may have a quicker way."""
-        for ticket in tickets:
-            ticket.settle(stored)
 
 
 class Silent(Ticket):

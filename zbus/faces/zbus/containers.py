@@ -64,7 +64,7 @@ def headers_of(chunk: Chunk, at: int) -> bytes:
     """The application's header lines, with the idempotency key among them."""
     if chunk.once is None or not chunk.once[at]:
         return chunk.headers[at]
-    return b"idempotency-key: %b\r\n%b" % (encode_header_value(chunk.once[at]), chunk.headers[at])
+    return b"idempotency-key: %b\r\n%b" % (chunk.once[at], chunk.headers[at])
 
 
 def split_lines(lines: bytes) -> dict[str, str]:

@@ -30,7 +30,7 @@ from zbus.faces.zbus.stored import (
     without_token,
 )
 from zbus.wire.errors import WireError
-from zbus.wire.target import decode_valid_percent
+from zbus.wire.target import decode_valid_percent, encode_header_value
 
 if TYPE_CHECKING:
     from zbus.faces.zbus.face import ZbusFace
@@ -89,7 +89,7 @@ class Produce:
         self.expected_offset = params.number(b"expected_offset")
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
-            self.once = read_idempotency_key(value)
+            self.once = encode_header_value(read_idempotency_key(value))
         # Its id is its key: then the heads of a client's messages do not differ in more than that.
         self.idempotent = not self.once and params.flag(b"idempotent")
         self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
@@ -179,8 +179,8 @@ class Produce:
             return
         ticket = PutReply(self.face, self.params, peer, id, self.quiet)
         partition, lines = topic.partition_for(self.key), self._lines(peer)
-        body = body or self.body
-        self.broker.put_with_key(partition, ticket, id, lines, body, self.tag, self.key, id)
+        body, once = body or self.body, encode_header_value(id)
+        self.broker.put_with_key(partition, ticket, id, lines, body, self.tag, self.key, once)
 
     def _lines(self, peer: Peer) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
@@ -272,7 +272,7 @@ class Produce:
         if not id or id.translate(None, OF_KEYS):
             text = "an idempotent request has an id of visible ASCII characters without quotes"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        return id
+        return encode_header_value(id)
 
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         try:
