@@ -58,7 +58,7 @@ def listen(port: int, count: int, pipe: Connection) -> None:
         for ready, _ in poll.poll():
             sock = socks.get(ready)
             if sock is not None:
-                data = sock.recv(1 << 18)
+                data = sock.recv(1 << 16)
                 assert data, "a follower was cut off"
                 at = data.find(b"data: t")
                 came += data.count(b"data: t")

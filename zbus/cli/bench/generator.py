@@ -28,7 +28,7 @@ from zbus.cli.bench.report import TICK_SHIFT, Phase
 from zbus.cli.remote import CONNECT_TIMEOUT_S, MESSAGES_TYPE, Unreachable, address
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 << 10
 POLL_S = 0.1
 PROGRESS_NS = 100_000_000
 NO_CONTENT = 204
