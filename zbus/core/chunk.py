@@ -117,6 +117,27 @@ class Chunk:
         if once or self.once is not None:
             self.once = _with(self.once, count, b"", (once,))
 
+    def fill(
+        self,
+        ids: Sequence[bytes],
+        headers: Sequence[bytes],
+        bodies: Sequence[bytes],
+        tags: Sequence[bytes],
+        keys: Sequence[bytes],
+        due_ms: int = 0,
+        expires_ms: int = 0,
+        once: bytes = b"",
+    ) -> None:
+        """Give an empty chunk its messages; what is one value is that of all."""
+        count = len(bodies)
+        self.ids, self.headers, self.bodies = [*ids], [*headers], [*bodies]
+        self.tags = [*tags] if any(tags) else None
+        self.keys = [*keys] if any(keys) else None
+        self.due = [due_ms] * count if due_ms else None
+        self.expires = [expires_ms] * count if expires_ms else None
+        self.once = [once] * count if once else None
+        self.plain = not (due_ms or expires_ms or once or self.tags or self.keys)
+
     def extend(self, other: Chunk) -> None:
         """Append all rows of another chunk. They keep their times of production."""
         count, more = len(self.bodies), len(other.bodies)

@@ -10,9 +10,10 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
+from typing import NamedTuple
 
 import msgspec
 
@@ -173,27 +174,28 @@ def _text(value: bytes) -> bytes:
     return _json(value.decode("utf-8", "replace"))
 
 
-class Item:
-    """One message of a produced container, before it has a topic."""
+class Columns(NamedTuple):
+    """The messages of a produced container, before they have a topic: one list for each part."""
 
-    __slots__ = ("body", "fields", "id")
-
-    def __init__(self, id: bytes, fields: dict[bytes, bytes], body: bytes) -> None:
-        self.id = id
-        self.fields = fields
-        self.body = body
+    fields: Sequence[dict[bytes, bytes]]  # messages with equal heads mostly share one
+    ids: Sequence[bytes]
+    bodies: Sequence[bytes]
 
 
-def decode_items(container: bytes, body: bytes, heads: Heads, count_max: int) -> list[Item]:
+def decode_columns(container: bytes, body: bytes, heads: Heads, count_max: int) -> Columns:
     """The messages of a produced body. Raises WireError for one that is not well-formed."""
     if container == NDJSON:
         if body.count(b"\n") > 2 * count_max:  # blank lines do not count, but not without end
             raise WireError(400, f"a batch has at most {count_max} messages")
         lines = [line.rstrip(b"\r") for line in body.split(b"\n")]
-        fields = {b"content-type": JSON}
-        return [Item(b"", fields, line) for line in lines if line.strip()]
+        lines = [line for line in lines if line.strip()]
+        return Columns([{b"content-type": JSON}] * len(lines), [b""] * len(lines), lines)
     messages = parse_messages(body, heads, count_max)
-    return [Item(id, head.fields, part) for head, id, part in messages]
+    return Columns(
+        [head.fields for head, _, _ in messages],
+        [id for _, id, _ in messages],
+        [part for _, _, part in messages],
+    )
 
 
 def encode_raw(raw: Raw) -> tuple[bytes, bytes]:

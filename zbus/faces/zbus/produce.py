@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
@@ -12,7 +13,7 @@ from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.peer import Peer
 from zbus.faces.zbus import rpc
-from zbus.faces.zbus.containers import MESSAGES, NDJSON, Item, decode_items
+from zbus.faces.zbus.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.zbus.masks import RPC
 from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.zbus.puts import BatchReply, PutReply, Puts
@@ -277,37 +278,51 @@ class Produce:
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         try:
             count_max = self.face.settings.batch_messages_max
-            items = decode_items(self.container, body, self.face.heads, count_max)
+            columns = decode_columns(self.container, body, self.face.heads, count_max)
         except WireError as error:
             raise BadRequest(400, f"400: Bad Format, {error.text}") from None
-        if not items:
+        if not columns.bodies:
             raise BadRequest(400, "400: Bad Format, the batch is empty")
-        partition = self._batch_partition(topic, items)
-        due_ms, expires_ms = self._times()
-        once = self._idempotency_key(id)
-        shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
-        chunk = Chunk()
-        lines_of: dict[int, bytes] = {}  # the messages of a batch mostly share their fields
-        for item in items:
-            fields = item.fields
-            lines = lines_of.get(object_id := id_of(fields))
-            if lines is None:
-                lines = lines_of[object_id] = stored_lines(fields) + shared
-            tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
-            tag = self.tag if tag is None else decode_valid_percent(tag)
-            check_labels(tag, key)
-            check_id(item.id)
-            chunk.add(item.id, lines, item.body, tag, key, due_ms, expires_ms, once)
+        partition = self._batch_partition(topic, columns.fields)
+        chunk = self._batch_chunk(columns, peer, self._idempotency_key(id))
         ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
         ticket.count = len(chunk)
         self._put(partition, chunk, ticket)
 
-    def _batch_partition(self, topic: Topic, items: list[Item]) -> Partition:
+    def _batch_chunk(self, columns: Columns, peer: Peer, once: bytes) -> Chunk:
+        """A batch as it is stored. What a head says is worked out once for all that have it."""
+        shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
+        different = {id_of(fields): fields for fields in columns.fields}
+        rows = {known: self._batch_row(fields, shared) for known, fields in different.items()}
+        check_id(max(columns.ids, key=len))
+        due_ms, expires_ms = self._times()
+        headers, tags, keys = zip(*[rows[id_of(fields)] for fields in columns.fields], strict=True)
+        chunk = Chunk()
+        chunk.fill(
+            columns.ids,
+            headers,
+            columns.bodies,
+            tags,
+            keys,
+            due_ms,
+            expires_ms,
+            once,
+        )
+        return chunk
+
+    def _batch_row(self, fields: dict[bytes, bytes], shared: bytes) -> tuple[bytes, bytes, bytes]:
+        """Header lines, tag and key of a message of a batch."""
+        tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
+        tag = self.tag if tag is None else decode_valid_percent(tag)
+        check_labels(tag, key)
+        return stored_lines(fields) + shared, tag, key
+
+    def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
         if self.partition is not None or len(topic.partitions) == 1:
             return self._partition(topic, b"")
         # Messages without a key go along with those that have one.
-        keys = {item.fields.get(b"key", self.key) for item in items} - {b""}
+        keys = {fields.get(b"key", self.key) for fields in all_fields} - {b""}
         if len({topic.partition_for(key).index for key in keys}) > 1:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
