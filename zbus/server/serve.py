@@ -35,6 +35,7 @@ from zbus.journal.recovery import recover
 from zbus.server import logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.advertised import advertised_address
+from zbus.server.allocator import keep_freed_memory
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.gauges import Gauges, OsGauges
@@ -382,6 +383,7 @@ def _banner(server: Server) -> str:
 def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
     logs.set_up(config.log_level, config.log_format)
+    keep_freed_memory()
     gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
     try:
         server = Server(config)
