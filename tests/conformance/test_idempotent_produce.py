@@ -389,6 +389,29 @@ class TestTheIdAsKey:
         assert "idempotent" not in reply.headers
         assert pull(client).status == 204
 
+    @pytest.mark.parametrize("durability", ["os", "disk"])
+    def test_many_at_once_are_answered_as_one_by_one(self, durability: str) -> None:
+        """New ones, repeated ones and reused keys in one turn, of one client and of another."""
+        sent = [(1, b"x"), (2, b"x"), (1, b"x"), (3, b"x"), (2, b"other"), (4, b""), (4, b"")]
+        requests = [
+            cmd("produce", "topic: T", f"id: {id}", "idempotent: 1", body=body) for id, body in sent
+        ]
+
+        def told(reply: Reply) -> tuple[object, ...]:
+            lines = (reply.headers.get(name) for name in ("id", "offset", "duplicate"))
+            return reply.status, *lines, reply.body if reply.status != 200 else b""
+
+        _, client = declared(f"T?durability={durability}")
+        expected = [told(client.request(request)) for request in requests]
+        world, one = declared(f"T?durability={durability}")
+        other = world.connect()
+        one.send(b"".join(requests[:4]))
+        other.send(b"".join(requests[4:]))
+        world.settle()
+        replies = [*one.replies(), *other.replies()]
+        assert sorted(map(told, replies), key=repr) == sorted(expected, key=repr)
+        assert depth(world.connect()) == depth(client) == 4
+
     def test_of_a_batch(self) -> None:
         world, client = declared("T")
         lines = ("topic: T", "id: 7", "idempotent: 1", "content-type: application/x-ndjson")

@@ -50,9 +50,10 @@ LIMITS = Limits(cache_bytes_max=2_000, history_bytes_max=2_000)  # a few: others
 NUMBERS = st.integers(0, 23)
 TIMES = st.sampled_from([0, 1, 5, 20, 60])
 OTHERS = st.lists(st.integers(0, 20), max_size=2)  # offsets that are named along with leased ones
-WAYS = ("put", "along", "all", "once", "key")
-"""How messages come in: one by one, one by one under one ticket, as a chunk, as one that says where
-the log ends, as one with an idempotency key."""
+SINGLY = ("put", "along", "keys", "keys along")
+WAYS = (*SINGLY, "all", "once", "key")
+"""How messages come in: one by one, with a ticket each or under one, perhaps with an idempotency
+key each; as a chunk; as one that says where the log ends; as one with an idempotency key."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -191,7 +192,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def traffic(self, number: int, delay_ms: int, released: int) -> None:
         """What happens most: many put, many read, and the turns go on."""
         for step in range(8):
-            way, named = WAYS[(number + step) % 5], step % 3 > 0
+            way, named = WAYS[(number + step) % len(WAYS)], step % 3 > 0
             count, tag = 1 + step % 2, TAGS[step % 4]
             self.put(number + step // 4, step, count, tag, b"", delay_ms, 0, way, named)
         self.turn(1, released)
@@ -233,6 +234,10 @@ class BrokerMachine(RuleBasedStateMachine):
         now_ms = self.box.now_ms
         partition = record.topic.partitions[index % len(record.topic.partitions)]
         serials = [next(self.ids) for _ in range(count)]
+        if delay_ms or expiry_ms:
+            way = {"keys": "key", "keys along": "key"}.get(way, way)
+        # A key is that of a chunk, or each message has its own.
+        keys = {"key": [serials[0]] * count, "keys": serials, "keys along": serials}.get(way)
         messages = [
             Message(
                 b"m%d" % serial if named else b"",
@@ -243,38 +248,42 @@ class BrokerMachine(RuleBasedStateMachine):
                 now_ms,
                 due_ms=delay_ms and now_ms + delay_ms,
                 expires_ms=expiry_ms and now_ms + expiry_ms,
-                once=b"key of %d" % serials[0] if way == "key" else b"",
+                once=b"key of %d" % keys[at] if keys else b"",
             )
-            for serial in serials
+            for at, serial in enumerate(serials)
         ]
-        if way in ("put", "along") and not (delay_ms or expiry_ms):
-            self.put_plain(record, partition, messages, way == "along")
+        if way in SINGLY and not (delay_ms or expiry_ms):
+            self.put_singly(record, partition, messages, way.endswith("along"))
             return
         probe = self.probe()
         for position, message in enumerate(messages):
             record.puts[message.body] = PutRecord(message, partition.index, probe, position)
-        chunk, one = Chunk.of(messages), messages[0]
-        if way == "key" and count == 1 and not (delay_ms or expiry_ms):
-            labels = one.tag, one.key, one.once
-            self.box.broker.put_with_key(partition, probe, one.id, one.headers, one.body, *labels)
-        elif way == "key":
+        chunk = Chunk.of(messages)
+        if way == "key":
             self.box.broker.put_once(partition, chunk, probe)
         elif way == "once":
             self.box.broker.put_once(partition, chunk, probe, partition.end)
         else:
             self.box.broker.put_all(partition, chunk, probe)
 
-    def put_plain(
+    def put_singly(
         self, record: TopicRecord, partition: Partition, messages: list[Message], along: bool
     ) -> None:
         """One by one, with a ticket each or one for all."""
         broker, probe = self.box.broker, self.probe()
         for number, m in enumerate(messages):
+            parts = m.id, m.headers, m.body, m.tag, m.key
             if number and along:
-                assert broker.put_along(partition, probe, m.id, m.headers, m.body, m.tag, m.key)
+                if m.once:
+                    assert broker.put_along_with_key(partition, probe, *parts, m.once)
+                else:
+                    assert broker.put_along(partition, probe, *parts)
             else:
                 probe = self.probe() if number else probe
-                broker.put(partition, probe, m.id, m.headers, m.body, m.tag, m.key)
+                if m.once:
+                    broker.put_with_key(partition, probe, *parts, m.once)
+                else:
+                    broker.put(partition, probe, *parts)
             position = number if along else 0
             record.puts[m.body] = PutRecord(m, partition.index, probe, position)
 

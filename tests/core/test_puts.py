@@ -9,7 +9,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
 from zbus.core.message import Message
-from zbus.core.outcomes import Peeked, Stored
+from zbus.core.outcomes import Duplicate, Peeked, Stored
 from zbus.core.state import TopicOptions
 from zbus.testing.records import records_of
 
@@ -30,6 +30,11 @@ def put(box: Box, body: bytes, ticket: Probe | None = None) -> Probe:
 
 def put_along(box: Box, ticket: Probe, body: bytes) -> bool:
     return box.broker.put_along(box.partition(), ticket, b"", b"", body)
+
+
+def put_along_with_key(box: Box, ticket: Probe, body: bytes, once: bytes) -> bool:
+    plain = box.partition(), ticket, b"", b"", body
+    return box.broker.put_along_with_key(*plain, b"", b"", once)
 
 
 def stored(box: Box) -> list[Message]:
@@ -182,3 +187,30 @@ def test_all_columns_are_stored_whatever_the_order_of_the_verbs(box: Box) -> Non
     cool(box)
     box.settle(10)
     assert len(box.take()) == 7
+
+
+def test_puts_with_keys_under_one_ticket(box: Box) -> None:
+    """One that is known, from now or before, does not go along; what goes along becomes known."""
+    broker, partition = box.broker, box.partition()
+    broker.put_with_key(partition, Probe(), b"", b"", b"0", b"", b"", b"old")
+    box.settle()
+    ticket, known, reused = Probe(), Probe(), Probe()
+    broker.put_with_key(partition, ticket, b"", b"", b"1", b"", b"", b"a")
+    assert put_along_with_key(box, ticket, b"2", b"b")
+    for once in (b"old", b"a", b"b"):
+        assert not put_along_with_key(box, ticket, b"2", once)
+    assert not put_along_with_key(box, ticket, bytes(101), b"large")
+    broker.put_with_key(partition, known, b"", b"", b"2", b"", b"", b"b")
+    assert not put_along_with_key(box, ticket, b"3", b"c"), "another is the last by now"
+    broker.put_with_key(partition, reused, b"", b"", b"other", b"", b"", b"a")
+    box.settle()
+    assert ticket.fine
+    assert (ticket.offset, known.offset) == (1, 2)
+    assert isinstance(known.answers[0], Duplicate)
+    assert isinstance(reused.answers[0], BrokerError)
+    assert reused.answers[0].refusal is Refusal.REUSED
+    assert [(message.body, message.once) for message in stored(box)] == [
+        (b"0", b"old"),
+        (b"1", b"a"),
+        (b"2", b"b"),
+    ]

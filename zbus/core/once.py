@@ -93,6 +93,30 @@ def put_with_key(
     tick.put(partition, ticket, id, headers, body, tag, key, once)
 
 
+def put_along_with_key(
+    tick: Tick,
+    partition: Partition,
+    id: bytes,
+    headers: bytes,
+    body: bytes,
+    tag: bytes,
+    key: bytes,
+    once: bytes,
+) -> bool:
+    """Stage one more message with a key of its own under the ticket of the one before; False if it
+    is stored already."""
+    _expire(tick, partition.topic)
+    name = key_name(once)
+    if _find(partition.topic, name) is not None:
+        return False
+    _remember(tick, partition, name, 1, fingerprint_of(tag, key, body))
+    staged = partition.staged
+    assert staged is not None
+    staged.add(id, headers, body, tag, key, 0, 0, once)
+    partition.end += 1
+    return True
+
+
 def _put_with_key(
     tick: Tick,
     partition: Partition,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
-from zbus.core.once import put_once, put_with_key
+from zbus.core.once import put_along_with_key, put_once, put_with_key
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Ticket
 
@@ -118,6 +118,23 @@ class Puts:
             ticket.settle(self.too_large())
         else:
             put_with_key(self.tick, partition, ticket, id, headers, body, tag, key, once)
+
+    def put_along_with_key(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        id: bytes,
+        headers: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+    ) -> bool:
+        """What `put_along` does, for a message with an idempotency key of its own. False also if
+        it is stored already."""
+        if partition.last is not ticket or len(body) > self._message_bytes_max:
+            return False
+        return put_along_with_key(self.tick, partition, id, headers, body, tag, key, once)
 
     def _batch_problem(self, chunk: Chunk) -> BrokerError | None:
         limits, bodies = self.limits, chunk.bodies

@@ -53,6 +53,7 @@ class Produce:
         "idempotent",
         "key",
         "keyed",
+        "keyed_puts",
         "lines",
         "not_called",
         "once",
@@ -112,6 +113,7 @@ class Produce:
         self.silent = self.quiet and params.headed  # not even a reply
         # The puts of this turn that others may go along with, and where they are.
         self.puts: Puts | None = None
+        self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
@@ -158,19 +160,32 @@ class Produce:
                 self._run_with_care(peer, id, body, topic)
             return
         id = id or params.id
-        ticket: Ticket
-        if not params.plain or not (id or self.headed or not (peer.turns or peer.together)):
-            ticket = PutReply(self.face, params, peer, id, self.quiet)
-        else:
-            ticket = puts = self.puts = Puts(self, peer, id)
-            peer.open_tickets += 1
-            if self.headed:
-                peer.headed = True
-            elif not id:
-                peer.together = puts
+        ticket = self._ticket(peer, id)
+        if type(ticket) is Puts:
+            self.puts = ticket
         self.partition_of = partition = topic.partition_for(self.key)
         lines, body = self._lines(peer), body or self.body
         self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
+
+    def _ticket(self, peer: Peer, id: bytes) -> Ticket:
+        """Of a put that others may go along with, unless its reply is not like theirs."""
+        params = self.params
+        if not params.plain or not (id or self.headed or not (peer.turns or peer.together)):
+            return PutReply(self.face, params, peer, id, self.quiet)
+        puts = Puts(self, peer, id)
+        peer.open_tickets += 1
+        if self.headed:
+            peer.headed = True
+        elif not id:
+            peer.together = puts
+        return puts
+
+    def ended(self, puts: Puts) -> None:
+        """Nobody else may go along with these."""
+        if self.puts is puts:
+            self.puts = None
+        elif self.keyed_puts is puts:
+            self.keyed_puts = None
 
     def _run_with_key(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
         """A message that is sent again until it is answered: its id is its idempotency key."""
@@ -178,10 +193,21 @@ class Produce:
         if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, OF_KEYS):
             self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
             return
-        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
-        partition, lines = topic.partition_for(self.key), self._lines(peer)
-        body, once = body or self.body, encode_header_value(id)
-        self.broker.put_with_key(partition, ticket, id, lines, body, self.tag, self.key, once)
+        lines, body = self._lines(peer), body or self.body
+        message = id, lines, body, self.tag, self.key, encode_header_value(id)
+        puts = self.keyed_puts
+        if puts is not None and self.broker.put_along_with_key(self.partition_of, puts, *message):
+            puts.peers.append(peer)
+            puts.ids.append(id)
+            peer.open_tickets += 1
+            if self.headed:
+                peer.headed = True
+            return
+        ticket = self._ticket(peer, id)
+        if type(ticket) is Puts:
+            self.keyed_puts = ticket
+        self.partition_of = topic.partition_for(self.key)
+        self.broker.put_with_key(self.partition_of, ticket, *message)
 
     def _lines(self, peer: Peer) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,

@@ -66,7 +66,7 @@ class BatchReply(PutReply):
 
 
 class Puts(Ticket):
-    """Plain puts of one plan that are neighbours in the log, of as many peers: they have one fate,
+    """Simple puts of one plan that are neighbours in the log, of as many peers: they have one fate,
     so they are one ticket, and what their replies have in common is made once.
 
     A request without an id is answered in its order. It is in here as long as it is the only such
@@ -91,8 +91,7 @@ class Puts(Ticket):
         self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
 
     def answer(self, outcome: Outcome) -> None:
-        if self.plan.puts is self:
-            self.plan.puts = None
+        self.plan.ended(self)
         if type(outcome) is not Stored or self.parted or self.plan.silent:
             self._answer_each(outcome)
             return
