@@ -103,13 +103,14 @@ def put_along_with_key(
     key: bytes,
     once: bytes,
 ) -> bool:
-    """Stage one more message with a key of its own under the ticket of the one before; False if it
-    is stored already."""
-    _expire(tick, partition.topic)
+    """Stage one more message with a key of its own under the ticket of the one before, which
+    `put_with_key` staged in this turn; False if it is stored already."""
     name = key_name(once)
-    if _find(partition.topic, name) is not None:
-        return False
-    _remember(tick, partition, name, 1, fingerprint_of(tag, key, body))
+    for other in partition.topic.partitions:
+        if name in other.originals:
+            return False
+    digest = fingerprint_of(tag, key, body)
+    partition.originals.remember(Original(name, partition.end, 1, tick.now_ms, digest))
     staged = partition.staged
     assert staged is not None
     staged.add(id, headers, body, tag, key, 0, 0, once)

@@ -26,7 +26,9 @@ KEY_MS: Final = 600_000
 
 NAME_BYTES: Final = 16
 
+_SHORT_BYTES: Final = 1024
 _lengths = Struct("<QQQ").pack
+_from_bytes = int.from_bytes
 
 
 class Original(NamedTuple):
@@ -62,9 +64,13 @@ def key_name(key: bytes) -> bytes:
 def fingerprint_of(tag: bytes, key: bytes, body: bytes) -> int:
     """The fingerprint of one message."""
     digest = _CONTENT.copy()
-    digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)
-    digest.update(body)
-    return int.from_bytes(digest.digest(), "little")
+    start = _lengths(len(tag), len(key), len(body)) + tag + key
+    if len(body) <= _SHORT_BYTES:  # to put them together costs less than a second call
+        digest.update(start + body)
+    else:
+        digest.update(start)
+        digest.update(body)
+    return _from_bytes(digest.digest(), "little")
 
 
 def fingerprint(chunk: Chunk, start: int = 0, stop: int | None = None) -> int:
@@ -89,6 +95,9 @@ class Originals:
 
     def __len__(self) -> int:
         return len(self._originals)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._originals
 
     def find(self, name: bytes) -> Original | None:
         """What was stored under this name, if that is not forgotten."""
@@ -118,9 +127,8 @@ class Originals:
     def remember(self, original: Original) -> None:
         """Add an entry, unless there is one of that name: the first stays the original."""
         originals = self._originals
-        if originals.setdefault(original.name, original) is original:
-            while len(originals) > COUNT_MAX:
-                originals.popitem(last=False)
+        if originals.setdefault(original[0], original) is original and len(originals) > COUNT_MAX:
+            originals.popitem(last=False)
 
     def oldest_ms(self) -> int | None:
         """When the first of all was stored."""
