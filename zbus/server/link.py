@@ -26,6 +26,7 @@ class Link(Peer):
         "sent_ms",
         "sock",
         "tls",
+        "turn",
         "unsent",
     )
 
@@ -51,6 +52,7 @@ class Link(Peer):
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
         self.heard_ms = now_ms
+        self.turn = 0  # of the loop, in which it was served last
         self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
         # As noticed by a sweep; 0 = no half head. A handshake counts from the start.
         self.half_head_since_ms = 0 if tls is None else now_ms

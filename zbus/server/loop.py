@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -77,6 +76,7 @@ class Loop:
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
+        self._turn = 0  # its number
         self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
@@ -175,17 +175,22 @@ class Loop:
             broker.sent()
 
     def _gather(self, events: Events) -> None:
-        """Do what has come, and what came meanwhile: a turn has its price, so the more it does
-        the better. A peer that waits for its reply sends nothing, so this ends."""
+        """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
+        better. But nobody is read from twice: who pipelines gets replies, to have work as well."""
+        self._turn = turn = self._turn + 1
         for _ in range(_GATHERS_PER_TURN):
+            served = False
             for target, mask in events:
                 if type(target) is Link:
-                    self._serve(target, mask)
+                    if target.turn != turn:
+                        target.turn = turn
+                        served = True
+                        self._serve(target, mask)
                 elif target is None:
                     self._mailbox.run()
                 else:
                     self._accept(target)
-            if not events:
+            if not served:
                 return
             events = self._readiness.wait(0, self.limits.tick_events_max)
 
@@ -271,12 +276,6 @@ class Loop:
             link.stalled = True
         return sealed
 
-    def _guarded(self, link: Link, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception:
-            self._failed(link)
-
     def _failed(self, link: Link) -> None:
         log.exception("a connection failed", extra={"peer": link.address})
         self.drop(link)
@@ -355,14 +354,16 @@ class Loop:
             else:
                 self._linger(link)
             return
-        limits = self.limits
-        if link.stalled and 2 * link.out_bytes <= limits.output_bytes_max:
+        if link.stalled and 2 * link.out_bytes <= self.limits.output_bytes_max:
             self._broker.resume(link)
         if link.has_requests:
-            self._guarded(link, link.resume)
+            try:
+                link.resume()
+            except Exception:
+                self._failed(link)
         if link.closed:
             return
-        crowded = link.crowded(limits.tickets_per_connection_max)
+        crowded = link.crowded(self._tickets_max)
         # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
         deaf = crowded or link.hung_up or (link.closing and not link.open_waits)
         events = 0 if deaf else READ
