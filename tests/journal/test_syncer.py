@@ -67,12 +67,33 @@ def test_one_sync_covers_what_came_during_the_last_one(tmp_path: Path) -> None:
     disk.go.release()
     loop.run_until(lambda: done)
     assert done == [0]
+    loop.run_one()  # the next turn begins: nothing else has begun the next sync
     assert disk.began.acquire(timeout=WAIT_SECONDS)
     disk.go.release()
     loop.run_until(lambda: len(done) == 50)
     assert done == list(range(50))
     assert len(disk.synced) == 2
     disk.let_all_go()
+    journal.close()
+
+
+def test_a_sync_covers_what_is_written_in_the_turn_in_which_the_last_one_ended(
+    tmp_path: Path,
+) -> None:
+    loop, disk, writer = Loop(), HeldDisk(), Writer()
+    journal = loop.local(tmp_path, disk)
+    writer.append(journal, writer.checkpoint)
+    done: list[int] = []
+    for number in range(3):
+        if number == 2:
+            disk.go.release()
+            loop.run_until(lambda: done)
+        writer.append(journal, lambda: writer.data(b"x"))
+        journal.commit([writer.lane], partial(done.append, number))
+    disk.let_all_go()
+    loop.run_until(lambda: len(done) == 3)
+    assert done == [0, 1, 2]
+    assert len(disk.synced) == 2
     journal.close()
 
 

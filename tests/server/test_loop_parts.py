@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
 import pytest
 
 from zbus.server.clock import Clock
 from zbus.server.mailbox import Mailbox
+from zbus.server.readiness import Events
+from zbus.testing.disk import Disk
+from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 
 HOUR_MS = 3_600_000
 
@@ -78,6 +82,63 @@ def test_what_others_count_from_the_clock_never_ends_early(passed_ns: int, slewe
     due_ms = 1_800_000_000_100  # of a clock outside
     elapsed_ns = (due_ms + clock.ahead_ms()) * 1_000_000 - start_ns  # when it is due here
     assert start_ns + slewed_ns + elapsed_ns >= due_ms * 1_000_000
+
+
+def test_what_a_posted_call_posts_is_for_the_next_turn() -> None:
+    mailbox = Mailbox()
+    ran = []
+    mailbox.post(lambda: mailbox.post(lambda: ran.append(1)))
+    mailbox.run()
+    assert not ran
+    assert mailbox.signalled
+    mailbox.run()
+    assert ran == [1]
+    mailbox.close()
+
+
+def test_a_bell_that_rings_during_a_turn_is_answered_in_the_next() -> None:
+    mailbox = Mailbox()
+    mailbox._sender.send(b"\0")  # for a call that was run
+    mailbox.rang = True
+    assert mailbox.signalled
+    mailbox.run()
+    assert not mailbox.signalled
+    with pytest.raises(BlockingIOError):
+        mailbox.receiver.recv(1)
+    mailbox.close()
+
+
+def test_a_client_that_sends_on_is_answered_before_it_is_read_again() -> None:
+    """Others that send meanwhile are part of the turn."""
+    process = Process(
+        Disk(), VirtualClock(EPOCH_MS), Options(durability="os"), "p", Random(1), lambda *_: None
+    )
+    eager, other = process.accept(100, 1 << 20), process.accept(101, 1 << 20)
+    eager.send(get("/T?cmd=declare"))
+    process.turn()
+    assert len(eager.replies()) == 1
+    looks = 0
+
+    def look(_: Events) -> None:
+        """While the loop looks for more, the one sends on, and the other begins."""
+        nonlocal looks
+        looks += 1
+        eager.send(get("/T?cmd=produce"))
+        if looks == 1:
+            other.send(get("/T?cmd=produce"))
+
+    process.ready.shuffle = look
+    eager.send(get("/T?cmd=produce"))
+    process.turn()
+    assert looks == 3
+    assert [len(client.replies()) for client in (eager, other)] == [1, 1]
+    process.turn()
+    assert len(eager.replies()) == 3
+    process.close()
+
+
+def get(target: str) -> bytes:
+    return f"GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 def test_a_signal_that_comes_after_its_call_was_run() -> None:

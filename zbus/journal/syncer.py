@@ -44,9 +44,14 @@ class _Round:
         self.waiters: list[Callable[[], None]] = []
         self.error: str | None = None  # set by the worker before it posts
 
+    @property
+    def empty(self) -> bool:
+        return not (self.files or self.directories or self.segments or self.also)
+
 
 class Syncer:
-    """See above. `post` is used by the worker only; the methods belong to the broker's thread."""
+    """See above. The methods belong to the broker's thread; what is posted is called on it, soon
+    but not within the same turn."""
 
     def __init__(
         self,
@@ -157,7 +162,7 @@ class Syncer:
         round_ = self._collecting
         if self._running is not None or self.failed or self._closed:
             return
-        if not (round_.files or round_.directories or round_.segments or round_.also):
+        if round_.empty:
             return
         self._running = round_
         self._collecting = _Round(round_.number + 1)
@@ -208,7 +213,9 @@ class Syncer:
             return
         self._running = None
         self._finish(round_)
-        self._start()
+        if not self._collecting.empty:
+            # With what the turn that goes on is about to write, if anything (then `add` does it).
+            self._post(self._start)
 
     def _finish(self, round_: _Round) -> None:
         if round_.error is not None:

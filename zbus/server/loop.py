@@ -187,7 +187,7 @@ class Loop:
                         served = True
                         self._serve(target, mask)
                 elif target is None:
-                    self._mailbox.run()
+                    self._mailbox.rang = True
                 else:
                     self._accept(target)
             if not served:

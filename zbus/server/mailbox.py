@@ -1,4 +1,5 @@
-"""How other threads reach the broker's: they post callables, and wake the loop."""
+"""How other threads reach the broker's, and what it puts off: callables are posted, and wake the
+loop."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 
 class Mailbox:
-    """Callables from other threads, run at the beginning of the next turn."""
+    """Callables, run at the beginning of the next turn."""
 
     def __init__(self) -> None:
         self._posted: deque[Callable[[], None]] = deque()
@@ -16,6 +17,7 @@ class Mailbox:
         self.receiver.setblocking(False)
         self._sender.setblocking(False)
         self._signalled = False
+        self.rang = False  # `receiver` was readable
 
     def post(self, call: Callable[[], None]) -> None:
         """Thread-safe."""
@@ -33,16 +35,16 @@ class Mailbox:
 
     @property
     def signalled(self) -> bool:
-        return self._signalled
+        return self._signalled or self.rang
 
     def run(self) -> None:
         """Run what was posted."""
         # First the flag, then the byte, then the calls: a post in between signals again. Its byte
         # may also come after its call was run; then `receiver` is readable for nothing, once.
-        self._signalled = False
+        self._signalled = self.rang = False
         try:
             self.receiver.recv(4096)
         except BlockingIOError:
             pass
-        while self._posted:
+        for _ in range(len(self._posted)):  # what these post is for the next turn
             self._posted.popleft()()

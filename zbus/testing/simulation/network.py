@@ -74,7 +74,7 @@ class Ready(Readiness):
     """Which sockets have something: in the order of their numbers, or as `shuffle` has it."""
 
     def __init__(self, shuffle: Callable[[Events], None]) -> None:
-        self._shuffle = shuffle
+        self.shuffle = shuffle
         self._watched: dict[int, tuple[Link, int]] = {}
 
     def fileno(self) -> int:
@@ -92,7 +92,7 @@ class Ready(Readiness):
             ready = target.sock.ready() & events  # type: ignore[attr-defined]  # a Socket
             if ready:
                 found.append((target, ready))
-        self._shuffle(found)
+        self.shuffle(found)
         return found[:events_max]
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Post(Mailbox):
         self._posted.append(call)
 
     def run(self) -> None:
-        while self._posted:
+        for _ in range(len(self._posted)):
             self._posted.popleft()()
 
     @property
