@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.conformance.dialogue import World, http, ok
 from zbus.core.limits import Limits
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError, Lane
+from zbus.journal.port import JournalError, Lane
 
 
 class SlowJournal(MemoryJournal):

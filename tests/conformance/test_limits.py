@@ -11,7 +11,7 @@ from zbus.core.message import Message
 from zbus.core.ticket import Silent
 from zbus.journal.batch import Batch
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalFull, Lane
+from zbus.journal.port import JournalFull, Lane
 from zbus.testing.world import World
 
 

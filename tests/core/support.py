@@ -19,9 +19,9 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
+from zbus.journal.port import Journal, JournalError, JournalFull, Lane
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
@@ -179,7 +179,7 @@ class Box:
         segment_bytes_max: int = 64 << 20,
     ) -> None:
         self.journal = journal
-        recorder = JournalRecorder(journal, MemoryJournal(), segment_bytes_max)
+        recorder = LogWriter(journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count()
         ids = (b"id-%d" % number for number in serial)
         self.broker = Broker(recorder, ids, limits or Limits())

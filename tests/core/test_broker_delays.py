@@ -134,8 +134,8 @@ def test_what_is_not_kept_any_more() -> None:
 
 def test_recovery_reads_so_many_writes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large state is written down seldom; but not so seldom that many small writes follow it."""
-    monkeypatch.setattr("zbus.journal.recorder.SNAPSHOT_EVERY_BYTES", 100)
-    monkeypatch.setattr("zbus.journal.recorder.REPLAYS_MAX", 20)
+    monkeypatch.setattr("zbus.store.writer.SNAPSHOT_EVERY_BYTES", 100)
+    monkeypatch.setattr("zbus.store.writer.REPLAYS_MAX", 20)
     journal = CrashJournal()
     box = Box(journal)
     box.declare("T", "g")

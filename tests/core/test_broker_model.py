@@ -29,7 +29,7 @@ from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.recorder import Size
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Partition
-from zbus.journal.ports import Lane
+from zbus.journal.port import Lane
 from zbus.testing.records import records_of
 
 TOPICS = {

@@ -13,7 +13,7 @@ from zbus.core.limits import Limits
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError, Lane
+from zbus.journal.port import JournalError, Lane
 
 
 class ColdJournal(MemoryJournal):

@@ -18,7 +18,7 @@ from zbus.core.log import GROWS_TO
 from zbus.core.outcomes import Peeked
 from zbus.core.recorder import Found, Size
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.journal.ports import JournalDamage, JournalError, Lane
+from zbus.journal.port import JournalDamage, JournalError, Lane
 from zbus.testing.records import records_of
 
 

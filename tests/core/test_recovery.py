@@ -19,8 +19,8 @@ from zbus.core.state import (
 )
 from zbus.journal.batch import Kind
 from zbus.journal.checkpoint import decode_change, encode_change
-from zbus.journal.ports import JournalDamage, Lane
-from zbus.journal.recovery import recover
+from zbus.journal.port import JournalDamage, Lane
+from zbus.store.replay import recover
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 

@@ -32,7 +32,7 @@ from zbus.core.retention import (
 )
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
-from zbus.journal.ports import JournalError, Lane
+from zbus.journal.port import JournalError, Lane
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])

@@ -11,7 +11,7 @@ from tests.journal.support import Loop, SmallDisk
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import Batch
-from zbus.journal.ports import JournalFull, Lane
+from zbus.journal.port import JournalFull, Lane
 
 LEASES = GroupOptions(lease=True, lease_ms=60_000)
 

@@ -10,7 +10,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_st
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import Batch
-from zbus.journal.ports import Lane
+from zbus.journal.port import Lane
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 

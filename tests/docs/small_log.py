@@ -20,11 +20,11 @@ from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
 from zbus.journal.batch import Batch, iterate
-from zbus.journal.files import Files, OsFiles
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import Files, OsFiles
+from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.worker import Job
+from zbus.store.writer import LogWriter
 
 TIME_MS = 1_800_000_000_000
 TICK_MS = 10
@@ -53,7 +53,7 @@ def write_log(data_dir: Path) -> bytes:
     posted: list[Callable[[], None]] = []
     files: Files = OsFiles()
     journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
-    broker = Broker(JournalRecorder(journal, MemoryJournal(), 1 << 26), iter(()))
+    broker = Broker(LogWriter(journal, MemoryJournal(), 1 << 26), iter(()))
     session = Session(b"s", "127.0.0.1:40001")
     moments = itertools.count(TIME_MS, TICK_MS)
 

@@ -10,11 +10,11 @@ from tests.journal.support import Loop
 from zbus.core.message import Message
 from zbus.core.topic import Topic
 from zbus.journal.batch import Kind, decode_chunk, iterate
-from zbus.journal.files import OpenMode, OsFiles
-from zbus.journal.local import LocalJournal
-from zbus.journal.recovery import recover
-from zbus.journal.segment import walk
-from zbus.journal.worker import Job
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OpenMode, OsFiles
+from zbus.journal.local.segment import walk
+from zbus.journal.local.worker import Job
+from zbus.store.replay import recover
 from zbus.testing.world import World
 
 VERSION_1 = Path(__file__).parent.parent / "data/version-1"

@@ -11,9 +11,9 @@ from zbus.core.chunk import Chunk
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.files import OpenMode, OsFiles
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import Journal, JournalError, JournalFull, Lane
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OpenMode, OsFiles
+from zbus.journal.port import Journal, JournalError, JournalFull, Lane
 
 WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 

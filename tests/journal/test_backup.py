@@ -11,13 +11,13 @@ import pytest
 from tests.journal.damage import Disk, Dying, Killed, intact, started, write_logs
 from tests.journal.support import Loop, SmallDisk
 from tests.journal.test_repair_property import content, pending
-from zbus.journal.backup import Report, back_up, restore
-from zbus.journal.checkup import check_up
-from zbus.journal.files import OpenMode, OsFiles
-from zbus.journal.identity import read_identity
-from zbus.journal.manifest import MANIFEST, check_backup
-from zbus.journal.ports import JournalError
-from zbus.journal.recovery import recover
+from zbus.journal.local.files import OpenMode, OsFiles
+from zbus.journal.local.identity import read_identity
+from zbus.journal.port import JournalError
+from zbus.journal.tools.backup import Report, back_up, restore
+from zbus.journal.tools.checkup import check_up
+from zbus.journal.tools.manifest import MANIFEST, check_backup
+from zbus.store.replay import recover
 
 FILES = OsFiles()
 NOW_MS = 1_800_000_000_000

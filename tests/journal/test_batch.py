@@ -27,7 +27,7 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.columns import KEY_LINE, Column, encode_columns
-from zbus.journal.ports import JournalDamage
+from zbus.journal.port import JournalDamage
 
 TEXTS = st.binary(max_size=20)
 HEADERS = st.sampled_from([b"", b"a: 1\r\n", b"b: 2\r\n"]) | TEXTS

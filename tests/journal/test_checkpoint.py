@@ -22,7 +22,7 @@ from zbus.core.state import (
 )
 from zbus.journal import checkpoint as codec
 from zbus.journal.checkpoint import decode_change, encode_change, topic_name
-from zbus.journal.ports import JournalDamage
+from zbus.journal.port import JournalDamage
 
 
 def columns(due_of: dict[int, int]) -> Columns:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.journal.support import Loop, Writer, bodies, recovered, split
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import Journal, JournalConflict, JournalDamage, JournalError
+from zbus.journal.port import Journal, JournalConflict, JournalDamage, JournalError
 
 LANE = ("orders", 0)
 

@@ -15,10 +15,10 @@ from tests.journal.support import Loop, SmallDisk, Writer, bodies, recovered, se
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import SNAPSHOT, Kind
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.files import OsFiles
-from zbus.journal.landmarks import Landmark, Landmarks
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import JournalDamage, JournalError
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OsFiles
+from zbus.journal.local.landmarks import Landmark, Landmarks
+from zbus.journal.port import JournalDamage, JournalError
 
 LANE = ("orders", 0)
 KEY = "orders/0"

@@ -18,12 +18,12 @@ from tests.journal.support import (
     segments,
     split,
 )
-from zbus.journal.files import OpenMode, OsFiles
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import JournalError, JournalFull
-from zbus.journal.reader import OPEN_FILES_MAX
-from zbus.journal.reserve import TRY_EVERY
-from zbus.journal.segment import INDEX_BYTES, WINDOW_BYTES
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OpenMode, OsFiles
+from zbus.journal.local.reader import OPEN_FILES_MAX
+from zbus.journal.local.reserve import TRY_EVERY
+from zbus.journal.local.segment import INDEX_BYTES, WINDOW_BYTES
+from zbus.journal.port import JournalError, JournalFull
 
 LANE = ("orders", 0)
 

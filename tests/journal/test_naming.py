@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zbus.journal.naming import (
+from zbus.journal.local.naming import (
     is_topic_directory,
     partition_number,
     segment_base,

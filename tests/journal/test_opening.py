@@ -10,12 +10,12 @@ import pytest
 
 from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
 from zbus.core.state import StateChange, TopicOptions
-from zbus.journal.backup import back_up
 from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.checkup import check_up
-from zbus.journal.files import OsFiles
-from zbus.journal.ports import JournalDamage, JournalError
+from zbus.journal.local.files import OsFiles
+from zbus.journal.port import JournalDamage, JournalError
+from zbus.journal.tools.backup import back_up
+from zbus.journal.tools.checkup import check_up
 
 LANE = ("orders", 0)
 FIRST = "orders/0/00000000000000000000.log"

@@ -9,9 +9,9 @@ import pytest
 from tests.journal.damage import Disk
 from tests.journal.support import Loop, Writer, bodies
 from zbus.journal.batch import iterate
-from zbus.journal.files import OsFiles
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import JournalDamage
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OsFiles
+from zbus.journal.port import JournalDamage
 
 LANE = ("orders", 0)
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.journal.damage import VERSION_1, intact, places, started, write_logs
 from zbus.core.backlog import Backlog
-from zbus.journal.checkup import as_json, check_up
-from zbus.journal.files import OsFiles
-from zbus.journal.filler import LOST_LINE
+from zbus.journal.local.files import OsFiles
+from zbus.journal.tools.checkup import as_json, check_up
+from zbus.journal.tools.filler import LOST_LINE
 
 FILES = OsFiles()
 

@@ -18,12 +18,12 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.core.topic import Partition
 from zbus.journal.batch import read_header
-from zbus.journal.files import OpenMode, OsFiles
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OpenMode, OsFiles
+from zbus.journal.local.worker import Job, ThreadWorker, Worker
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
-from zbus.journal.worker import Job, ThreadWorker, Worker
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 
 EPOCH_MS = 1_800_000_000_000
 BODY = bytes(10_000)  # two of them fill a segment
@@ -75,7 +75,7 @@ class Desk:
         self.journal = LocalJournal(
             data_dir, self.loop.post, fail, self.files, reserve_bytes=0, worker=worker
         )
-        recorder = JournalRecorder(self.journal, MemoryJournal(), 19_000)
+        recorder = LogWriter(self.journal, MemoryJournal(), 19_000)
         ids = (b"%d" % number for number in itertools.count())
         self.broker = Broker(recorder, ids, Limits(cache_bytes_max=1))
         topics, time_ms = recover(self.journal)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.journal.support import WAIT_SECONDS, BrokenDisk, Loop, Writer, bodies
-from zbus.journal.files import OsFiles
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import JournalError
-from zbus.journal.syncer import FILES_MAX, Syncer
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import OsFiles
+from zbus.journal.local.syncer import FILES_MAX, Syncer
+from zbus.journal.port import JournalError
 
 
 class HeldDisk(OsFiles):

@@ -12,7 +12,6 @@ from tests.journal.damage import Disk, Dying, Killed, intact, places, started, w
 from tests.journal.support import Loop, Writer, recovered
 from tests.journal.test_repair_property import content, in_quarantine, pending
 from zbus.core.state import GroupChange, GroupOptions, StateChange, TopicOptions
-from zbus.journal import filler, naming
 from zbus.journal.batch import (
     HEADER_BYTES,
     SNAPSHOT,
@@ -21,10 +20,12 @@ from zbus.journal.batch import (
     decode_chunk,
 )
 from zbus.journal.checkpoint import decode_change, encode_change
-from zbus.journal.checkup import Hold, as_json, check_up
-from zbus.journal.files import OsFiles
-from zbus.journal.landmarks import Landmark, Landmarks
-from zbus.journal.ports import JournalError
+from zbus.journal.local import naming
+from zbus.journal.local.files import OsFiles
+from zbus.journal.local.landmarks import Landmark, Landmarks
+from zbus.journal.port import JournalError
+from zbus.journal.tools import filler
+from zbus.journal.tools.checkup import Hold, as_json, check_up
 
 FILES = OsFiles()
 LANE = Path("orders/0")

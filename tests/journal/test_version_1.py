@@ -25,11 +25,11 @@ from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
 from zbus.faces.zbus.containers import headers_of
 from zbus.journal.batch import Kind, decode_chunk, iterate
-from zbus.journal.checkup import check_up
-from zbus.journal.files import OsFiles
-from zbus.journal.filler import LOST_LINE
-from zbus.journal.ports import Journal, JournalError, Lane
-from zbus.journal.recovery import recover
+from zbus.journal.local.files import OsFiles
+from zbus.journal.port import Journal, JournalError, Lane
+from zbus.journal.tools.checkup import check_up
+from zbus.journal.tools.filler import LOST_LINE
+from zbus.store.replay import recover
 from zbus.testing import disk as simulated
 from zbus.wire.target import encode_header_value
 

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from tests.process.pipe import Pipe, header, number
 from zbus.journal.batch import Kind, check, decode_chunk
-from zbus.journal.ports import JournalDamage
+from zbus.journal.port import JournalDamage
 
 BLOCK: Final = 64  # serials that one producer takes at once
 SLACK_MS: Final = 2  # of leases: they begin when they are told, not when that is read

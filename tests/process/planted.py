@@ -13,7 +13,7 @@ import attrs
 from zbus.cli import main
 from zbus.core.backlog import Backlog
 from zbus.core.state import EntryState, GroupChange
-from zbus.journal.files import OsFiles
+from zbus.journal.local.files import OsFiles
 
 
 def write_behind() -> None:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.files import OsFiles
-from zbus.journal.ports import JournalFull
+from zbus.journal.local.files import OsFiles
+from zbus.journal.port import JournalFull
 
 SIZE_BYTES: Final = 64 << 20
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from zbus.config import Config
-from zbus.journal.files import OpenMode, OsFiles
+from zbus.journal.local.files import OpenMode, OsFiles
 from zbus.server.serve import Server
 
 

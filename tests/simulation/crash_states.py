@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.stack import Stack, adopt, check
-from zbus.journal.ports import JournalError
+from zbus.journal.port import JournalError
 from zbus.testing.disk import Disk, Operation
 
 STATES_PER_WORLD = 250

@@ -28,11 +28,11 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import decode_chunk, iterate
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError, Lane
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
+from zbus.journal.port import JournalError, Lane
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
 from zbus.testing.records import records_of
 
@@ -146,7 +146,7 @@ class Stack:
             reserve_bytes=reserve_bytes,
             worker=lambda name: self._worker(delayed_jobs),
         )
-        self.recorder = JournalRecorder(self.journal, MemoryJournal(), segment_bytes)
+        self.recorder = LogWriter(self.journal, MemoryJournal(), segment_bytes)
         self.broker = Broker(self.recorder, (b"i%d" % n for n in itertools.count()), DEFAULT_LIMITS)
         topics, time_ms = recover(self.journal)
         self.now_ms = max(now_ms, time_ms)

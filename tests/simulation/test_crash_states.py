@@ -17,8 +17,8 @@ from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import SNAPSHOT, Kind, decode_chunk, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.ports import JournalError, JournalFull
-from zbus.journal.recovery import recover
+from zbus.journal.port import JournalError, JournalFull
+from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
 
 STATES = 10_000

@@ -17,8 +17,8 @@ from random import Random
 import pytest
 
 from tests.simulation.stack import Stack, TopicBook, check
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalError, JournalFull
+from zbus.journal.local.files import Files
+from zbus.journal.port import JournalError, JournalFull
 from zbus.testing.disk import Disk, Operation, ShortWrite
 
 STEPS = 34

@@ -13,8 +13,9 @@ from tests.simulation.crash_states import WorldFailure, campaign
 from tests.simulation.stack import Stack
 from zbus.core.state import StateChange
 from zbus.core.topic import Partition
-from zbus.journal import batch, segment
-from zbus.journal.ports import Lane
+from zbus.journal import batch
+from zbus.journal.local import segment
+from zbus.journal.port import Lane
 
 STATES = 10_000
 

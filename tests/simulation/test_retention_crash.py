@@ -20,11 +20,11 @@ from zbus.core.group import Group, Wants
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
-from zbus.journal.worker import Job
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk, Operation
 
 COUNT = 9  # messages, two to a segment
@@ -54,7 +54,7 @@ class Desk:
             reserve_bytes=0,
             worker=lambda name: Now(),
         )
-        recorder = JournalRecorder(self.journal, MemoryJournal(), 7_000)
+        recorder = LogWriter(self.journal, MemoryJournal(), 7_000)
         self.broker = Broker(recorder, (b"%d" % n for n in itertools.count()))
         topics, time_ms = recover(self.journal)
         self.broker.begin(max(now_ms, time_ms))

@@ -16,9 +16,9 @@ from zbus.core.puts import Puts
 from zbus.core.state import Entry, EntryState, StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import Lane
-from zbus.journal.recorder import JournalRecorder
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.port import Lane
+from zbus.store.writer import LogWriter
 from zbus.testing.simulation import Simulation, Violation
 from zbus.testing.simulation.seeds import main, run_seed
 
@@ -106,7 +106,7 @@ def _restore_too_far(self: Broker, topic: Topic) -> None:
 
 
 def _write_visible(
-    self: JournalRecorder,
+    self: LogWriter,
     partition: Partition,
     chunk: Chunk | None,
     change: StateChange | None,
@@ -128,13 +128,13 @@ def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
 
 
 _apply_entry, _lease = Backlog._apply_entry, Backlog.lease
-_restore, _put_all, _write = Broker.restore, Puts.put_all, JournalRecorder.write
+_restore, _put_all, _write = Broker.restore, Puts.put_all, LogWriter.write
 
 BUGS: list[tuple[type, str, Callable[..., object]]] = [
     (LocalJournal, "commit", _commit_without_sync),
     (Backlog, "_apply_entry", _apply_without_acks),
     (Broker, "restore", _restore_too_far),
-    (JournalRecorder, "write", _write_visible),
+    (LogWriter, "write", _write_visible),
     (Puts, "put_all", _put_early),
     (Backlog, "lease", _lease_short),
 ]

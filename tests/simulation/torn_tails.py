@@ -20,8 +20,8 @@ from typing import NamedTuple
 from tests.journal.support import Writer, split
 from tests.simulation.stack import Jobs
 from zbus.journal.batch import iterate
-from zbus.journal.local import LocalJournal
-from zbus.journal.ports import JournalDamage, JournalError
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
 
 DATA = Path("/data")

@@ -1,4 +1,4 @@
-"""What the broker needs of storage. `zbus.journal.recorder` does it over any engine."""
+"""What the broker needs of storage. `zbus.store.writer` does it over any engine."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.journal.ports import JournalDamage
+from zbus.journal.port import JournalDamage
 
 _LENGTH = struct.Struct("<I")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from zbus.journal.batch import Batch, Kind, read_header, require_link
-from zbus.journal.ports import (
+from zbus.journal.port import (
     JournalConflict,
     JournalError,
     JournalFull,

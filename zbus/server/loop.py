@@ -21,7 +21,7 @@ from typing import Protocol
 import trio
 
 from zbus.core.broker import Broker
-from zbus.journal.ports import JournalError
+from zbus.journal.port import JournalError
 from zbus.server.clock import Clock
 from zbus.server.limits import LoopLimits
 from zbus.server.link import Link

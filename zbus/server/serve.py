@@ -26,12 +26,10 @@ from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
-from zbus.journal.files import Files, reason
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.files import Files, reason
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
+from zbus.journal.port import JournalError
 from zbus.server import logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.advertised import advertised_address
@@ -48,6 +46,8 @@ from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
 from zbus.server.tokens import BadTokens, TokenFile
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -205,7 +205,7 @@ class Server:
 
     def _build(self, clock: Clock) -> None:
         config = self.config
-        recorder = JournalRecorder(
+        recorder = LogWriter(
             self.journal, MemoryJournal(config.memory_bytes_max), config.segment_bytes
         )
         limits = Limits(**_limits_of(config, Limits))

@@ -29,9 +29,9 @@ from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import Journal, Lane
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
+from zbus.journal.port import Journal, Lane
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
@@ -156,7 +156,7 @@ class World:
         self.inbox: deque[tuple[Client, bytes]] = deque()
         self.posted: deque[Callable[[], None]] = deque()
         self.clients: list[Client] = []
-        recorder = JournalRecorder(self.journal, MemoryJournal(), segment_bytes_max)
+        recorder = LogWriter(self.journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count(1)
         self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
         self.broker.outside.ahead_ms = lambda: self.ahead_ms

@@ -25,17 +25,17 @@ from zbus.core.session import Session
 from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
-from zbus.journal.local import LocalJournal
+from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.ports import JournalError
-from zbus.journal.recorder import JournalRecorder
-from zbus.journal.recovery import recover
-from zbus.journal.worker import Job
+from zbus.journal.port import JournalError
 from zbus.server.clock import Clock
 from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
 from zbus.server.loop import Loop
 from zbus.server.sweep import Patience, Sweep
+from zbus.store.replay import recover
+from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
 from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
@@ -63,7 +63,7 @@ class PowerCut(BaseException):
 
 
 class Worker:
-    """Keeps jobs until they are run. See `zbus.journal.worker`."""
+    """Keeps jobs until they are run. See `zbus.journal.local.worker`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -180,7 +180,7 @@ class Process:
         topics, time_ms = recover(self.journal)
         clock.time_ms = max(clock.time_ms, time_ms)
         memory = MemoryJournal(16 << 20)
-        recorder = JournalRecorder(self.journal, memory, options.segment_bytes)
+        recorder = LogWriter(self.journal, memory, options.segment_bytes)
         serial = itertools.count(1)
         ids = (f"{name}-{number}".encode() for number in serial)
         limits = Limits(cache_bytes_max=options.cache_bytes_max)

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final
 
 from zbus.journal.batch import BatchHeader, Kind
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalDamage, JournalError, JournalFull, Post
-from zbus.journal.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk
-from zbus.journal.worker import Worker
+from zbus.journal.local.files import Files
+from zbus.journal.local.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk
+from zbus.journal.local.worker import Worker
+from zbus.journal.port import JournalDamage, JournalError, JournalFull, Post
 
 OPEN_FILES_MAX: Final = 64
 _TOLD_MAX: Final = 1_000  # bad places that are logged, each once

@@ -29,7 +29,7 @@ from zbus.journal.batch import (
     iterate,
 )
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.ports import Journal, JournalError, JournalFull
+from zbus.journal.port import Journal, JournalError, JournalFull
 
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
@@ -77,7 +77,7 @@ def _unreadable(error: JournalError) -> BrokerError:
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
-class JournalRecorder:
+class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
     def __init__(self, durable: Journal, memory: Journal, segment_bytes_max: int) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import attrs
 
-from zbus.journal import naming
-from zbus.journal.files import Files, reason
-from zbus.journal.identity import refuse_backup
-from zbus.journal.landmarks import Landmarks
-from zbus.journal.local import owner_of
-from zbus.journal.ports import JournalError, JournalFull
-from zbus.journal.repair import CannotRepair, Quarantine, learn, repair_lane
-from zbus.journal.scan import Hole, Progress
-from zbus.journal.verify import LaneReport, find_directories, verify_lane
+from zbus.journal.local import naming
+from zbus.journal.local.engine import owner_of
+from zbus.journal.local.files import Files, reason
+from zbus.journal.local.identity import refuse_backup
+from zbus.journal.local.landmarks import Landmarks
+from zbus.journal.port import JournalError, JournalFull
+from zbus.journal.tools.repair import CannotRepair, Quarantine, learn, repair_lane
+from zbus.journal.tools.scan import Hole, Progress
+from zbus.journal.tools.verify import LaneReport, find_directories, verify_lane
 
 
 @attrs.define

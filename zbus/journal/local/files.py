@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
-from zbus.journal.ports import JournalFull
+from zbus.journal.port import JournalFull
 
 OpenMode = Literal["read", "write", "create", "lock"]
 """`create`: must not exist yet. `lock`: made if missing and locked, BlockingIOError if it is."""

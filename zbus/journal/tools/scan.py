@@ -29,10 +29,10 @@ from zbus.journal.batch import (
     is_intact,
 )
 from zbus.journal.checkpoint import decode_change
-from zbus.journal.files import Files
-from zbus.journal.filler import is_loss
-from zbus.journal.ports import JournalDamage
-from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
+from zbus.journal.local.files import Files
+from zbus.journal.local.segment import WINDOW_BYTES, BadBatch, walk
+from zbus.journal.port import JournalDamage
+from zbus.journal.tools.filler import is_loss
 
 OFFSET_MAX: Final = (1 << 63) - 1
 LOST_MAX: Final = 1 << 26

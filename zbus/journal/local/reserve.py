@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalFull
+from zbus.journal.local.files import Files
+from zbus.journal.port import JournalFull
 
 RESERVE_BYTES: Final = 8 << 20
 TRY_EVERY: Final = 8  # refused appends: making the file is a call to a disk that is likely full

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from zbus.journal import naming
-from zbus.journal.files import Files
-from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalError
-from zbus.journal.worker import Worker
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.landmarks import Landmark
+from zbus.journal.local.worker import Worker
+from zbus.journal.port import JournalError
 
 WORTH_TOPICS: Final = 32  # fewer are opened before threads have begun
 WARM_BYTES: Final = 1 << 20

@@ -22,10 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalFull, Post
-from zbus.journal.segment import Segment
-from zbus.journal.worker import Worker
+from zbus.journal.local.files import Files
+from zbus.journal.local.segment import Segment
+from zbus.journal.local.worker import Worker
+from zbus.journal.port import JournalFull, Post
 
 FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheaper for more
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zbus.journal.files import Files, OpenMode
-from zbus.journal.ports import JournalFull
+from zbus.journal.local.files import Files, OpenMode
+from zbus.journal.port import JournalFull
 
 if TYPE_CHECKING:
-    from zbus.journal.lane import LocalLane
+    from zbus.journal.local.lane import LocalLane
 
 OPEN_SEGMENTS_MAX: Final = 1_000
 IDLE_MS: Final = 30_000

@@ -22,13 +22,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
-from zbus.journal.files import Files
-from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalDamage, JournalFull, Lane
-from zbus.journal.segment import BadBatch, Segment, walk
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.landmarks import Landmark
+from zbus.journal.local.segment import BadBatch, Segment, walk
+from zbus.journal.port import JournalDamage, JournalFull, Lane
 
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
 _EVERYTHING: Final = 1 << 63

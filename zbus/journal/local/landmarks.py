@@ -27,9 +27,9 @@ from zlib import crc32
 
 import msgspec
 
-from zbus.journal import naming
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalFull
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.port import JournalFull
 
 _HEAD: Final = b"zbus landmarks 1 %08x\n"
 _HEAD_BYTES: Final = len(_HEAD % 0)

@@ -24,7 +24,7 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.checkpoint import decode_change
-from zbus.journal.ports import Journal, JournalDamage, Lane, StoredLane
+from zbus.journal.port import Journal, JournalDamage, Lane, StoredLane
 
 
 class _Lane:

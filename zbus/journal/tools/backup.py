@@ -20,11 +20,13 @@ from zlib import crc32
 
 import msgspec
 
-from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, Kind, batch_follows, read_header
-from zbus.journal.files import Files, make_directories, reason
-from zbus.journal.identity import make_identity, read_identity, refuse_backup
-from zbus.journal.manifest import (
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files, make_directories, reason
+from zbus.journal.local.identity import make_identity, read_identity, refuse_backup
+from zbus.journal.local.segment import WINDOW_BYTES, BadBatch, walk
+from zbus.journal.port import JournalDamage, JournalError, JournalFull
+from zbus.journal.tools.manifest import (
     MANIFEST,
     BackupDamaged,
     Copied,
@@ -34,9 +36,7 @@ from zbus.journal.manifest import (
     path_of,
     read_manifest,
 )
-from zbus.journal.ports import JournalDamage, JournalError, JournalFull
-from zbus.journal.segment import WINDOW_BYTES, BadBatch, walk
-from zbus.journal.verify import find_directories, is_directory
+from zbus.journal.tools.verify import find_directories, is_directory
 
 RESTORING_SUFFIX: Final = ".restoring"
 LOOKS_MAX: Final = 20

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from zbus.journal import naming
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalError, JournalFull
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.port import JournalError, JournalFull
 
 _DIGITS: Final = 32  # hexadecimal
 

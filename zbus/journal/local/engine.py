@@ -23,16 +23,22 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
-from zbus.journal.files import Files, OsFiles, make_directories, reason
-from zbus.journal.handles import OPEN_SEGMENTS_MAX, Handles
-from zbus.journal.identity import make_identity, refuse_backup
-from zbus.journal.landmarks import Landmark, Landmarks
-from zbus.journal.lane import CLOSED, LocalLane
-from zbus.journal.opening import Found, find_lanes, remove_lane
-from zbus.journal.ports import (
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files, OsFiles, make_directories, reason
+from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
+from zbus.journal.local.identity import make_identity, refuse_backup
+from zbus.journal.local.landmarks import Landmark, Landmarks
+from zbus.journal.local.lane import CLOSED, LocalLane
+from zbus.journal.local.opening import Found, find_lanes, remove_lane
+from zbus.journal.local.reader import Reader
+from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
+from zbus.journal.local.segment import WINDOW_BYTES, Segment, walk
+from zbus.journal.local.syncer import Syncer
+from zbus.journal.local.warming import Warming
+from zbus.journal.local.worker import ThreadWorker, Worker
+from zbus.journal.port import (
     JournalConflict,
     JournalError,
     JournalFull,
@@ -41,12 +47,6 @@ from zbus.journal.ports import (
     StoredLane,
     StoredSegment,
 )
-from zbus.journal.reader import Reader
-from zbus.journal.reserve import RESERVE_BYTES, Reserve
-from zbus.journal.segment import WINDOW_BYTES, Segment, walk
-from zbus.journal.syncer import Syncer
-from zbus.journal.warming import Warming
-from zbus.journal.worker import ThreadWorker, Worker
 
 _NEVER_MS = 1 << 62
 

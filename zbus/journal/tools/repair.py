@@ -2,8 +2,8 @@
 
 What cannot be served is copied to `quarantine/<number>/<topic>/<partition>/`, synced, and only then
 is its segment written anew beside the old one, with a filling in the place of each hole
-(`zbus.journal.filler`), and renamed over it. So a kill at any time leaves the old segment or the
-new one, and a second repair does what the first did not get to.
+(`zbus.journal.tools.filler`), and renamed over it. So a kill at any time leaves the old segment or
+the new one, and a second repair does what the first did not get to.
 
 What the groups did in a hole is not known. Whatever a group might have taken there without being
 done is ready again: done twice perhaps, but never passed over.
@@ -27,14 +27,15 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.journal import filler, naming
 from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalError
-from zbus.journal.scan import LOST_MAX, Hole, SegmentReport
-from zbus.journal.segment import WINDOW_BYTES, walk
-from zbus.journal.verify import LaneReport, first_batch, read_misplaced, verify_lane
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.segment import WINDOW_BYTES, walk
+from zbus.journal.port import JournalError
+from zbus.journal.tools import filler
+from zbus.journal.tools.scan import LOST_MAX, Hole, SegmentReport
+from zbus.journal.tools.verify import LaneReport, first_batch, read_misplaced, verify_lane
 
 
 class CannotRepair(JournalError):

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact, newer
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalDamage, JournalError
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.port import JournalDamage, JournalError
 
 INDEX_BYTES: Final = 64 << 10  # at most one entry per so many bytes of file
 WINDOW_BYTES: Final = 1 << 20  # read at once when walking

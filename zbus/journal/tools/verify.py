@@ -13,14 +13,14 @@ from typing import Final
 
 import attrs
 
-from zbus.journal import naming
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind
 from zbus.journal.checkpoint import topic_name
-from zbus.journal.files import Files
-from zbus.journal.landmarks import Landmark
-from zbus.journal.ports import JournalDamage
-from zbus.journal.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
-from zbus.journal.segment import walk
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.landmarks import Landmark
+from zbus.journal.local.segment import walk
+from zbus.journal.port import JournalDamage
+from zbus.journal.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
 
 _BESIDE: Final = (
     *(naming.LOCK, naming.RESERVE, naming.QUARANTINE),

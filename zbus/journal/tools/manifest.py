@@ -10,10 +10,10 @@ from zlib import crc32
 
 import msgspec
 
-from zbus.journal import naming
-from zbus.journal.files import Files
-from zbus.journal.ports import JournalError
-from zbus.journal.segment import WINDOW_BYTES
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.segment import WINDOW_BYTES
+from zbus.journal.port import JournalError
 
 FORMAT: Final = 1
 MANIFEST: Final = naming.MANIFEST

@@ -15,15 +15,15 @@ from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
-from zbus.journal import naming
 from zbus.journal.batch import Batch, Kind
-from zbus.journal.files import Files
-from zbus.journal.handles import Handles
-from zbus.journal.landmarks import Landmark
-from zbus.journal.opening import Found
-from zbus.journal.ports import JournalError
-from zbus.journal.segment import Segment
-from zbus.journal.syncer import Syncer
+from zbus.journal.local import naming
+from zbus.journal.local.files import Files
+from zbus.journal.local.handles import Handles
+from zbus.journal.local.landmarks import Landmark
+from zbus.journal.local.opening import Found
+from zbus.journal.local.segment import Segment
+from zbus.journal.local.syncer import Syncer
+from zbus.journal.port import JournalError
 
 CLOSED = -1
 

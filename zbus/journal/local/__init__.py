@@ -1,0 +1,1 @@
+"""The default engine: segment files in a directory of the local file system."""
