@@ -20,6 +20,7 @@ from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal, JournalError, JournalFull, Lane
+from zbus.store.lane import state_of
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
 from zbus.testing.records import Record, records_of
@@ -356,5 +357,5 @@ def same_state(one: Box, other: Box) -> None:
     for name in one.broker.topics:
         pairs = zip(one.topic(name).partitions, other.topic(name).partitions, strict=True)
         for here, there in pairs:
-            assert (here.end, here.last_crc) == (there.end, there.last_crc)
+            assert (here.end, state_of(here).last_crc) == (there.end, state_of(there).last_crc)
             assert here.snapshot() == there.snapshot()

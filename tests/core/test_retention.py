@@ -24,15 +24,12 @@ from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Peeked, Raw
-from zbus.core.retention import (
-    BYTES_PER_LOOK_MAX,
-    LOOKS_PER_TURN_MAX,
-    SEGMENTS_PER_LOOK_MAX,
-    WORKS_PER_TURN_MAX,
-)
+from zbus.core.retention import LOOKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.journal.port import JournalError, Lane
+from zbus.store.lane import state_of
+from zbus.store.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -139,7 +136,7 @@ def test_each_limit(limits: dict[str, Any], expected: int) -> None:
     take(box, count=5)
     box.settle(1_000)
     put(box, 2)
-    assert [segment.base for segment in box.partition().segments] == [0, 2, 4, 6, 8, 10]
+    assert [segment.base for segment in state_of(box.partition()).segments] == [0, 2, 4, 6, 8, 10]
     box.declare(attrs.evolve(box.topic().options, **limits))
     look(box)
     assert first(box) == expected
@@ -344,7 +341,7 @@ def test_recovery_knows_the_segments() -> None:
     put(box, 7, ms=100)
     after = again(box, SEGMENT_BYTES)
     here, there = box.partition(), after.partition()
-    assert there.segments[-1].base == here.segments[-1].base
+    assert state_of(there).segments[-1].base == state_of(here).segments[-1].base
     after.declare(attrs.evolve(after.topic().options, retention_count=2))
     look(after)
     assert first(after) == 5
@@ -386,7 +383,7 @@ def firsts(box: Box, looks: int) -> list[int]:
 def test_large_segments_go_few_at_a_time() -> None:
     box = box_with(TopicOptions("T"), "g")
     put(box, 9)
-    for segment in box.partition().segments:
+    for segment in state_of(box.partition()).segments:
         segment.end(BYTES_PER_LOOK_MAX // 2)
     box.declare(attrs.evolve(box.topic().options, retention_count=1))
     assert firsts(box, 4) == [4, 8, 8, 8]
@@ -413,7 +410,7 @@ def test_what_a_crash_left_to_remove_is_removed_at_the_start() -> None:
     after = Box(journal.crash(lambda lane, unsynced: unsynced), segment_bytes_max=SEGMENT_BYTES)
     assert isinstance(after.journal, CrashJournal)
     assert after.journal.written["T", 0][-1] == first(after) == 64
-    assert len(after.partition().segments) == 1
+    assert len(state_of(after.partition()).segments) == 1
     after.declare(attrs.evolve(after.topic().options, retention_count=2))
     put(after, 6)
     look(after)

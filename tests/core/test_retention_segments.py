@@ -6,13 +6,14 @@ from __future__ import annotations
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
-from zbus.core.retention import (
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import LOOK_MS
+from zbus.store.lane import state_of
+from zbus.store.retention import (
     CHECKPOINT_BYTES_PER_MS,
     SEGMENT_BYTES_BURST,
     SEGMENTS_SMALL_MAX,
 )
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
 
 
 def box_with(options: TopicOptions, *groups: str) -> Box:
@@ -43,15 +44,15 @@ def looks(box: Box, count: int) -> None:
 
 
 def kept_bytes(box: Box) -> int:
-    partition = box.partition()
-    return sum(segment.bytes for segment in partition.segments) + partition.segment_bytes
+    state = state_of(box.partition())
+    return sum(segment.bytes for segment in state.segments) + state.segment_bytes
 
 
 def test_bytes_hold_after_a_burst() -> None:
     limit = 1_000_000
     box = box_with(TopicOptions("T", retention_bytes=limit))
     burst(box, 180, 10, bytes(10_000))
-    files = len(box.partition().segments)
+    files = len(state_of(box.partition()).segments)
     assert files < SEGMENTS_SMALL_MAX + 18_000_000 // SEGMENT_BYTES_BURST
     rest(box)
     assert limit <= kept_bytes(box) < limit + 2 * SEGMENT_BYTES_BURST
@@ -79,7 +80,7 @@ def test_what_all_groups_have_done_is_freed_though_the_segment_is_not_full() -> 
         box.ack(offset, "b")
     looks(box, 4)
     assert box.partition().first == 100
-    assert len(box.partition().segments) == 1
+    assert len(state_of(box.partition()).segments) == 1
     assert kept_bytes(box) < 1_000
     same_state(box, again(box))
 
@@ -95,14 +96,14 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
     looks(box, 4)
     partition = box.partition()
     assert partition.first == 20_000
-    assert partition.checkpoint_bytes > 800_000
-    late_ms = partition.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS
+    assert state_of(partition).checkpoint_bytes > 800_000
+    late_ms = state_of(partition).checkpoint_bytes // CHECKPOINT_BYTES_PER_MS
     begun_ms = box.now_ms
     bases = set()
     while box.now_ms < begun_ms + 2 * late_ms:
         box.put(b"x")
         box.settle(1_000)
-        bases.add(partition.segments[-1].base)
+        bases.add(state_of(partition).segments[-1].base)
     assert len(bases) <= 4
     looks(box, late_ms // LOOK_MS + 4)
     assert partition.first == partition.end

@@ -31,6 +31,7 @@ from zbus.journal.batch import decode_chunk, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError, Lane
+from zbus.store.lane import state_of
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
@@ -501,7 +502,9 @@ def _check_partition(
     first = partition.first
     lane = partition.lane
     try:
-        found = read_all(stack, lane, first, partition.end) if partition.segment_bytes else {}
+        found = (
+            read_all(stack, lane, first, partition.end) if state_of(partition).segment_bytes else {}
+        )
     except JournalError:
         if promised:
             raise

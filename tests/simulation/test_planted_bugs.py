@@ -16,6 +16,7 @@ from zbus.core.topic import Partition
 from zbus.journal import batch
 from zbus.journal.local import segment
 from zbus.journal.port import Lane
+from zbus.store.lane import state_of
 
 STATES = 10_000
 
@@ -74,7 +75,7 @@ def test_a_checkpoint_without_its_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def forgetful(self: Partition) -> StateChange:
         whole = snapshot(self)
-        return attrs.evolve(whole, groups=()) if self.segment_bytes else whole
+        return attrs.evolve(whole, groups=()) if state_of(self).segment_bytes else whole
 
     monkeypatch.setattr(Partition, "snapshot", forgetful)
     with pytest.raises(WorldFailure):

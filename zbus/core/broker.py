@@ -144,7 +144,7 @@ class Broker:
         for partition in topic.partitions:
             partition.recovered = partition.end
             remind(self.tick, partition)
-            if partition.topic_changed or not partition.segment_bytes:
+            if partition.topic_changed or not self.recorder.holds(partition):
                 self.tick.touch(partition)
         for group in topic.groups.values():
             for index in range(len(group.backlogs)):
@@ -228,6 +228,7 @@ class Broker:
         self.tick.forget(topic)
         self.retention.forget(topic)
         for partition in topic.partitions:
+            partition.removed = True
             self.recorder.remove(partition)
         ticket.settle(DONE)
 

@@ -51,8 +51,19 @@ class Recorder(Protocol):
     ) -> None:
         """Read stored batches as they are, from the one that holds `offset` on."""
 
-    def roll(self, partition: Partition, now_ms: int) -> None:
-        """Begin a new segment, if there is room for it."""
+    def holds(self, partition: Partition) -> bool:
+        """Whether anything of the partition is stored."""
+
+    def ripen(self, partition: Partition, now_ms: int) -> bool:
+        """End the newest segment if that serves the topic's retention and there is room for
+        another; whether it was to end."""
+
+    def expendable(self, partition: Partition, now_ms: int) -> int:
+        """The offset before which the topic's retention lets go of everything: where some segment
+        begins that is whole and durable. 0 = of nothing."""
+
+    def next_expiry_ms(self, partition: Partition) -> int | None:
+        """When time alone makes a difference to `ripen` or `expendable`; None = never."""
 
     def trim(self, partition: Partition) -> None:
         """Drop whole segments before the partition's first offset, which is durable."""

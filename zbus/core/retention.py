@@ -6,16 +6,13 @@ moves to what is left, what it lost is counted, and its next delivery says how m
 limit "all groups are done" is soft: nobody loses anything.
 
 Nothing goes round looking. A partition is looked at a while after something was written to it, or
-when its oldest segment is old enough. So that small limits mean something, a segment ends when it
-is a good part of what is to be kept: a look ends it, and so does the recorder as it writes.
+when its oldest segment is old enough. Which segments those are the recorder knows.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from zbus.core.dispatch import Dispatch
@@ -32,144 +29,6 @@ if TYPE_CHECKING:
 LOOKS_PER_TURN_MAX = 64
 WORKS_PER_TURN_MAX = 4
 """Looks that found something to do: each may make a file and sync another."""
-
-SEGMENTS_PER_LOOK_MAX = 1_000
-BYTES_PER_LOOK_MAX = 256 << 20
-"""Removing a large file takes milliseconds, and nobody is served meanwhile."""
-
-SEGMENT_BYTES_MIN = 64 << 10
-"""Smaller segments are not ended for the sake of bytes and count, or because all is done."""
-
-SEGMENTS_SMALL_MAX = 32
-SEGMENT_BYTES_BURST = 1 << 20
-"""With so many segments, smaller ones are not ended: a burst makes no thousands of files before
-the next look."""
-
-CHECKPOINT_BYTES_PER_MS = 64
-"""A segment whose checkpoint is large ends by age so much later: on an idle partition, remembering
-many ids must not be a load."""
-
-_SHARE = 4
-"""A segment ends when it alone is one part in so many of what is to be kept."""
-
-Measure = Callable[[], tuple[int, int]]
-"""Bytes of a segment and the time it begins with (epoch milliseconds)."""
-
-_base = attrgetter("base")
-
-
-class Extent:
-    """One stored segment. What only its file can tell is found out when it is asked for first."""
-
-    __slots__ = ("_begun_ms", "_bytes", "_measure", "base")
-
-    def __init__(self, base: int, begun_ms: int = 0, measure: Measure | None = None) -> None:
-        self.base = base  # the offset it begins with
-        self._begun_ms = begun_ms
-        self._bytes = 0
-        self._measure = measure
-
-    @property
-    def begun_ms(self) -> int:
-        """No message before this segment is younger."""
-        self._know()
-        return self._begun_ms
-
-    @property
-    def bytes(self) -> int:
-        """Of an ended segment."""
-        self._know()
-        return self._bytes
-
-    def end(self, bytes: int) -> None:
-        """The next segment was begun."""
-        self._know()
-        self._bytes = bytes
-
-    def _know(self) -> None:
-        if self._measure is not None:
-            self._bytes, self._begun_ms = self._measure()
-            self._measure = None
-
-
-def expendable(partition: Partition, now_ms: int) -> int:
-    """The offset before which the topic's options let go of everything: where some segment
-    begins that is whole and durable."""
-    options = partition.topic.options
-    segments = partition.segments
-    keep = 0  # segments before this one may go
-    last = bisect_right(segments, partition.visible, key=_base) - 1
-    if last <= 0:
-        return 0
-    if options.retention_ms:
-        oldest_ms = now_ms - options.retention_ms
-        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:
-            keep += 1
-    if options.retention_bytes:
-        left = options.retention_bytes - partition.segment_bytes
-        newest = len(segments) - 1
-        while newest > keep and left > 0:
-            newest -= 1
-            left -= segments[newest].bytes
-        if left <= 0:
-            keep = max(keep, newest)
-    if options.retention_count:
-        offset = partition.visible - options.retention_count
-        keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
-    if options.retention_done and (done := _done(partition)) is not None:
-        keep = max(keep, bisect_right(segments, done, key=_base) - 1)
-    gone = size = 0
-    while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
-        size += segments[gone].bytes
-        gone += 1
-    return segments[gone].base
-
-
-def is_large(partition: Partition, end: int) -> bool:
-    """The newest segment, with messages before `end`, is a good part of what is to be kept."""
-    options = partition.topic.options
-    count = end - partition.segments[-1].base
-    if count <= 0 or _is_small(partition):
-        return False
-    return bool(
-        (options.retention_bytes and partition.segment_bytes * _SHARE >= options.retention_bytes)
-        or (options.retention_count and count * _SHARE >= options.retention_count)
-    )
-
-
-def _is_small(partition: Partition) -> bool:
-    """A checkpoint must stay a small part of its segment."""
-    few = len(partition.segments) < SEGMENTS_SMALL_MAX
-    least = SEGMENT_BYTES_MIN if few else SEGMENT_BYTES_BURST
-    return partition.segment_bytes < least + _SHARE * partition.checkpoint_bytes
-
-
-def _is_ripe(partition: Partition, now_ms: int) -> bool:
-    """The newest segment holds messages, and is to end now."""
-    options = partition.topic.options
-    if partition.visible <= partition.segments[-1].base:
-        return False
-    if options.retention_ms and now_ms >= _ends_ms(partition):
-        return True
-    if options.retention_done and not _is_small(partition):
-        done = _done(partition)
-        if done is not None and done >= partition.visible:
-            return True
-    return is_large(partition, partition.visible)
-
-
-def _ends_ms(partition: Partition) -> int:
-    """When the newest segment is old enough to end."""
-    share_ms = max(LOOK_MS, partition.topic.options.retention_ms // _SHARE)
-    if _is_small(partition):
-        share_ms = max(share_ms, partition.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS)
-    return partition.segments[-1].begun_ms + share_ms
-
-
-def _done(partition: Partition) -> int | None:
-    """All groups have finished what is before this offset; None = there is no group."""
-    groups = partition.topic.groups.values()
-    return min((group.backlogs[partition.index].floor() for group in groups), default=None)
 
 
 class Retention:
@@ -202,9 +61,8 @@ class Retention:
         for group in topic.groups.values():
             group.untold = any(backlog.untold for backlog in group.backlogs)
         for partition in topic.partitions:
-            segments = partition.segments
-            if len(segments) > 1 and segments[1].base <= partition.first:
-                self._recorder.trim(partition)  # a crash came before
+            if partition.first:
+                self._recorder.trim(partition)  # a crash may have come before
             if topic.retains:
                 self._tick.look_at(partition)
 
@@ -235,12 +93,10 @@ class Retention:
         refused = self._refused.pop(partition, None)
         if refused is not None:
             self._tick.confirm(partition, refused())
-        if not partition.segments or not partition.topic.retains:
+        if not partition.topic.retains:
             return refused is not None
-        ripe = _is_ripe(partition, now_ms)
-        if ripe:
-            self._recorder.roll(partition, now_ms)
-        first = expendable(partition, now_ms)
+        ripe = self._recorder.ripen(partition, now_ms)
+        first = self._recorder.expendable(partition, now_ms)
         forgets = first > max(partition.first, partition.purged_to)
         if forgets:
             # As with a purge, what is forgotten is removed when it is durable that it is.
@@ -254,17 +110,10 @@ class Retention:
         """Time passes without anything being written."""
         if partition.visible < partition.end:
             self._tick.look_at(partition)  # what is on its way to the disk counts later
-        kept_ms = partition.topic.options.retention_ms
-        if not kept_ms:
-            return
-        segments = partition.segments
-        due = []
-        if len(segments) > 1:
-            due.append(segments[1].begun_ms + kept_ms)
-        if partition.end > segments[-1].base:
-            due.append(_ends_ms(partition))
-        if due and partition not in self._tick.looks:
-            self._tick.looks.set(partition, max(min(due), now_ms + LOOK_MS))
+        if partition not in self._tick.looks:
+            due_ms = self._recorder.next_expiry_ms(partition)
+            if due_ms is not None:
+                self._tick.looks.set(partition, max(due_ms, now_ms + LOOK_MS))
 
 
 class _Trim(Ticket):

@@ -211,7 +211,7 @@ class Tick:
             puts = []
             change = None if change is None else change.truncated(first)
             if not self._recorder.write(partition, None, change, self.now_ms):
-                if partition.segment_bytes or partition.topic.born:
+                if self._recorder.holds(partition) or partition.topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
                     self.unborn.append(partition.topic)

@@ -17,7 +17,6 @@ from zbus.core.ticket import Ticket
 if TYPE_CHECKING:
     from zbus.core.flock import Watch
     from zbus.core.log import Log
-    from zbus.core.retention import Extent
 
 
 class Partition:
@@ -25,16 +24,13 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
-        "behind",
         "changed",
-        "checkpoint_bytes",
         "confirms",
         "end",
         "first",
         "index",
         "lane",
         "last",
-        "last_crc",
         "log",
         "options_changed",
         "originals",
@@ -43,12 +39,8 @@ class Partition:
         "recovered",
         "removed",
         "removed_groups",
-        "replays",
-        "segment_bytes",
-        "segments",
-        "snapshot_at",
         "staged",
-        "state_bytes",
+        "stored",
         "topic",
         "topic_changed",
         "touched",
@@ -76,16 +68,8 @@ class Partition:
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
         self.purged_to = 0  # what is below it is to be dropped when that is durable
-        # The recorder's own.
-        self.last_crc = 0
-        self.removed = False  # its lane is gone, or may be another's by now
-        self.segment_bytes = 0  # 0 = nothing is stored yet
-        self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
-        self.snapshot_at = 0  # the byte of the segment after it
-        self.replays = 0  # writes since then
-        self.segments: list[Extent] = []  # the oldest first
-        self.state_bytes = 0  # stored since the last message
-        self.behind = False  # a change found no room: the next write is to tell everything
+        self.removed = False  # its topic is gone, and its lane may be another's by now
+        self.stored: object = None  # what the recorder knows of its lane
 
     @property
     def written(self) -> int:

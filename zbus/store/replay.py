@@ -12,7 +12,6 @@ import attrs
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
-from zbus.core.retention import Extent
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
@@ -25,6 +24,7 @@ from zbus.journal.batch import (
 )
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.port import Journal, JournalDamage, Lane, StoredLane
+from zbus.store.lane import Extent, state_of
 
 
 class _Lane:
@@ -116,15 +116,16 @@ class _Lane:
     def fill(self, partition: Partition) -> None:
         partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
-        partition.last_crc = self.last_crc
         partition.originals = self.originals
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
-        partition.segment_bytes = self.size
-        partition.checkpoint_bytes = self.checkpoint_size
-        partition.segments = self.segments
-        partition.snapshot_at = self.snapshot_at
-        partition.replays = self.replays
+        state = state_of(partition)
+        state.last_crc = self.last_crc
+        state.segment_bytes = self.size
+        state.checkpoint_bytes = self.checkpoint_size
+        state.segments = self.segments
+        state.snapshot_at = self.snapshot_at
+        state.replays = self.replays
 
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:

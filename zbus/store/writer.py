@@ -14,7 +14,6 @@ from contextlib import suppress
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.recorder import Found, Size
-from zbus.core.retention import Extent, is_large
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
@@ -30,6 +29,8 @@ from zbus.journal.batch import (
 )
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.port import Journal, JournalError, JournalFull
+from zbus.store import retention
+from zbus.store.lane import Extent, LaneState, state_of
 
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
@@ -92,14 +93,15 @@ class LogWriter:
     def write(
         self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:
-        if not partition.segment_bytes or partition.behind:
+        state = state_of(partition)
+        if not state.segment_bytes or state.behind:
             try:
                 offset = partition.end if chunk is None else chunk.first
                 self._checkpoint(partition, offset, now_ms)
             except JournalFull:
                 return False
         batches: list[Batch] = []
-        crc = partition.last_crc
+        crc = state.last_crc
         if chunk is not None:
             small = len(chunk) <= _FEW_MESSAGES
             for portion in (chunk,) if small else _portions(chunk, partition.puts):
@@ -113,32 +115,34 @@ class LogWriter:
         if not batches:
             return True
         try:
-            size = self._append(partition, batches, now_ms)
+            size = self._append(partition, state, batches, now_ms)
         except JournalFull:
-            partition.behind = partition.behind or chunk is None
+            state.behind = state.behind or chunk is None
             return False
-        partition.state_bytes = 0 if chunk is not None else partition.state_bytes + size
-        alone_max = 4 * partition.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
+        state.state_bytes = 0 if chunk is not None else state.state_bytes + size
+        alone_max = 4 * state.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
         if (
-            partition.segment_bytes >= self._roll_at(partition)
-            or partition.state_bytes > alone_max
-            or (partition.topic.retains and is_large(partition, partition.end))
+            state.segment_bytes >= self._roll_at(partition, state)
+            or state.state_bytes > alone_max
+            or (partition.topic.retains and retention.is_large(partition, partition.end))
         ):
-            self.roll(partition, now_ms)
+            self._roll(partition, now_ms)
         return True
 
-    def _append(self, partition: Partition, batches: list[Batch], now_ms: int) -> int:
+    def _append(
+        self, partition: Partition, state: LaneState, batches: list[Batch], now_ms: int
+    ) -> int:
         """Append batches, and a snapshot if it is time for one; how many bytes they have."""
         engine = self._engine(partition)
         added = sum([len(batch.raw) for batch in batches])
-        size = partition.segment_bytes = self._append_once(engine, partition, batches)
-        partition.last_crc = batches[-1].header.crc
-        partition.replays += 1
-        fresh = size - partition.snapshot_at
+        size = state.segment_bytes = self._append_once(engine, partition, state, batches)
+        state.last_crc = batches[-1].header.crc
+        state.replays += 1
+        fresh = size - state.snapshot_at
         if (
             fresh > SNAPSHOT_EVERY_BYTES
-            and (fresh > 4 * partition.checkpoint_bytes or partition.replays > REPLAYS_MAX)
-            and size < self._roll_at(partition)  # else a checkpoint follows
+            and (fresh > 4 * state.checkpoint_bytes or state.replays > REPLAYS_MAX)
+            and size < self._roll_at(partition, state)  # else a checkpoint follows
             and engine is self._durable
         ):
             with suppress(JournalFull):  # then without it
@@ -146,16 +150,32 @@ class LogWriter:
         return added
 
     def _snapshot(self, partition: Partition, now_ms: int) -> None:
+        state = state_of(partition)
         payload = encode_change(partition.snapshot(now_ms))
-        crc = partition.last_crc
+        crc = state.last_crc
         batch = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
         size = self._durable.append(partition.lane, crc, [batch])
-        partition.last_crc = batch.header.crc
-        partition.segment_bytes = partition.snapshot_at = size
-        partition.checkpoint_bytes = len(batch.raw)
-        partition.replays = 0
+        state.last_crc = batch.header.crc
+        state.segment_bytes = state.snapshot_at = size
+        state.checkpoint_bytes = len(batch.raw)
+        state.replays = 0
 
-    def roll(self, partition: Partition, now_ms: int) -> None:
+    def holds(self, partition: Partition) -> bool:
+        return state_of(partition).segment_bytes > 0
+
+    def ripen(self, partition: Partition, now_ms: int) -> bool:
+        ripe = retention.is_ripe(partition, now_ms)
+        if ripe:
+            self._roll(partition, now_ms)
+        return ripe
+
+    def expendable(self, partition: Partition, now_ms: int) -> int:
+        return retention.expendable(partition, now_ms)
+
+    def next_expiry_ms(self, partition: Partition) -> int | None:
+        return retention.next_expiry_ms(partition)
+
+    def _roll(self, partition: Partition, now_ms: int) -> None:
         try:
             self._checkpoint(partition, partition.written, now_ms)
         except JournalFull:
@@ -163,14 +183,16 @@ class LogWriter:
         if self._engine(partition) is self._memory:
             self._trim_memory(partition)
 
-    def _append_once(self, engine: Journal, partition: Partition, batches: list[Batch]) -> int:
+    def _append_once(
+        self, engine: Journal, partition: Partition, state: LaneState, batches: list[Batch]
+    ) -> int:
         try:
-            return engine.append(partition.lane, partition.last_crc, batches)
+            return engine.append(partition.lane, state.last_crc, batches)
         except JournalFull:
             if engine is not self._memory:
                 raise
             self._trim_memory(partition)
-            return engine.append(partition.lane, partition.last_crc, batches)
+            return engine.append(partition.lane, state.last_crc, batches)
 
     def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         self._durable.commit([partition.lane for partition in partitions], done)
@@ -233,7 +255,7 @@ class LogWriter:
     def trim(self, partition: Partition) -> None:
         if not partition.removed:  # else the lane may be another partition's by now
             self._engine(partition).trim(partition.lane, partition.first)
-            _forget_extents(partition)
+            state_of(partition).forget_before(partition.first)
 
     def discard(self, partition: Partition, now_ms: int) -> None:
         engine = self._engine(partition)
@@ -246,34 +268,35 @@ class LogWriter:
         engine.commit([partition.lane], lambda: self.trim(partition))
 
     def remove(self, partition: Partition) -> None:
-        partition.removed = True
-        if partition.segment_bytes:
+        state = state_of(partition)
+        if state.segment_bytes:
             self._engine(partition).trim(partition.lane, None)
 
-    def _roll_at(self, partition: Partition) -> int:
+    def _roll_at(self, partition: Partition, state: LaneState) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""
         in_memory = partition.topic.options.durability == "memory"
         wanted = _MEMORY_SEGMENT_BYTES if in_memory else self._segment_bytes_max
-        return partition.checkpoint_bytes + max(wanted, 4 * partition.checkpoint_bytes)
+        return state.checkpoint_bytes + max(wanted, 4 * state.checkpoint_bytes)
 
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
+        state = state_of(partition)
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
-        batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, partition.last_crc)
+        batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, state.last_crc)
         engine = self._engine(partition)
-        size = engine.append(partition.lane, partition.last_crc, [batch])
-        partition.last_crc = batch.header.crc
-        segments = partition.segments
+        size = engine.append(partition.lane, state.last_crc, [batch])
+        state.last_crc = batch.header.crc
+        segments = state.segments
         if segments and segments[-1].base == first:
             segments.pop()  # it had no messages and is replaced
         elif segments:
-            segments[-1].end(partition.segment_bytes)
+            segments[-1].end(state.segment_bytes)
         segments.append(Extent(first, now_ms))
-        partition.segment_bytes = size
-        partition.checkpoint_bytes = partition.snapshot_at = len(batch.raw)
-        partition.state_bytes = 0
-        partition.replays = 0
-        partition.behind = False
+        state.segment_bytes = size
+        state.checkpoint_bytes = state.snapshot_at = len(batch.raw)
+        state.state_bytes = 0
+        state.replays = 0
+        state.behind = False
 
     def _trim_memory(self, partition: Partition) -> None:
         """What all groups of a topic in memory have finished is gone."""
@@ -282,9 +305,3 @@ class LogWriter:
             floor = min(group.backlogs[partition.index].floor() for group in groups)
             partition.first = max(partition.first, floor)
             self.trim(partition)
-
-
-def _forget_extents(partition: Partition) -> None:
-    segments = partition.segments
-    while len(segments) > 1 and segments[1].base <= partition.first:
-        del segments[0]

@@ -6,6 +6,7 @@ import msgspec
 
 from zbus.core.group import Group
 from zbus.core.topic import Topic
+from zbus.store.lane import state_of as lane_of
 from zbus.testing.simulation.machine import Process
 from zbus.testing.simulation.model import Violation
 
@@ -15,7 +16,7 @@ def state_of(process: Process) -> list[object]:
     state: list[object] = []
     for topic in process.broker.topics.values():
         state.append(repr(topic.options))
-        state += [(one.first, one.end, one.last_crc) for one in topic.partitions]
+        state += [(one.first, one.end, lane_of(one).last_crc) for one in topic.partitions]
         for group in topic.groups.values():
             state.append(repr(group.options))
             state += [repr(backlog.snapshot(group.name)) for backlog in group.backlogs]
