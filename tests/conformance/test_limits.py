@@ -57,10 +57,10 @@ class FullJournal(MemoryJournal):
 
     full = False
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
-        if self.full and not expected_last:
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        if self.full and not after:
             raise JournalFull("no space left")
-        return super().append(lane, expected_last, batches)
+        super().append(lane, after, batches)
 
 
 def test_a_topic_that_finds_no_room_is_refused_and_does_not_exist() -> None:

@@ -19,7 +19,7 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Journal, JournalError, JournalFull, Lane
+from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
 from zbus.store.lane import state_of
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
@@ -94,16 +94,22 @@ class CrashJournal(MemoryJournal):
         self.synced: dict[Lane, int] = {}  # how many of them a power cut cannot take
         self.synced_end: dict[Lane, int] = {}
         self.full = False
-        self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[], None]]] = []
+        self._held: list[
+            tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[Verdicts], None]]
+        ] = []
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
             raise JournalFull("no space left")
-        size = super().append(lane, expected_last, batches)
+        super().append(lane, after, batches)
         self.written.setdefault(lane, []).extend(batches)
-        return size
 
-    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        if not synced:
+            super().commit(lanes, synced, done)
+            return
         known = [(lane, self.written[lane]) for lane in lanes if lane in self.written]
         self._held.append(({lane: (log, len(log)) for lane, log in known}, done))
 
@@ -118,7 +124,7 @@ class CrashJournal(MemoryJournal):
             for lane, (log, length) in lanes.items():
                 if self.written.get(lane) is log:
                     self._synced(lane, length)
-            done()
+            done(of_lanes(self.verdicts, lanes))
 
     def _synced(self, lane: Lane, length: int) -> None:
         self.synced[lane] = max(length, self.synced.get(lane, 0))

@@ -23,11 +23,11 @@ class NoRoom(CrashJournal):
     shut = False
     tried = 0
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         if self.shut:
             self.tried += 1
             raise JournalFull("no space left")
-        return super().append(lane, expected_last, batches)
+        super().append(lane, after, batches)
 
 
 def shut_box() -> tuple[Box, NoRoom]:
@@ -175,10 +175,10 @@ def test_a_change_of_all_partitions_needs_room_in_all() -> None:
     """Half of a removal must not be confirmed: a crash would bring the group back."""
 
     class Half(NoRoom):
-        def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
             if self.shut and lane[1] == 1:
                 raise JournalFull("no space left")
-            return CrashJournal.append(self, lane, expected_last, batches)
+            CrashJournal.append(self, lane, after, batches)
 
     journal = Half()
     box = Box(journal)

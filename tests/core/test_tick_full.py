@@ -10,7 +10,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_st
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import Batch
-from zbus.journal.port import Lane
+from zbus.journal.port import JournalError, Lane, Verdict
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 
@@ -116,9 +116,9 @@ def test_one_partition_is_full_and_its_topic_goes_on() -> None:
     """What is refused is refused lane by lane; a caller hears of its own only."""
 
     class OneFull(CrashJournal):
-        def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+        def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
             self.full = lane[1] == 1
-            return super().append(lane, expected_last, batches)
+            super().append(lane, after, batches)
 
     box = Box(OneFull())
     box.declare(TopicOptions("T", partitions=3, durability="os"), "g")
@@ -164,3 +164,18 @@ def test_a_purge_of_what_was_refused_does_not_reach_what_comes_later() -> None:
     assert after.partition().first == 3
     assert after.take() == [b"c"]
     assert box.take() == [b"c"]
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_a_lane_that_another_writer_was_at_is_noticed_before_anything_is_told(
+    durability: str,
+) -> None:
+    journal = CrashJournal()
+    box = Box(journal)
+    box.declare(TopicOptions("T", durability=durability), "g")
+    box.settle()
+    journal.verdicts["T", 0] = Verdict.CONFLICT
+    put = box.put(b"x")
+    with pytest.raises(JournalError, match="partition 0 of T is not durable: another writer"):
+        box.settle()
+    assert put.answers == []

@@ -13,7 +13,7 @@ from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_s
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OpenMode, OsFiles
-from zbus.journal.port import Journal, JournalError, JournalFull, Lane
+from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts
 
 WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 
@@ -41,11 +41,12 @@ class Loop:
         fail = self.failures.append
         return LocalJournal(data_dir, self.post, fail, files, reserve_bytes=reserve_bytes)
 
-    def commit(self, journal: Journal, *lanes: Lane) -> None:
-        """Commit and wait for it."""
-        done: list[bool] = []
-        journal.commit(lanes, lambda: done.append(True))
-        self.run_until(lambda: done)
+    def commit(self, journal: Journal, *lanes: Lane, synced: bool = True) -> Verdicts:
+        """Commit, wait for it, and give what it says."""
+        said: list[Verdicts] = []
+        journal.commit(lanes, synced, said.append)
+        self.run_until(lambda: said)
+        return said[0]
 
     def read(self, journal: Journal, lane: Lane, offset: int, bytes_max: int = 1 << 20) -> bytes:
         answers: list[bytes | JournalError] = []
@@ -86,12 +87,12 @@ class Writer:
     def checkpoint(self) -> bytes:
         return self.state(kind=Kind.CHECKPOINT)
 
-    def append(self, journal: Journal, make: Callable[[], bytes]) -> int:
+    def append(self, journal: Journal, make: Callable[[], bytes]) -> None:
         """Append what `make` makes; if it is refused, this knows nothing of it either."""
         last, end = self.last, self.end
         batches = make()
         try:
-            return journal.append(self.lane, last, split(batches))
+            journal.append(self.lane, last, split(batches))
         except JournalError:
             self.last, self.end = last, end
             raise

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.journal.support import Loop, Writer, bodies, recovered, split
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Journal, JournalConflict, JournalDamage, JournalError
+from zbus.journal.port import Journal, JournalDamage, JournalError, Verdict
 
 LANE = ("orders", 0)
 
@@ -34,10 +34,9 @@ def journal(request: pytest.FixtureRequest, loop: Loop, tmp_path: Path) -> Itera
 def test_batches_come_back_in_order(journal: Journal, loop: Loop) -> None:
     writer = Writer()
     log = [writer.checkpoint(), writer.data(b"a"), writer.state(), writer.data(b"b", b"c")]
-    size = last = 0
+    last = 0
     for batch in log:
-        size += len(batch)
-        assert journal.append(LANE, last, split(batch)) == size
+        journal.append(LANE, last, split(batch))
         last = next(iterate(batch)).header.crc
     assert recovered(journal) == {LANE: log}
     assert loop.read(journal, LANE, 0) == log[1] + log[3]
@@ -46,29 +45,35 @@ def test_batches_come_back_in_order(journal: Journal, loop: Loop) -> None:
 def test_several_batches_in_one_append(journal: Journal, loop: Loop) -> None:
     writer = Writer()
     log = [writer.checkpoint(), writer.data(b"a"), writer.state()]
-    assert journal.append(LANE, 0, split(b"".join(log))) == sum(map(len, log))
+    journal.append(LANE, 0, split(b"".join(log)))
     assert recovered(journal) == {LANE: log}
     assert bodies(loop.read(journal, LANE, 0)) == [b"a"]
 
 
-@pytest.mark.parametrize("expected_last", [0, 1])
-def test_a_stale_writer_is_refused(journal: Journal, expected_last: int) -> None:
-    writer = Writer()
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_stale_writer_is_refused(journal: Journal, loop: Loop, after: int, synced: bool) -> None:
+    """That is told by the commit; what it writes then is refused as well, and other lanes go on."""
+    writer, other = Writer(), Writer(("other", 3))
     first = writer.checkpoint()
     journal.append(LANE, 0, split(first))
-    batch = Writer(last=expected_last).data(b"other")
-    with pytest.raises(JournalConflict):
-        journal.append(LANE, expected_last, split(batch))
-    assert recovered(journal) == {LANE: [first]}
-    writer.append(journal, lambda: writer.data(b"mine"))
+    assert loop.commit(journal, LANE, synced=synced) == {}
+    stale = Writer(last=after)
+    stale.append(journal, lambda: stale.data(b"not there"))
+    other.append(journal, other.checkpoint)
+    assert loop.commit(journal, LANE, other.lane, synced=synced) == {LANE: Verdict.CONFLICT}
+    writer.append(journal, lambda: writer.data(b"too late"))
+    assert loop.commit(journal, LANE, synced=synced) == {LANE: Verdict.CONFLICT}
+    assert loop.commit(journal, other.lane, synced=synced) == {}
+    assert recovered(journal)[LANE] == [first]
 
 
-def test_a_writer_of_a_lane_that_is_gone_is_refused(journal: Journal) -> None:
+def test_a_writer_of_a_lane_that_is_gone_is_refused(journal: Journal, loop: Loop) -> None:
     writer = Writer()
     journal.append(LANE, 0, split(writer.checkpoint()))
     journal.trim(LANE, None)
-    with pytest.raises(JournalConflict):
-        writer.append(journal, lambda: writer.data(b"a"))
+    writer.append(journal, lambda: writer.data(b"a"))
+    assert loop.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
     assert recovered(journal) == {}
 
 
@@ -92,11 +97,11 @@ def test_commit_calls_done_once(journal: Journal, loop: Loop) -> None:
     writer = Writer()
     writer.append(journal, writer.checkpoint)
     calls: list[str] = []
-    journal.commit([], lambda: calls.append("nothing to wait for"))
+    journal.commit([], True, lambda _: calls.append("nothing to wait for"))
     assert calls == ["nothing to wait for"]
-    journal.commit([LANE], lambda: calls.append("first"))
-    journal.commit([LANE], lambda: calls.append("nothing new"))
-    journal.commit([("unknown", 9)], lambda: calls.append("unknown"))
+    journal.commit([LANE], True, lambda _: calls.append("first"))
+    journal.commit([LANE], True, lambda _: calls.append("nothing new"))
+    journal.commit([("unknown", 9)], True, lambda _: calls.append("unknown"))
     loop.run_until(lambda: len(calls) == 4)
     loop.commit(journal, LANE)
     assert sorted(calls[1:]) == ["first", "nothing new", "unknown"]
@@ -108,9 +113,8 @@ def test_the_newest_segment_is_what_recovery_gets(journal: Journal, loop: Loop) 
         writer.append(journal, make)
     last = writer.last
     newest = split(writer.checkpoint() + writer.data(b"b"))
-    size = journal.append(LANE, last, newest[:1])
-    assert size == len(newest[0].raw)
-    assert journal.append(LANE, newest[0].header.crc, newest[1:]) == size + len(newest[1].raw)
+    journal.append(LANE, last, newest[:1])
+    journal.append(LANE, newest[0].header.crc, newest[1:])
     assert recovered(journal) == {LANE: [batch.raw for batch in newest]}
     assert bodies(loop.read(journal, LANE, 0)) == [b"a", b"b"]
 
@@ -216,7 +220,8 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
     local: Journal = loop.local(data_dir)
     writer = Writer()
     first = split(writer.checkpoint())
-    sizes = memory.append(LANE, 0, first), local.append(LANE, 0, first)
+    memory.append(LANE, 0, first)
+    local.append(LANE, 0, first)
     for step, number, restart in steps:
         last = writer.last
         if step == "t":
@@ -227,8 +232,8 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
                 step, lambda number=number: writer.data(b"x" * number, b"y")
             )()
             batches = split(made)
-            sizes = memory.append(LANE, last, batches), local.append(LANE, last, batches)
-            assert sizes[0] == sizes[1]
+            memory.append(LANE, last, batches)
+            local.append(LANE, last, batches)
         if restart:
             local.close()
             local = loop.local(data_dir)

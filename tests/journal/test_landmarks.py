@@ -15,6 +15,7 @@ from tests.journal.support import Loop, SmallDisk, Writer, bodies, recovered, se
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import SNAPSHOT, Kind
 from zbus.journal.checkpoint import encode_change
+from zbus.journal.local import naming
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OsFiles
 from zbus.journal.local.landmarks import Landmark, Landmarks
@@ -418,10 +419,13 @@ class Later:
 
 def test_claims_are_true_when_they_are_made(tmp_path: Path) -> None:
     world, writer = World(tmp_path), Writer()
-    size = writer.append(world.journal, writer.checkpoint)
+    log = tmp_path / "orders" / "0" / naming.segment_name(0)
+    writer.append(world.journal, writer.checkpoint)
+    size = log.stat().st_size
     assert world.marks() == {}
     world.journal.upkeep(1_000)
-    after = writer.append(world.journal, lambda: writer.data(b"a"))
+    writer.append(world.journal, lambda: writer.data(b"a"))
+    after = log.stat().st_size
     assert world.marks() == {}  # not before the sync
     world.sync()
     assert world.marks()[KEY].durable == size  # what came after is not claimed
@@ -433,8 +437,10 @@ def test_claims_are_true_when_they_are_made(tmp_path: Path) -> None:
         world.journal.upkeep(now_ms)
         assert world.jobs["zbus-sync"] == []  # nothing new
     assert (tmp_path / "landmarks").stat().st_ino == written
-    mark = writer.append(world.journal, lambda: writer.data(b"b"))
-    size = writer.append(world.journal, lambda: snapshot(writer))
+    writer.append(world.journal, lambda: writer.data(b"b"))
+    mark = log.stat().st_size
+    writer.append(world.journal, lambda: snapshot(writer))
+    size = log.stat().st_size
     world.journal.close()
     assert (world.marks()[KEY].durable, world.marks()[KEY].begin) == (size, mark)
 
@@ -479,7 +485,7 @@ def test_a_lane_that_took_a_name_and_rolls_waits_for_its_former_segment(tmp_path
     again.append(world.journal, lambda: again.data(b"a"))
     again.append(world.journal, lambda: again.state(8, Kind.CHECKPOINT))
     done: list[bool] = []
-    world.journal.commit([LANE], lambda: done.append(True))
+    world.journal.commit([LANE], True, lambda _: done.append(True))
     assert not done
     world.sync()
     assert done
@@ -501,7 +507,7 @@ def test_few_open_files_serve_many_lanes(tmp_path: Path) -> None:
     for turn in range(3):
         for writer in writers:
             writer.append(world.journal, partial(writer.data, b"x"))
-        world.journal.commit([writer.lane for writer in writers], lambda: done.append(True))
+        world.journal.commit([writer.lane for writer in writers], True, lambda _: done.append(True))
         assert len(done) == turn
         assert open_files() <= 16  # eight that a sync works on, eight that are written
         world.sync()
@@ -532,7 +538,7 @@ def test_a_failed_write_of_landmarks_is_a_failed_sync(tmp_path: Path) -> None:
     journal.upkeep(1_000)
     loop.run_until(lambda: loop.failures)
     assert "Input/output error" in loop.failures[0]
-    journal.commit([LANE], lambda: pytest.fail("acknowledged"))
+    journal.commit([LANE], True, lambda _: pytest.fail("acknowledged"))
     with pytest.raises(JournalError):
         writer.append(journal, lambda: writer.data(b"a"))
     journal.close()
@@ -564,7 +570,7 @@ def test_what_nobody_waits_for_is_synced_within_a_second(tmp_path: Path) -> None
     world, writer = World(tmp_path), Writer()
     writer.append(world.journal, writer.checkpoint)
     writer.append(world.journal, lambda: writer.data(b"a"))
-    world.journal.commit([], lambda: None)
+    world.journal.commit([], True, lambda _: None)
     assert world.jobs["zbus-sync"] == []
     world.journal.upkeep(1_000)
     assert len(world.jobs["zbus-sync"]) == 1

@@ -307,7 +307,7 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
         loop.run_until(lambda: loop.failures)
     elif step == "sync after roll":
         writer.append(journal, writer.checkpoint)
-        journal.commit([LANE], lambda: pytest.fail("acknowledged"))
+        journal.commit([LANE], True, lambda _: pytest.fail("acknowledged"))
         loop.run_until(lambda: loop.failures)
     else:
         make = writer.checkpoint if step != "write" else (lambda: writer.data(b"b"))
@@ -317,7 +317,7 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
     assert "input/output error" in loop.failures[0]
     with pytest.raises(JournalError):
         writer.append(journal, writer.state)
-    journal.commit([LANE], lambda: pytest.fail("acknowledged"))
+    journal.commit([LANE], True, lambda _: pytest.fail("acknowledged"))
     journal.close()
     assert len(loop.failures) == 1
 

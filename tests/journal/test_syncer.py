@@ -13,7 +13,7 @@ from tests.journal.support import WAIT_SECONDS, BrokenDisk, Loop, Writer, bodies
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OsFiles
 from zbus.journal.local.syncer import FILES_MAX, Syncer
-from zbus.journal.port import JournalError
+from zbus.journal.port import JournalError, Verdicts
 
 
 class HeldDisk(OsFiles):
@@ -38,14 +38,19 @@ class HeldDisk(OsFiles):
         self.go.release(1000)
 
 
+def told(done: list[int], number: int, verdicts: Verdicts) -> None:
+    assert not verdicts
+    done.append(number)
+
+
 def test_nothing_is_done_while_the_sync_runs(tmp_path: Path) -> None:
     loop, disk, writer = Loop(), HeldDisk(), Writer()
     journal = loop.local(tmp_path, disk)
     writer.append(journal, writer.checkpoint)
     done: list[str] = []
-    journal.commit([writer.lane], lambda: done.append("first"))
+    journal.commit([writer.lane], True, lambda _: done.append("first"))
     assert disk.began.acquire(timeout=WAIT_SECONDS)
-    journal.commit([], lambda: done.append("os"))  # another level need not wait
+    journal.commit([], True, lambda _: done.append("os"))  # another level need not wait
     assert done == ["os"]
     assert loop.posted.empty()
     disk.go.release()
@@ -59,11 +64,11 @@ def test_one_sync_covers_what_came_during_the_last_one(tmp_path: Path) -> None:
     journal = loop.local(tmp_path, disk)
     writer.append(journal, writer.checkpoint)
     done: list[int] = []
-    journal.commit([writer.lane], lambda: done.append(0))
+    journal.commit([writer.lane], True, lambda _: done.append(0))
     assert disk.began.acquire(timeout=WAIT_SECONDS)
     for number in range(1, 50):
         writer.append(journal, lambda: writer.data(b"x"))
-        journal.commit([writer.lane], partial(done.append, number))
+        journal.commit([writer.lane], True, partial(told, done, number))
     disk.go.release()
     loop.run_until(lambda: done)
     assert done == [0]
@@ -89,7 +94,7 @@ def test_a_sync_covers_what_is_written_in_the_turn_in_which_the_last_one_ended(
             disk.go.release()
             loop.run_until(lambda: done)
         writer.append(journal, lambda: writer.data(b"x"))
-        journal.commit([writer.lane], partial(done.append, number))
+        journal.commit([writer.lane], True, partial(told, done, number))
     disk.let_all_go()
     loop.run_until(lambda: len(done) == 3)
     assert done == [0, 1, 2]
@@ -102,14 +107,14 @@ def test_a_commit_of_nothing_new_waits_for_what_is_under_way(tmp_path: Path) -> 
     journal = loop.local(tmp_path, disk)
     writer.append(journal, writer.checkpoint)
     done: list[int] = []
-    journal.commit([writer.lane], lambda: done.append(0))
+    journal.commit([writer.lane], True, lambda _: done.append(0))
     assert disk.began.acquire(timeout=WAIT_SECONDS)
-    journal.commit([writer.lane], lambda: done.append(1))
+    journal.commit([writer.lane], True, lambda _: done.append(1))
     assert done == []
     disk.go.release()
     loop.run_until(lambda: done)
     assert done == [0, 1]
-    journal.commit([writer.lane], lambda: done.append(2))
+    journal.commit([writer.lane], True, lambda _: done.append(2))
     assert done == [0, 1, 2]
     disk.let_all_go()
     journal.close()
@@ -122,12 +127,12 @@ def test_a_failed_sync_is_final(tmp_path: Path, broken: str) -> None:
     writer.append(journal, writer.checkpoint)
     disk.broken = {broken}
     done: list[int] = []
-    journal.commit([writer.lane], lambda: done.append(0))
-    journal.commit([writer.lane], lambda: done.append(1))
+    journal.commit([writer.lane], True, lambda _: done.append(0))
+    journal.commit([writer.lane], True, lambda _: done.append(1))
     loop.run_until(lambda: loop.failures)
     disk.broken = set()  # that the disk claims to be well again changes nothing
-    journal.commit([writer.lane], lambda: done.append(2))
-    journal.commit([], lambda: done.append(3))
+    journal.commit([writer.lane], True, lambda _: done.append(2))
+    journal.commit([], True, lambda _: done.append(3))
     journal.trim(writer.lane, 99)
     with pytest.raises(JournalError, match="failed"):
         writer.append(journal, lambda: writer.data(b"x"))
@@ -142,10 +147,10 @@ def test_closing_finishes_what_waits(tmp_path: Path) -> None:
     journal = loop.local(tmp_path, disk)
     writer.append(journal, writer.checkpoint)
     done: list[int] = []
-    journal.commit([writer.lane], lambda: done.append(0))
+    journal.commit([writer.lane], True, lambda _: done.append(0))
     assert disk.began.acquire(timeout=WAIT_SECONDS)
     writer.append(journal, lambda: writer.data(b"x"))
-    journal.commit([writer.lane], lambda: done.append(1))
+    journal.commit([writer.lane], True, lambda _: done.append(1))
     disk.let_all_go()
     journal.close()
     assert done == [0, 1]
@@ -175,7 +180,7 @@ def test_what_waits_for_a_new_segment_waits_for_the_old_one_too(tmp_path: Path) 
     done: list[bool] = []
     writer.append(journal, lambda: writer.data(b"x"))
     writer.append(journal, writer.checkpoint)  # rolls, without a sync on this thread
-    journal.commit([writer.lane], lambda: done.append(True))
+    journal.commit([writer.lane], True, lambda _: done.append(True))
     disk.go.release()
     loop.run_one()  # the old segment is synced
     assert (len(disk.synced), done) == (2, [])
@@ -287,7 +292,7 @@ def test_an_engine_without_threads(tmp_path: Path) -> None:
     writer.append(journal, writer.checkpoint)
     writer.append(journal, lambda: writer.data(b"a"))
     events: list[object] = []
-    journal.commit([writer.lane], lambda: events.append("durable"))
+    journal.commit([writer.lane], True, lambda _: events.append("durable"))
     journal.read(writer.lane, 0, 1, events.append)
     assert (events, posted) == ([], [])
     for name in ("zbus-read", "zbus-sync"):

@@ -321,7 +321,7 @@ def test_the_power_fails_while_it_is_written_on(seed: int) -> None:
         written[lane] += more
         append(opened, writers[lane], more)
         if random.random() < 0.3:
-            opened.journal.commit(list(LANES), lambda: None)
+            opened.journal.commit(list(LANES), True, lambda _: None)
             if random.random() < 0.7:
                 opened.run()
                 durable = {lane: len(known) for lane, known in written.items()}

@@ -63,7 +63,7 @@ class Lane:
 
     def commit(self) -> None:
         done: list[bool] = []
-        self.opened.journal.commit([LANE], lambda: done.append(True))
+        self.opened.journal.commit([LANE], True, lambda _: done.append(True))
         self.opened.run()
         assert done
         self.durable = self.writer.end
@@ -294,7 +294,7 @@ def test_lanes_of_one_name_one_after_another() -> None:
 
     for count in (1, 2):
         live(count)
-        journal.commit([LANE], lambda: None)
+        journal.commit([LANE], True, lambda _: None)
         opened.run()
         journal.upkeep(count)
         if count == 1:
@@ -322,7 +322,7 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     writer.append(opened.journal, lambda: writer.data(b"x" * 2_000))
     writer.append(opened.journal, writer.checkpoint)
     writer.append(opened.journal, lambda: whole(Kind.STATE, SNAPSHOT, 1))
-    opened.journal.commit([LANE], lambda: None)
+    opened.journal.commit([LANE], True, lambda _: None)
     opened.run()
     opened.upkeep()
     opened.run()

@@ -15,7 +15,7 @@ from zbus.core.state import StateChange
 from zbus.core.topic import Partition
 from zbus.journal import batch
 from zbus.journal.local import segment
-from zbus.journal.port import Lane
+from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
 from zbus.store.lane import state_of
 
 STATES = 10_000
@@ -24,9 +24,9 @@ STATES = 10_000
 def acknowledge_before_the_sync(stack: Stack) -> None:
     commit = stack.journal.commit
 
-    def early(lanes: Collection[Lane], done: Callable[[], None]) -> None:
-        commit(lanes, lambda: None)
-        done()
+    def early(lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]) -> None:
+        commit(lanes, synced, lambda _: None)
+        done(ALL_DURABLE)
 
     stack.journal.commit = early  # type: ignore[method-assign]
 

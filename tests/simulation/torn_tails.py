@@ -78,7 +78,7 @@ def make(random: Random, batches: int, durable: bool) -> Log:
     starts = [0]
     for number in range(batches):
         if number == batches - 3 and not durable:
-            opened.journal.commit([LANE], lambda: None)
+            opened.journal.commit([LANE], True, lambda _: None)
             opened.run()
             opened.upkeep()
         bodies = [random.randbytes(random.randrange(40)) for _ in range(random.choice((1, 1, 3)))]
@@ -88,7 +88,7 @@ def make(random: Random, batches: int, durable: bool) -> Log:
         else:
             writer.append(opened.journal, lambda bodies=bodies: writer.data(*bodies))  # type: ignore[misc]
     if durable:
-        opened.journal.commit([LANE], lambda: None)
+        opened.journal.commit([LANE], True, lambda _: None)
         opened.run()
         opened.upkeep()
         opened.journal.close()
@@ -158,7 +158,7 @@ def go_on(opened: Opened, disk: Disk, prefix: bytes) -> None:
     writer = Writer(LANE, headers[-1].crc, end)
     more = writer.data(b"more")
     opened.journal.append(LANE, headers[-1].crc, split(more))
-    opened.journal.commit([LANE], lambda: None)
+    opened.journal.commit([LANE], True, lambda _: None)
     opened.run()
     again = Opened(disk.crash(Random(0)))
     assert {lane.lane: b"".join(lane.batches) for lane in again.journal.lanes()} == {

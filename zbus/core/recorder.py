@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zbus.core.chunk import Chunk
@@ -26,6 +26,10 @@ class Size(NamedTuple):
 class Recorder(Protocol):
     """Turns a tick's messages and changes into batches, and batches back into messages."""
 
+    @property
+    def sure(self) -> bool:
+        """What is written is out of this process's hands: only for `synced` need one ask."""
+
     def write(
         self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:
@@ -33,8 +37,11 @@ class Recorder(Protocol):
         written. A change that found none is in whatever is written to the partition next. After a
         crash each of the partition's puts is there as a whole, or not at all."""
 
-    def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
-        """Call `done` once everything written so far to these partitions is synced."""
+    def commit(
+        self, partitions: Sequence[Partition], synced: bool, done: Callable[[], None]
+    ) -> None:
+        """Call `done` once everything written so far to these partitions is durable. `synced`: on
+        stable storage, else only out of this process's hands."""
 
     def fetch(
         self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]

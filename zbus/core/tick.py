@@ -8,6 +8,7 @@ calls back, which for the levels `memory` and `os` is at once and for `disk` in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
@@ -184,11 +185,12 @@ class Tick:
             at_once = self._refuse_unborn(at_once)
             after_sync = self._refuse_unborn(after_sync)
         if after_sync:
-            self.open_commits += 1
-            self._recorder.commit(
-                [written[0] for written in after_sync], lambda: self._synced(after_sync)
-            )
-        self._durable(at_once)
+            self._ask(after_sync, True)
+        if at_once:
+            if self._recorder.sure:
+                self._durable(at_once)
+            else:
+                self._ask(at_once, False)
 
     def _write(self, partition: Partition) -> Written:
         chunk, partition.staged, partition.last = partition.staged, None, None
@@ -259,7 +261,13 @@ class Tick:
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)
 
-    def _synced(self, written: list[Written]) -> None:
+    def _ask(self, written: list[Written], synced: bool) -> None:
+        """Go on with these when they are durable."""
+        self.open_commits += 1
+        partitions = [one[0] for one in written]
+        self._recorder.commit(partitions, synced, partial(self._answered, written))
+
+    def _answered(self, written: list[Written]) -> None:
         self.open_commits -= 1
         self._durable(written)
 

@@ -11,24 +11,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from zbus.journal.batch import Batch, Kind, read_header, require_link
 from zbus.journal.port import (
-    JournalConflict,
     JournalError,
     JournalFull,
     Lane,
     StoredLane,
     StoredSegment,
+    Verdict,
+    Verdicts,
+    of_lanes,
 )
 
 
 class _MemoryLane:
     """One lane. `serial` numbers put DATA and state batches back into one order."""
 
-    __slots__ = ("bases", "bytes_since", "data", "ends", "last_crc", "serial", "state")
+    __slots__ = ("bases", "data", "ends", "last_crc", "serial", "state")
 
     def __init__(self) -> None:
         self.last_crc = 0
         self.serial = 0
-        self.bytes_since = 0  # written since the last checkpoint, with it
         self.state: list[tuple[int, bytes]] = []  # the last checkpoint and what followed it
         self.data: list[tuple[int, bytes]] = []
         self.bases: list[int] = []  # of `data`: first offsets
@@ -38,17 +39,21 @@ class _MemoryLane:
 class MemoryJournal:
     """See above."""
 
+    late = False
+
     def __init__(self, bytes_max: int | None = None) -> None:
         self._lanes: dict[Lane, _MemoryLane] = {}
+        self.verdicts: dict[Lane, Verdict] = {}
         self._bytes_max = bytes_max  # of all messages together; None = no limit
         self._bytes_used = 0
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         known = self._lanes.get(lane)
-        last = 0 if known is None else known.last_crc
-        if last != expected_last:
-            raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
-        require_link(batches, expected_last)
+        if after != (0 if known is None else known.last_crc):
+            self.verdicts[lane] = Verdict.CONFLICT
+        if lane in self.verdicts:
+            return
+        require_link(batches, after)
         if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
         size = sum([len(batch.raw) for batch in batches if batch.header.kind is Kind.DATA])
@@ -67,13 +72,12 @@ class MemoryJournal:
                 known.state.append((known.serial, raw))
             else:
                 known.state = [(known.serial, raw)]
-                known.bytes_since = 0
-            known.bytes_since += len(raw)
         known.last_crc = batches[-1].header.crc
-        return known.bytes_since
 
-    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
-        done()
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        done(of_lanes(self.verdicts, lanes))
 
     def read(
         self,
@@ -96,6 +100,8 @@ class MemoryJournal:
         done(b"".join([batch for _, batch in known.data[first:index]]))
 
     def trim(self, lane: Lane, before: int | None) -> None:
+        if before is None:
+            self.verdicts.pop(lane, None)
         known = self._lanes.get(lane)
         if known is None:
             return

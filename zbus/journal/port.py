@@ -6,11 +6,15 @@ CHECKPOINT batch starts a new segment; everything needed for recovery is in the 
 A STATE batch with the flag SNAPSHOT holds as much as a checkpoint: recovery may begin there.
 
 Rules every engine keeps:
-* `append` is conditional: `expected_last` is the crc of the last batch the writer knows (0 for a
-  new lane). If the lane ends otherwise, `JournalConflict`, and nothing is written. The first of the
-  batches names that crc; that each of the others names the one before it is taken on trust.
-* An append is all or nothing. `JournalFull` means that nothing of it is in the lane; appends that
-  hold no DATA batch have reserved space and are not refused for want of it.
+* `append` says nothing of what becomes of the batches: that is told by `commit`. It may refuse at
+  once, with `JournalFull`, what it knows beforehand to have no room; then nothing of it is in the
+  lane. Appends that hold no DATA batch have reserved space and are not refused for want of it.
+* An append is all or nothing, and conditional: `after` is the mark of the lane's end as the writer
+  knows it, the crc of the last batch (0 for a new lane). If the lane ends otherwise, nothing of it
+  or of what follows is written. The first of the batches names that crc; that each of the others
+  names the one before it is taken on trust.
+* `commit` gives a verdict for each lane that is not what the writer thinks. A lane with a verdict
+  takes nothing more, until it is forgotten.
 * `done` callbacks run on the broker's thread, either inside the call or through the `post`
   function that the engine was made with; each exactly once.
 * After a failed sync nothing may be acknowledged: the engine calls its `fail` function and never
@@ -19,8 +23,10 @@ Rules every engine keeps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from zbus.journal.batch import Batch
@@ -40,12 +46,29 @@ class JournalFull(JournalError):
     """No space left: nothing was written."""
 
 
-class JournalConflict(JournalError):
-    """The lane does not end where the writer thinks: another writer was here."""
-
-
 class JournalDamage(JournalError):
     """Stored bytes are not what was written; names the file and offset."""
+
+
+class Verdict(enum.Enum):
+    """Why appends to a lane are not durable, and will not be."""
+
+    FULL = "there is no room for it"
+    CONFLICT = "another writer was here"
+    LOST = "nobody knows what of it is there"
+
+
+Verdicts: TypeAlias = "Mapping[Lane, Verdict]"
+"""Of lanes that failed. Who is not among them is durable."""
+
+ALL_DURABLE: Final[Verdicts] = MappingProxyType({})
+
+
+def of_lanes(verdicts: Verdicts, lanes: Collection[Lane]) -> Verdicts:
+    """The verdicts of these lanes."""
+    if not verdicts:
+        return ALL_DURABLE
+    return {lane: verdicts[lane] for lane in lanes if lane in verdicts}
 
 
 class StoredSegment(NamedTuple):
@@ -70,11 +93,21 @@ class StoredLane(NamedTuple):
 class Journal(Protocol):
     """Makes batches durable and reads them back."""
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
-        """Write batches; return the bytes now in the lane's newest segment."""
+    late: bool
+    """Whether what became of an append may be known only later. If not, and there are no
+    `verdicts`, a commit that is not `synced` need not be asked for: it saves a tenth of a turn."""
 
-    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
-        """End the tick: call `done` once all appends so far to these lanes are durable."""
+    verdicts: dict[Lane, Verdict]
+    """Of all lanes that have failed so far."""
+
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        """Write batches behind the one whose mark is `after`."""
+
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        """End the tick: call `done` once it is known what became of all appends so far to these
+        lanes. `synced`: on stable storage, else only out of this process's hands."""
 
     def read(
         self,

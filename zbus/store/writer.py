@@ -8,8 +8,9 @@ then at the end of an append, so that recovery has little to read however large 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
@@ -28,7 +29,7 @@ from zbus.journal.batch import (
     iterate,
 )
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, JournalFull
+from zbus.journal.port import Journal, JournalError, JournalFull, Verdicts
 from zbus.store import retention
 from zbus.store.lane import Extent, LaneState, state_of
 
@@ -78,6 +79,14 @@ def _unreadable(error: JournalError) -> BrokerError:
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
+def _when_durable(done: Callable[[], None], verdicts: Verdicts) -> None:
+    """Go on, unless what the broker knows of a lane is not what is stored: then nothing may be told
+    any more."""
+    for (topic, partition), verdict in verdicts.items():
+        raise JournalError(f"partition {partition} of {topic} is not durable: {verdict.value}")
+    done()
+
+
 class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
@@ -85,6 +94,10 @@ class LogWriter:
         self._durable = durable
         self._memory = memory
         self._segment_bytes_max = segment_bytes_max
+
+    @property
+    def sure(self) -> bool:
+        return not (self._durable.late or self._durable.verdicts)
 
     def _engine(self, partition: Partition) -> Journal:
         in_memory = partition.topic.options.durability == "memory"
@@ -135,7 +148,8 @@ class LogWriter:
         """Append batches, and a snapshot if it is time for one; how many bytes they have."""
         engine = self._engine(partition)
         added = sum([len(batch.raw) for batch in batches])
-        size = state.segment_bytes = self._append_once(engine, partition, state, batches)
+        self._append_once(engine, partition, state, batches)
+        size = state.segment_bytes = state.segment_bytes + added
         state.last_crc = batches[-1].header.crc
         state.replays += 1
         fresh = size - state.snapshot_at
@@ -154,9 +168,9 @@ class LogWriter:
         payload = encode_change(partition.snapshot(now_ms))
         crc = state.last_crc
         batch = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
-        size = self._durable.append(partition.lane, crc, [batch])
+        self._durable.append(partition.lane, crc, [batch])
         state.last_crc = batch.header.crc
-        state.segment_bytes = state.snapshot_at = size
+        state.segment_bytes = state.snapshot_at = state.segment_bytes + len(batch.raw)
         state.checkpoint_bytes = len(batch.raw)
         state.replays = 0
 
@@ -185,17 +199,23 @@ class LogWriter:
 
     def _append_once(
         self, engine: Journal, partition: Partition, state: LaneState, batches: list[Batch]
-    ) -> int:
+    ) -> None:
         try:
-            return engine.append(partition.lane, state.last_crc, batches)
+            engine.append(partition.lane, state.last_crc, batches)
         except JournalFull:
             if engine is not self._memory:
                 raise
             self._trim_memory(partition)
-            return engine.append(partition.lane, state.last_crc, batches)
+            engine.append(partition.lane, state.last_crc, batches)
 
-    def commit(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
-        self._durable.commit([partition.lane for partition in partitions], done)
+    def commit(
+        self, partitions: Sequence[Partition], synced: bool, done: Callable[[], None]
+    ) -> None:
+        kept = [one.lane for one in partitions if one.topic.options.durability != "memory"]
+        if kept:
+            self._durable.commit(kept, synced, partial(_when_durable, done))
+        else:
+            done()
 
     def fetch(
         self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
@@ -265,7 +285,8 @@ class LogWriter:
         except JournalError:  # full, or closed by now
             return  # what was purged is not read again; its space is free after another purge
         # The old segments go only when the new one is there to stay.
-        engine.commit([partition.lane], lambda: self.trim(partition))
+        done = partial(_when_durable, partial(self.trim, partition))
+        engine.commit([partition.lane], True, done)
 
     def remove(self, partition: Partition) -> None:
         state = state_of(partition)
@@ -284,7 +305,7 @@ class LogWriter:
         payload = encode_change(partition.snapshot(now_ms).truncated(first))
         batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, state.last_crc)
         engine = self._engine(partition)
-        size = engine.append(partition.lane, state.last_crc, [batch])
+        engine.append(partition.lane, state.last_crc, [batch])
         state.last_crc = batch.header.crc
         segments = state.segments
         if segments and segments[-1].base == first:
@@ -292,8 +313,7 @@ class LogWriter:
         elif segments:
             segments[-1].end(state.segment_bytes)
         segments.append(Extent(first, now_ms))
-        state.segment_bytes = size
-        state.checkpoint_bytes = state.snapshot_at = len(batch.raw)
+        state.segment_bytes = state.checkpoint_bytes = state.snapshot_at = len(batch.raw)
         state.state_bytes = 0
         state.replays = 0
         state.behind = False

@@ -29,7 +29,7 @@ from zbus.faces.peer import Peer
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Journal, Lane
+from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
 from zbus.wire.heads import Heads
@@ -53,15 +53,20 @@ class HeldJournal(MemoryJournal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[Callable[[], None]] = []
+        self.held: list[Callable[[Verdicts], None]] = []
 
-    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
-        self.held.append(done)
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        if synced:
+            self.held.append(done)
+        else:
+            super().commit(lanes, synced, done)
 
     def release(self) -> None:
         held, self.held = self.held, []
         for done in held:
-            done()
+            done(ALL_DURABLE)
 
 
 class Client:

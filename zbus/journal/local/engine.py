@@ -17,7 +17,6 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,9 +25,10 @@ from pathlib import Path
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files, OsFiles, make_directories, reason
+from zbus.journal.local.directory import make_way, take_directory
+from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
-from zbus.journal.local.identity import make_identity, refuse_backup
+from zbus.journal.local.identity import make_identity
 from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.local.lane import CLOSED, LocalLane
 from zbus.journal.local.opening import Found, find_lanes, remove_lane
@@ -39,13 +39,15 @@ from zbus.journal.local.syncer import Syncer
 from zbus.journal.local.warming import Warming
 from zbus.journal.local.worker import ThreadWorker, Worker
 from zbus.journal.port import (
-    JournalConflict,
     JournalError,
     JournalFull,
     Lane,
     Post,
     StoredLane,
     StoredSegment,
+    Verdict,
+    Verdicts,
+    of_lanes,
 )
 
 _NEVER_MS = 1 << 62
@@ -53,6 +55,8 @@ _NEVER_MS = 1 << 62
 
 class LocalJournal:
     """See above. Everything but its workers runs on the broker's thread."""
+
+    late = False
 
     def __init__(
         self,
@@ -74,50 +78,56 @@ class LocalJournal:
         self._files = files = OsFiles() if files is None else files
         self._failed = False
         self._closed = False
+        self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
         self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
         self._progress = progress
         self._warmers = [worker(f"zbus-warm-{number}") for number in range(warmers)]
-        self._lock = _take_directory(files, data_dir)
+        self._lock = take_directory(files, data_dir)
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
         self._landmarks = Landmarks(files, data_dir)
         self._handles = Handles(files, open_segments_max)
         self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal, self._lock)
         self._reader = Reader(files, worker("zbus-read"), post)
 
-    def append(self, lane: Lane, expected_last: int, batches: Sequence[Batch]) -> int:
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         if self._failed or self._closed:
             raise JournalError("the journal has failed or is closed, and takes nothing more")
         known = self._known().get(lane)
-        last = 0 if known is None else known.last_crc
-        if last != expected_last:
-            raise JournalConflict(f"{lane} ends with {last:08x}, not {expected_last:08x}")
-        require_link(batches, expected_last)
+        if after != (0 if known is None else known.last_crc):
+            self.verdicts[lane] = Verdict.CONFLICT
+        if lane in self.verdicts:
+            return
+        require_link(batches, after)
         # The reserve is for what must not be refused: not for messages, nor for new lanes.
         refusable = known is None or any([batch.header.kind is Kind.DATA for batch in batches])
         try:
             if refusable:
                 self._reserve.require()
             try:
-                return self._write(lane, known, batches)
+                self._write(lane, known, batches)
             except JournalFull:
                 if refusable or not self._reserve.free():
                     raise
-                return self._write(lane, known, batches)
+                self._write(lane, known, batches)
         except OSError as error:
             self._fatal(f"writing {lane} failed: {error}")
             raise JournalError(f"writing {lane} failed: {error}") from error
 
-    def commit(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
         if self._failed:
             return
-        if not lanes:
-            done()
+        verdicts = of_lanes(self.verdicts, lanes)
+        if not synced or not lanes:
+            done(verdicts)
             return
         known = self._known()
-        self._when_durable([known[lane] for lane in lanes if lane in known], done)
+        lanes_known = [known[lane] for lane in lanes if lane in known]
+        self._when_durable(lanes_known, partial(done, verdicts))
 
     def read(
         self,
@@ -133,6 +143,8 @@ class LocalJournal:
         self._reader.read(known.from_offset(offset), known.newest.size, offset, bytes_max, done)
 
     def trim(self, lane: Lane, before: int | None) -> None:
+        if before is None:
+            self.verdicts.pop(lane, None)
         known = self._known().get(lane)
         if known is None or self._failed:
             return
@@ -205,7 +217,7 @@ class LocalJournal:
 
     def _open_lanes(self) -> dict[Lane, LocalLane]:
         landmarks, lanes = self._landmarks, {}
-        _make_way(self._files, self._data_dir)
+        make_way(self._files, self._data_dir)
         make_identity(self._files, self._data_dir)
         marks = landmarks.load()
         wrong = marks is None  # the landmarks must be right before anything is written
@@ -290,7 +302,7 @@ class LocalJournal:
         finally:
             self._files.close(file)
 
-    def _write(self, lane: Lane, known: LocalLane | None, batches: Sequence[Batch]) -> int:
+    def _write(self, lane: Lane, known: LocalLane | None, batches: Sequence[Batch]) -> None:
         begins = batches[0].header.kind is Kind.CHECKPOINT
         if begins:
             # A lane is found again by the name in its checkpoint.
@@ -311,7 +323,6 @@ class LocalJournal:
             if begins and self._landmarks.haunts(known.key):
                 known.sync()
         self._changed[lane] = known
-        return known.newest.size
 
     def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:
         self._syncer.wait(self._sync(lanes), done)
@@ -407,43 +418,3 @@ class LocalJournal:
         if not self._failed:
             self._failed = self._syncer.failed = True  # a sync after this would lie
             self._fail(text)
-
-
-def _take_directory(files: Files, data_dir: Path) -> int:
-    """Make the directory if it is missing, and lock it; give the lock."""
-    lock = data_dir / naming.LOCK
-    try:
-        refuse_backup(files, data_dir)
-        make_directories(files, data_dir)
-        file = files.open(lock, "lock")
-        files.truncate(file, 0)
-    except BlockingIOError as error:
-        owner = owner_of(files, lock)
-        raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
-    except NotADirectoryError as error:
-        raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
-    except OSError as error:
-        raise JournalError(f"{data_dir} cannot hold data: {reason(error, data_dir)}") from error
-    except JournalFull as error:
-        raise JournalError(f"{data_dir} cannot hold data: {error}") from error
-    with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
-        files.write(file, b"pid %-10d\n" % os.getpid(), 0)
-    return file
-
-
-def _make_way(files: Files, data_dir: Path) -> None:
-    """Some topics have other directories since their names are files'."""
-    for name in naming.TAKEN_LATE:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            files.list(data_dir / name)
-            files.rename(data_dir / name, data_dir / naming.topic_directory(name))
-            files.sync_directory(data_dir)
-
-
-def owner_of(files: Files, lock: Path) -> str:
-    """Give what the holder of a lock wrote into it."""
-    file = files.open(lock, "read")
-    try:
-        return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
-    finally:
-        files.close(file)
