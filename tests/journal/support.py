@@ -3,111 +3,22 @@
 from __future__ import annotations
 
 import errno
-import queue
-from collections.abc import Callable
 from pathlib import Path
 
-from zbus.core.chunk import Chunk
-from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
-from zbus.journal.checkpoint import encode_change
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OpenMode, OsFiles
-from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts
+from zbus.journal.port import JournalFull
+from zbus.testing.engines import Bench
 
-WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 
-
-class Loop:
-    """The broker's thread: runs what is posted."""
-
-    def __init__(self) -> None:
-        self.posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.failures: list[str] = []
-
-    def post(self, call: Callable[[], None]) -> None:
-        self.posted.put(call)
-
-    def run_one(self) -> None:
-        self.posted.get(timeout=WAIT_SECONDS)()
-
-    def run_until(self, condition: Callable[[], object]) -> None:
-        while not condition():
-            self.run_one()
+class Loop(Bench):
+    """With the engine over files."""
 
     def local(
         self, data_dir: Path, files: OsFiles | None = None, reserve_bytes: int = 0
     ) -> LocalJournal:
         fail = self.failures.append
         return LocalJournal(data_dir, self.post, fail, files, reserve_bytes=reserve_bytes)
-
-    def commit(self, journal: Journal, *lanes: Lane, synced: bool = True) -> Verdicts:
-        """Commit, wait for it, and give what it says."""
-        said: list[Verdicts] = []
-        journal.commit(lanes, synced, said.append)
-        self.run_until(lambda: said)
-        return said[0]
-
-    def read(self, journal: Journal, lane: Lane, offset: int, bytes_max: int = 1 << 20) -> bytes:
-        answers: list[bytes | JournalError] = []
-        journal.read(lane, offset, bytes_max, answers.append)
-        self.run_until(lambda: answers)
-        answer = answers[0]
-        if isinstance(answer, JournalError):
-            raise answer
-        return answer
-
-
-class Writer:
-    """Makes batches that chain, as the broker does."""
-
-    def __init__(self, lane: Lane = ("orders", 0), last: int = 0, end: int = 0) -> None:
-        self.lane = lane
-        self.last = last
-        self.end = end
-
-    def data(self, *bodies: bytes) -> bytes:
-        chunk = Chunk(self.end, 1000)
-        for body in bodies:
-            chunk.add(b"id", b"", body)
-        batch = encode_chunk(chunk, self.last)
-        self.last, self.end = batch.header.crc, batch.header.end_offset
-        return batch.raw
-
-    def state(self, cursor: int = 1, kind: Kind = Kind.STATE) -> bytes:
-        topic = TopicOptions(self.lane[0]) if kind is Kind.CHECKPOINT else None
-        change = StateChange(topic, (GroupChange("readers", cursor),))
-        return self.seal(kind, encode_change(change))
-
-    def seal(self, kind: Kind, payload: bytes, flags: int = 0) -> bytes:
-        batch = encode_state(kind, self.end, 1000, payload, self.last, flags)
-        self.last = batch.header.crc
-        return batch.raw
-
-    def checkpoint(self) -> bytes:
-        return self.state(kind=Kind.CHECKPOINT)
-
-    def append(self, journal: Journal, make: Callable[[], bytes]) -> None:
-        """Append what `make` makes; if it is refused, this knows nothing of it either."""
-        last, end = self.last, self.end
-        batches = make()
-        try:
-            journal.append(self.lane, last, split(batches))
-        except JournalError:
-            self.last, self.end = last, end
-            raise
-
-
-def split(batches: bytes) -> list[Batch]:
-    return list(iterate(batches))
-
-
-def bodies(batches: bytes) -> list[bytes]:
-    return [body for batch in iterate(batches) for body in decode_chunk(batch).bodies]
-
-
-def recovered(journal: Journal) -> dict[Lane, list[bytes]]:
-    return {stored.lane: list(stored.batches) for stored in journal.lanes()}
 
 
 def segments(data_dir: Path) -> list[str]:

@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.journal import version_1
-from tests.journal.support import Writer
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.journal import batch as codec
@@ -28,6 +27,7 @@ from zbus.journal.batch import (
 )
 from zbus.journal.columns import KEY_LINE, Column, encode_columns
 from zbus.journal.port import JournalDamage
+from zbus.testing.engines import Writer
 
 TEXTS = st.binary(max_size=20)
 HEADERS = st.sampled_from([b"", b"a: 1\r\n", b"b: 2\r\n"]) | TEXTS

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.journal.support import Loop, SmallDisk, Writer, bodies, recovered, segments
+from tests.journal.support import Loop, SmallDisk, segments
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import SNAPSHOT, Kind
 from zbus.journal.checkpoint import encode_change
@@ -20,6 +20,7 @@ from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OsFiles
 from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.port import JournalDamage, JournalError
+from zbus.testing.engines import Writer, bodies, recovered
 
 LANE = ("orders", 0)
 KEY = "orders/0"

@@ -8,22 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.support import (
-    BrokenDisk,
-    Loop,
-    SmallDisk,
-    Writer,
-    bodies,
-    recovered,
-    segments,
-    split,
-)
+from tests.journal.support import BrokenDisk, Loop, SmallDisk, segments
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OpenMode, OsFiles
 from zbus.journal.local.reader import OPEN_FILES_MAX
 from zbus.journal.local.reserve import TRY_EVERY
 from zbus.journal.local.segment import INDEX_BYTES, WINDOW_BYTES
 from zbus.journal.port import JournalError, JournalFull
+from zbus.testing.engines import Writer, bodies, recovered, split
 
 LANE = ("orders", 0)
 

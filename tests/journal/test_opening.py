@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.journal.support import Loop, Writer, bodies, recovered, segments, split
+from tests.journal.support import Loop, segments
 from zbus.core.state import StateChange, TopicOptions
 from zbus.journal.batch import HEADER_BYTES, Kind
 from zbus.journal.checkpoint import encode_change
@@ -16,6 +16,7 @@ from zbus.journal.local.files import OsFiles
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.journal.tools.backup import back_up
 from zbus.journal.tools.checkup import check_up
+from zbus.testing.engines import Writer, bodies, recovered, split
 
 LANE = ("orders", 0)
 FIRST = "orders/0/00000000000000000000.log"

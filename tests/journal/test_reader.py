@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.journal.damage import Disk
-from tests.journal.support import Loop, Writer, bodies
+from tests.journal.support import Loop
 from zbus.journal.batch import iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OsFiles
 from zbus.journal.port import JournalDamage
+from zbus.testing.engines import Writer, bodies
 
 LANE = ("orders", 0)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.support import WAIT_SECONDS, BrokenDisk, Loop, Writer, bodies
+from tests.journal.support import BrokenDisk, Loop
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OsFiles
 from zbus.journal.local.syncer import FILES_MAX, Syncer
 from zbus.journal.port import JournalError, Verdicts
+from zbus.testing.engines import WAIT_SECONDS, Writer, bodies
 
 
 class HeldDisk(OsFiles):

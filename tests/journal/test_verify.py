@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.damage import Disk, Dying, Killed, intact, places, started, write_logs
-from tests.journal.support import Loop, Writer, recovered
+from tests.journal.support import Loop
 from tests.journal.test_repair_property import content, in_quarantine, pending
 from zbus.core.state import GroupChange, GroupOptions, StateChange, TopicOptions
 from zbus.journal.batch import (
@@ -26,6 +26,7 @@ from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.port import JournalError
 from zbus.journal.tools import filler
 from zbus.journal.tools.checkup import Hold, as_json, check_up
+from zbus.testing.engines import Writer, recovered
 
 FILES = OsFiles()
 LANE = Path("orders/0")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.journal import damage, version_1
 from tests.journal.damage import VERSION_1
-from tests.journal.support import Loop, Writer
+from tests.journal.support import Loop
 from tests.simulation import torn_tails
 from zbus.cli import main
 from zbus.core.chunk import Chunk
@@ -32,6 +32,7 @@ from zbus.journal.tools.filler import LOST_LINE
 from zbus.store.lane import state_of
 from zbus.store.replay import recover
 from zbus.testing import disk as simulated
+from zbus.testing.engines import Writer
 from zbus.wire.target import encode_header_value
 
 EXPECTED = json.loads((VERSION_1 / "expected.json").read_text(encoding="utf-8"))

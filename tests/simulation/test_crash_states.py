@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from tests.journal.support import Writer, split
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
@@ -20,6 +19,7 @@ from zbus.journal.checkpoint import encode_change
 from zbus.journal.port import JournalError, JournalFull
 from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
+from zbus.testing.engines import Writer, split
 
 STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector

@@ -17,12 +17,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.journal.support import Writer, split
 from tests.simulation.stack import Jobs
 from zbus.journal.batch import iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
+from zbus.testing.engines import Writer, split
 
 DATA = Path("/data")
 LANE = ("orders", 0)
