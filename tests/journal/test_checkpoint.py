@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from zbus.core.delays import Columns, Delays
 from zbus.core.originals import Original
 from zbus.core.state import (
+    Entries,
     Entry,
     EntryState,
     GroupChange,
@@ -50,7 +51,7 @@ GROUPS = st.builds(
     options=st.none() | st.builds(GroupOptions, filter=NAMES, lease_ms=NATURAL),
     removed=st.booleans(),
     reset=st.booleans(),
-    entries=st.lists(ENTRIES, max_size=5).map(tuple),
+    entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
 ORIGINALS = st.lists(
@@ -92,7 +93,7 @@ def test_no_field_is_forgotten(kind: type) -> None:
     special: dict[str, Any] = {
         "durability": "os",
         "options": GroupOptions(mask=1),
-        "entries": (Entry(1, EntryState.READY, 2, 3, 4),),
+        "entries": Entries.of(Entry(1, EntryState.READY, 2, 3, 4)),
         "delayed": columns({1: 2, 300: 4}),
     }
     values: dict[str, Any] = {
