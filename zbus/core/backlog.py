@@ -279,10 +279,11 @@ class Backlog:
         attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
         entries = NO_ENTRIES
         if ready or leased or attempts or self.ahead:
-            entries, count = Entries(), attempts.get
-            retried = sorted([offset for offset in attempts if offset in delayed])
-            others = (self.places, leased, delayed)
-            done = sorted([o for o in self.ahead if not any(o in part for part in others)])
+            entries, places, count = Entries(), self.places, attempts.get
+            # To look into `delayed` is dear, and what was tried and is nowhere else is there.
+            retried = sorted([o for o in attempts if not (o in places or o in leased)])
+            known = (o for o in self.ahead if not (o in places or o in leased or o in attempts))
+            done = sorted([offset for offset in known if offset not in delayed])
             counts = [count(offset, 0) for offset in ready.values()]
             entries.add_all(EntryState.READY, ready.values(), counts, ranks=[r for r, _ in ready])
             counts = [count(offset, 0) for offset in leased]

@@ -158,12 +158,12 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
         owner = next((lane for lane in lanes.values() if key in lane.options), None)
         if owner is None:
             continue  # a crash left behind the lane that never got its declaration
-        group = Group(topic, owner.names[key], owner.options[key])
+        backlogs = []
         for index, partition in enumerate(topic.partitions):
             here = lanes.get(index)
-            backlog = here.backlogs.get(key) if here else None
-            group.backlogs[index] = backlog = backlog or Backlog(partition.first)
+            backlog = (here.backlogs.get(key) if here else None) or Backlog(partition.first)
             # Segments may be gone of which nothing was written down.
             backlog.fall_off(partition.first)
-        topic.groups[key] = group
+            backlogs.append(backlog)
+        topic.groups[key] = Group(topic, owner.names[key], owner.options[key], backlogs)
     return topic
