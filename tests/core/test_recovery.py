@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
 from zbus.core.backlog import Backlog
 from zbus.core.state import (
+    Entries,
     Entry,
     EntryState,
     GroupChange,
@@ -221,7 +222,7 @@ def test_delays() -> None:
 def test_delays_as_they_were_stored_before() -> None:
     """As entries, each with its state."""
     offsets = (3, 4, 300, 0)
-    entries = tuple(Entry(offset, EntryState.DELAYED, 700 - offset % 2) for offset in offsets)
+    entries = Entries.of(*[Entry(o, EntryState.DELAYED, 700 - o % 2) for o in offsets])
     old, new = Backlog(), Backlog()
     payload = encode_change(StateChange(groups=(GroupChange("g", 5, entries=entries),)))
     assert b"pages" not in payload

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from zbus.core.delays import Columns, Delays
 from zbus.core.originals import Original
 from zbus.core.state import (
+    Entries,
     Entry,
     EntryState,
     GroupChange,
@@ -50,7 +51,7 @@ GROUPS = st.builds(
     options=st.none() | st.builds(GroupOptions, filter=NAMES, lease_ms=NATURAL),
     removed=st.booleans(),
     reset=st.booleans(),
-    entries=st.lists(ENTRIES, max_size=5).map(tuple),
+    entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
 ORIGINALS = st.lists(
@@ -92,7 +93,7 @@ def test_no_field_is_forgotten(kind: type) -> None:
     special: dict[str, Any] = {
         "durability": "os",
         "options": GroupOptions(mask=1),
-        "entries": (Entry(1, EntryState.READY, 2, 3, 4),),
+        "entries": Entries.of(Entry(1, EntryState.READY, 2, 3, 4)),
         "delayed": columns({1: 2, 300: 4}),
     }
     values: dict[str, Any] = {
@@ -123,6 +124,37 @@ def test_unknown_keys_are_ignored() -> None:
     text = b'{"topic":{"name":"t","new":1},"more":{},"groups":[{"name":"g","new":[],"cursor":4}]}'
     change = decode_change(payload(text))
     assert change == StateChange(TopicOptions("t"), (GroupChange("g", 4),))
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=9))
+def test_entries_as_they_are_stored(entries: list[Entry]) -> None:
+    """Their columns, each at a multiple of 8 bytes, as every version has written them."""
+    count = len(entries)
+    rest = b"".join(
+        (
+            struct.pack(f"<{count}Q", *[entry.offset for entry in entries]),
+            struct.pack(f"<{count}Q", *[entry.time_ms for entry in entries]),
+            struct.pack(f"<{count}q", *[entry.rank for entry in entries]),
+            struct.pack(f"<{count}I", *[entry.attempts for entry in entries]),
+            bytes(-4 * count & 7),
+            bytes([entry.state for entry in entries]),
+            bytes(-count & 7),
+        )
+    )
+    text = b'{"groups":[{"name":"g","entries":%d}]}' % count
+    change = StateChange(groups=(GroupChange("g", entries=Entries.of(*entries)),))
+    assert encode_change(change) == payload(text, rest)
+    assert list(decode_change(payload(text, rest)).groups[0].entries) == entries
+
+
+def test_entries_that_end_before_some_were_written() -> None:
+    ready = EntryState.READY
+    entries = Entries.of(
+        Entry(3, ready, 0, 1, 9), Entry(7, EntryState.LEASED, 5, 2), Entry(4, ready)
+    )
+    assert entries.truncated(10) is entries
+    assert list(entries.truncated(7)) == [Entry(3, ready, 0, 1, 7), Entry(4, ready)]
+    assert not entries.truncated(3)
 
 
 def test_delayed_messages_as_they_are_stored() -> None:

@@ -83,7 +83,8 @@ def state(change: StateChange) -> Any:
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
     for group, known in zip(plain["groups"], change.groups, strict=True):
         del group["delayed"]
-        handed_out = {entry["offset"] for entry in group["entries"]}  # and then delayed
+        entries = [attrs.asdict(entry) for entry in known.entries]
+        handed_out = {entry["offset"] for entry in entries}  # and then delayed
         delayed = [
             {"offset": 256 * page + key % 256, "state": 3, "time_ms": key // 256}
             | {"attempts": 0, "rank": 0}
@@ -91,7 +92,7 @@ def state(change: StateChange) -> Any:
             for key in keys
             if 256 * page + key % 256 not in handed_out
         ]
-        group["entries"] = sorted([*group["entries"], *delayed], key=itemgetter("offset"))
+        group["entries"] = sorted([*entries, *delayed], key=itemgetter("offset"))
     return as_text({**plain, "originals": list(map(list, change.originals))})
 
 

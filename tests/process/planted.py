@@ -12,7 +12,7 @@ import attrs
 
 from zbus.cli import main
 from zbus.core.backlog import Backlog
-from zbus.core.state import EntryState, GroupChange
+from zbus.core.state import Entries, EntryState, GroupChange
 from zbus.journal.local.files import OsFiles
 
 
@@ -49,7 +49,7 @@ def forget_acks() -> None:
 
     def apply_less(self: Backlog, change: GroupChange) -> None:
         left = [entry for entry in change.entries if entry.state is not EntryState.DONE]
-        apply(self, attrs.evolve(change, entries=tuple(left)))
+        apply(self, attrs.evolve(change, entries=Entries.of(*left)))
 
     Backlog.apply = apply_less  # type: ignore[method-assign]
 

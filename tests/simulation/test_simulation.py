@@ -13,7 +13,7 @@ from zbus.core.backlog import Backlog
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.puts import Puts
-from zbus.core.state import Entry, EntryState, StateChange
+from zbus.core.state import EntryState, StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.local.engine import LocalJournal
@@ -92,9 +92,9 @@ def _commit_without_sync(self: LocalJournal, lanes: list[Lane], done: Callable[[
     done()
 
 
-def _apply_without_acks(self: Backlog, entry: Entry) -> None:
-    if entry.state is not EntryState.DONE:
-        _apply_entry(self, entry)
+def _apply_without_acks(self: Backlog, offset: int, state: int, *rest: int) -> None:
+    if state != EntryState.DONE:
+        _apply_entry(self, offset, state, *rest)
 
 
 def _restore_too_far(self: Broker, topic: Topic) -> None:

@@ -351,7 +351,7 @@ def test_limits(raw: bytes, status: int) -> None:
 
 def test_the_memos_are_bounded() -> None:
     heads = Heads()
-    for number in range(5000):
+    for number in range(heads_module._TEMPLATES_MAX + 1000):
         text = b"%d" % number
         raw = b"M%b /%b HTTP/1.1\r\ncmd: x\r\nname%b: %b" % (text, text, text, text)
         heads.read(raw)
@@ -361,6 +361,15 @@ def test_the_memos_are_bounded() -> None:
     assert len(heads._starts) <= heads_module._STARTS_MAX
     assert len(heads._names) <= heads_module._NAMES_MAX
     assert len(heads._methods) <= heads_module._METHODS_MAX
+
+
+def test_long_heads_are_fewer() -> None:
+    """A memo for many short heads must not hold as many long ones."""
+    heads = Heads()
+    most = heads_module._MEMO_BYTES_MAX
+    for number in range(most // 1000 + 100):
+        heads.read(GET + b"host: x\r\nx-%d: %b" % (number, b"y" * 1000))
+    assert sum(map(len, heads._templates)) == heads._memo_bytes <= most
 
 
 def test_large_parts_are_not_remembered() -> None:

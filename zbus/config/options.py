@@ -196,10 +196,10 @@ class Config:
         "A partition forgets what is beyond, unless its topic says otherwise; 0 = nothing.",
     )
     open_segments_max: int = _number(
-        1_000,
+        10_000,
         8,
         1_000_000,
-        "Log files open for writing at once; never more than a tenth of the descriptors.",
+        "Log files open for writing at once; never more than a fifth of the descriptors.",
     )
     memory_bytes_max: int = _number(
         GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."

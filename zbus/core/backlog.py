@@ -31,7 +31,7 @@ from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
 from zbus.core.life import Life
 from zbus.core.overdue import LOOK_MS, Overdue, Place
-from zbus.core.state import Entry, EntryState, GroupChange
+from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
 
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
@@ -256,7 +256,7 @@ class Backlog:
         if self._reset:
             self._reset = False
             return attrs.evolve(self.snapshot(name), reset=True)
-        entries: tuple[Entry, ...] = ()
+        entries = NO_ENTRIES
         delayed = NOTHING
         if touched:
             offsets: Collection[int] = touched
@@ -276,16 +276,24 @@ class Backlog:
 
     def snapshot(self, name: str) -> GroupChange:
         """All there is, as a change from nothing."""
-        retried = sorted([offset for offset in self.attempts if offset in self.delayed])
-        taken = sorted([offset for offset in self.ahead if offset not in self.delayed])
-        offsets = dict.fromkeys((*self._ready.values(), *self.leased, *retried, *taken))
+        attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
+        entries = NO_ENTRIES
+        if ready or leased or attempts or self.ahead:
+            entries, places, count = Entries(), self.places, attempts.get
+            # To look into `delayed` is dear, and what was tried and is nowhere else is there.
+            retried = sorted([o for o in attempts if not (o in places or o in leased)])
+            known = (o for o in self.ahead if not (o in places or o in leased or o in attempts))
+            done = sorted([offset for offset in known if offset not in delayed])
+            counts = [count(offset, 0) for offset in ready.values()]
+            entries.add_all(EntryState.READY, ready.values(), counts, ranks=[r for r, _ in ready])
+            counts = [count(offset, 0) for offset in leased]
+            entries.add_all(EntryState.LEASED, leased, counts, map(leased.due_of, leased))
+            counts = [attempts[offset] for offset in retried]
+            entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
+            entries.add_all(EntryState.DONE, done)
+        columns, skipped, untold = delayed.columns(), self.skipped, self.untold
         return GroupChange(
-            name,
-            self.cursor,
-            entries=self._entries(offsets),
-            delayed=self.delayed.columns(),
-            skipped=self.skipped,
-            untold=self.untold,
+            name, self.cursor, entries=entries, delayed=columns, skipped=skipped, untold=untold
         )
 
     def apply(self, change: GroupChange) -> None:
@@ -300,25 +308,22 @@ class Backlog:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
         if change.delayed:
             self._apply_delayed(change.delayed)
-        for entry in change.entries:
-            self._apply_entry(entry)
+        for offset, state, time_ms, attempts, rank in change.entries.rows():
+            self._apply_entry(offset, state, time_ms, attempts, rank)
 
-    def _entries(self, offsets: Collection[int]) -> tuple[Entry, ...]:
-        entries = []
+    def _entries(self, offsets: Collection[int]) -> Entries:
+        entries, leased, delayed, places = Entries(), self.leased, self.delayed, self.places
         for offset in offsets:
             attempts = self.attempts.get(offset, 0)
-            if offset in self.leased:
-                due_ms = self.leased.due_of(offset)
-                entries.append(Entry(offset, EntryState.LEASED, due_ms, attempts))
-            elif offset in self.delayed:
-                due_ms = self.delayed.due_of(offset)
-                entries.append(Entry(offset, EntryState.DELAYED, due_ms, attempts))
-            elif offset in self.places:
-                rank = self.places[offset][0]
-                entries.append(Entry(offset, EntryState.READY, 0, attempts, rank))
+            if offset in leased:
+                entries.add(offset, EntryState.LEASED, leased.due_of(offset), attempts)
+            elif offset in delayed:
+                entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), attempts)
+            elif offset in places:
+                entries.add(offset, EntryState.READY, 0, attempts, places[offset][0])
             else:
-                entries.append(Entry(offset, EntryState.DONE))
-        return tuple(entries)
+                entries.add(offset, EntryState.DONE)
+        return entries
 
     def _apply_delayed(self, delayed: Columns) -> None:
         if self.places or self.leased or self.attempts:
@@ -328,21 +333,20 @@ class Backlog:
         self.delayed.load(delayed)
         self.ahead.update(delayed.offsets(self.cursor))
 
-    def _apply_entry(self, entry: Entry) -> None:
-        offset = entry.offset
+    def _apply_entry(self, offset: int, state: int, time_ms: int, attempts: int, rank: int) -> None:
         self._forget(offset)
         if offset >= self.cursor:
             self.ahead.add(offset)
-        if entry.attempts:
-            self.attempts[offset] = entry.attempts
+        if attempts:
+            self.attempts[offset] = attempts
         else:
             self.attempts.pop(offset, None)
-        if entry.state is EntryState.LEASED:
-            self.leased.set(offset, entry.time_ms)
-        elif entry.state is EntryState.DELAYED:
-            self.delayed.set(offset, entry.time_ms)
-        elif entry.state is EntryState.READY:
-            self._insert(offset, entry.rank)
+        if state == EntryState.LEASED:
+            self.leased.set(offset, time_ms)
+        elif state == EntryState.DELAYED:
+            self.delayed.set(offset, time_ms)
+        elif state == EntryState.READY:
+            self._insert(offset, rank)
 
     # -- parts ----------------------------------------------------------------------------
 

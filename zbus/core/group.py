@@ -125,10 +125,17 @@ class Group:
         "waiting",
     )
 
-    def __init__(self, topic: Topic, name: str, options: GroupOptions) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        options: GroupOptions,
+        backlogs: list[Backlog] | None = None,
+    ) -> None:
+        """`backlogs` are those of a former run, one of each partition."""
         self.topic = topic
         self.name = name
-        self.backlogs = [Backlog() for _ in topic.partitions]
+        self.backlogs = [Backlog() for _ in topic.partitions] if backlogs is None else backlogs
         self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False

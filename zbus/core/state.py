@@ -8,6 +8,10 @@ applying one twice does no harm, because each entry says where an offset *is*, n
 from __future__ import annotations
 
 import enum
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from typing import Final
 
 import attrs
 
@@ -33,6 +37,79 @@ class Entry:
     time_ms: int = 0
     attempts: int = 0  # times handed out so far
     rank: int = 0
+
+
+@attrs.define
+class Entries:
+    """Exceptions of a backlog in columns, as they are stored: there may be millions. One that was
+    given away is not changed any more."""
+
+    offsets: array[int] = attrs.Factory(partial(array, "Q"))
+    times: array[int] = attrs.Factory(partial(array, "Q"))  # milliseconds
+    ranks: array[int] = attrs.Factory(partial(array, "q"))
+    attempts: array[int] = attrs.Factory(partial(array, "I"))
+    states: bytearray = attrs.Factory(bytearray)
+
+    @classmethod
+    def of(cls, *entries: Entry) -> Entries:
+        """Make columns of single entries."""
+        made = cls()
+        for entry in entries:
+            made.add(entry.offset, entry.state, entry.time_ms, entry.attempts, entry.rank)
+        return made
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __iter__(self) -> Iterator[Entry]:
+        for offset, state, time_ms, attempts, rank in self.rows():
+            yield Entry(offset, EntryState(state), time_ms, attempts, rank)
+
+    def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
+        """Offset, state, time, attempts and rank of each, without an object."""
+        return zip(self.offsets, self.states, self.times, self.attempts, self.ranks, strict=True)
+
+    def add(
+        self, offset: int, state: int, time_ms: int = 0, attempts: int = 0, rank: int = 0
+    ) -> None:
+        """Add one."""
+        self.offsets.append(offset)
+        self.states.append(state)
+        self.times.append(time_ms)
+        self.attempts.append(attempts)
+        self.ranks.append(rank)
+
+    def add_all(
+        self,
+        state: EntryState,
+        offsets: Collection[int],
+        attempts: Iterable[int] | None = None,
+        times: Iterable[int] | None = None,
+        ranks: Iterable[int] | None = None,
+    ) -> None:
+        """Add many of one state; a column that is not given is zero."""
+        count = len(offsets)
+        self.offsets.extend(offsets)
+        self.states.extend(bytes((state,)) * count)
+        for column, values in ((self.attempts, attempts), (self.times, times), (self.ranks, ranks)):
+            if values is None:
+                column.frombytes(bytes(column.itemsize * count))
+            else:
+                column.extend(values)
+
+    def truncated(self, end: int) -> Entries:
+        """The same, knowing nothing of offsets from `end` on."""
+        if not self or (max(self.offsets) < end and max(self.ranks) <= end):
+            return self
+        kept = Entries()
+        for offset, state, time_ms, attempts, rank in self.rows():
+            if offset < end:
+                kept.add(offset, state, time_ms, attempts, min(rank, end))
+        return kept
+
+
+NO_ENTRIES: Final = Entries()
+"""Stays empty."""
 
 
 @attrs.frozen
@@ -93,7 +170,7 @@ class GroupChange:
     options: GroupOptions | None = None  # given when declared or changed, and in a checkpoint
     removed: bool = False
     reset: bool = False  # forget all exceptions before applying `cursor` and `entries`
-    entries: tuple[Entry, ...] = ()
+    entries: Entries = NO_ENTRIES
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     untold: int = 0  # those of them that no delivery has told the group of
@@ -114,11 +191,7 @@ class StateChange:
             attrs.evolve(
                 group,
                 cursor=min(group.cursor, end),
-                entries=tuple(
-                    attrs.evolve(entry, rank=min(entry.rank, end))
-                    for entry in group.entries
-                    if entry.offset < end
-                ),
+                entries=group.entries.truncated(end),
                 delayed=group.delayed.truncated(end),
             )
             for group in self.groups

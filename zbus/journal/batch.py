@@ -70,6 +70,7 @@ class Kind(enum.IntEnum):
 
 _KINDS = (None, Kind.DATA, Kind.STATE, Kind.CHECKPOINT)
 _DATA = Kind.DATA
+_ONCE = int(Column.ONCE)
 _STATE_FLAGS = {Kind.STATE: SNAPSHOT, Kind.CHECKPOINT: 0}
 
 
@@ -163,7 +164,7 @@ def inspect_header(buffer: bytes, position: int = 0) -> BatchHeader | str:
         return "length is not a multiple of 8"
     if header.records > COUNT_MAX or header.flags & ~columns:
         return "count or flags are out of range"
-    if kind is not Kind.DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):
+    if kind is not _DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):
         return "holds state but counts records"
     return header
 
@@ -235,7 +236,7 @@ def decode_chunk(batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MA
 
 def may_have_keys(header: BatchHeader, raw: bytes) -> bool:
     """False if surely no message of this DATA batch was put with an idempotency key."""
-    return KEY_LINE in raw if header.version == 1 else bool(header.flags & Column.ONCE)
+    return KEY_LINE in raw if header.version == 1 else header.flags & _ONCE != 0
 
 
 class Ending(enum.Enum):

@@ -33,7 +33,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -41,7 +41,8 @@ import msgspec
 from zbus.core.delays import NOTHING, Columns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
-    Entry,
+    NO_ENTRIES,
+    Entries,
     EntryState,
     GroupChange,
     GroupOptions,
@@ -52,14 +53,13 @@ from zbus.journal.port import JournalDamage
 
 _LENGTH = struct.Struct("<I")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
-_STATES = tuple(EntryState)  # by number
 _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
 
 _ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 
 _SWAPPED = sys.byteorder == "big"  # vectors are little-endian
 
-_Bytes = bytes | memoryview
+_Bytes: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
@@ -160,25 +160,25 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
     return stored
 
 
-def _encode_entries(entries: tuple[Entry, ...]) -> list[bytes]:
+def _encode_entries(entries: Entries) -> list[_Bytes]:
     count = len(entries)
     return [
-        struct.pack(f"<{count}Q", *[entry.offset for entry in entries]),
-        struct.pack(f"<{count}Q", *[entry.time_ms for entry in entries]),
-        struct.pack(f"<{count}q", *[entry.rank for entry in entries]),
-        struct.pack(f"<{count}I", *[entry.attempts for entry in entries]),
+        _vector(entries.offsets),
+        _vector(entries.times),
+        _vector(entries.ranks),
+        _vector(entries.attempts),
         _PADDING[4 * count & 7],
-        bytes([entry.state for entry in entries]),
+        entries.states,
         _PADDING[count & 7],
     ]
 
 
-def _vector(numbers: array[int]) -> memoryview:
-    """Their bytes, without a copy where that is possible."""
+def _vector(numbers: array[int]) -> array[int]:
+    """What holds their bytes, without a copy where that is possible."""
     if _SWAPPED:
         numbers = numbers[:]
         numbers.byteswap()
-    return memoryview(numbers).cast("B")
+    return numbers
 
 
 def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
@@ -194,13 +194,13 @@ def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
     ]
 
 
-def decode_change(payload: _Bytes) -> StateChange:
+def decode_change(payload: bytes | memoryview) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
     payload = memoryview(payload)  # it may be large, and its parts are looked at without a copy
     stored, at = _read_json(payload)
     groups = []
     for group in stored.groups:
-        entries: tuple[Entry, ...] = ()
+        entries = NO_ENTRIES
         if group.entries:
             entries, at = _decode_entries(payload, at, group.entries)
         delayed = NOTHING
@@ -227,13 +227,13 @@ def decode_change(payload: _Bytes) -> StateChange:
     return StateChange(stored.topic, tuple(groups), stored.first, originals)
 
 
-def topic_name(payload: _Bytes) -> str | None:
+def topic_name(payload: bytes | memoryview) -> str | None:
     """Give only the name of the topic, for the sake of huge checkpoints."""
     topic = _read_json(payload)[0].topic
     return None if topic is None else topic.name
 
 
-def _read_json(payload: _Bytes) -> tuple[_StoredChange, int]:
+def _read_json(payload: bytes | memoryview) -> tuple[_StoredChange, int]:
     """Give the JSON part and the position after it."""
     if len(payload) < 4:
         raise JournalDamage("state: payload is cut short")
@@ -247,27 +247,26 @@ def _read_json(payload: _Bytes) -> tuple[_StoredChange, int]:
         raise JournalDamage(f"state: {error}") from error
 
 
-def _decode_entries(payload: memoryview, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+def _decode_entries(payload: memoryview, at: int, count: int) -> tuple[Entries, int]:
     """Give one group's entries and the position after them."""
     if count * _ENTRY_BYTES > len(payload) - at:  # before any arithmetic that makes vectors of it
         raise JournalDamage(f"state: {count} entries are more than the payload holds")
-    attempts_at = at + 24 * count
+    times_at, ranks_at, attempts_at = at + 8 * count, at + 16 * count, at + 24 * count
     states_at = attempts_at + (4 * count + 7 & ~7)
     after = states_at + (count + 7 & ~7)
     if after > len(payload):
         raise JournalDamage(f"state: {count} entries are more than the payload holds")
-    numbers = payload[states_at : states_at + count]
-    if max(numbers) >= len(_STATES):
-        raise JournalDamage(f"state: {max(numbers)} is not the state of an entry")
-    entries = map(
-        Entry,
-        struct.unpack_from(f"<{count}Q", payload, at),
-        [_STATES[number] for number in numbers],
-        struct.unpack_from(f"<{count}Q", payload, at + 8 * count),
-        struct.unpack_from(f"<{count}I", payload, attempts_at),
-        struct.unpack_from(f"<{count}q", payload, at + 16 * count),
+    states = bytearray(payload[states_at : states_at + count])
+    if max(states) >= len(EntryState):
+        raise JournalDamage(f"state: {max(states)} is not the state of an entry")
+    entries = Entries(
+        _numbers(payload[at:times_at]),
+        _numbers(payload[times_at:ranks_at]),
+        _numbers(payload[ranks_at:attempts_at], "q"),
+        _numbers(payload[attempts_at : attempts_at + 4 * count], "I"),
+        states,
     )
-    return tuple(entries), after
+    return entries, after
 
 
 def _decode_delayed(payload: memoryview, at: int, group: _StoredGroup) -> tuple[Columns, int]:
@@ -284,8 +283,8 @@ def _decode_delayed(payload: memoryview, at: int, group: _StoredGroup) -> tuple[
     return columns, after
 
 
-def _numbers(vector: memoryview) -> array[int]:
-    numbers = array("Q")
+def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[int]:
+    numbers: array[int] = array(kind)
     numbers.frombytes(vector)
     if _SWAPPED:
         numbers.byteswap()

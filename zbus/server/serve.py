@@ -85,7 +85,7 @@ def _descriptors() -> int:
 def _shares(descriptors: int) -> tuple[int, int]:
     """How many of them are for connections, and how many for open segments. The rest is for what
     is opened for a moment: reading, syncing directories, landmarks."""
-    return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 10
+    return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
 
 
 def _limits_of(config: Config, kind: type) -> dict[str, int]:

@@ -44,6 +44,7 @@ class _Lane:
         self.topic: TopicOptions | None = None
         self.originals = Originals()
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
+        self._tick_ms = 0  # when that was
         self.backlogs: dict[str, Backlog] = {}  # by lower-case name
         self.options: dict[str, GroupOptions] = {}
         self.names: dict[str, str] = {}
@@ -102,8 +103,8 @@ class _Lane:
         return self.topic is not None and self.topic.dedupe_ms > 0
 
     def _data(self, header: BatchHeader, batch: bytes) -> None:
-        if self._tick and read_header(self._tick[0]).time_ms != header.time_ms:
-            self._tick = []
+        if self._tick_ms != header.time_ms:
+            self._tick, self._tick_ms = [], header.time_ms
         self._tick.append(batch)
         if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
@@ -158,12 +159,12 @@ def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
         owner = next((lane for lane in lanes.values() if key in lane.options), None)
         if owner is None:
             continue  # a crash left behind the lane that never got its declaration
-        group = Group(topic, owner.names[key], owner.options[key])
+        backlogs = []
         for index, partition in enumerate(topic.partitions):
             here = lanes.get(index)
-            backlog = here.backlogs.get(key) if here else None
-            group.backlogs[index] = backlog = backlog or Backlog(partition.first)
+            backlog = (here.backlogs.get(key) if here else None) or Backlog(partition.first)
             # Segments may be gone of which nothing was written down.
             backlog.fall_off(partition.first)
-        topic.groups[key] = group
+            backlogs.append(backlog)
+        topic.groups[key] = Group(topic, owner.names[key], owner.options[key], backlogs)
     return topic

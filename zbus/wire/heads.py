@@ -35,10 +35,11 @@ __all__ = ["Head", "Heads"]
 _ID_LINE = b"\r\nid: "
 _LETTERS = bytes(0x61 if byte in VISIBLE else 0x20 for byte in range(256))  # visible, or not
 _ID_BYTES_MAX = 1024  # of an id that is cut out; longer ones are read line by line
-_TEMPLATES_MAX = 1024
+_TEMPLATES_MAX = 16_384  # clients of 10,000 topics send as many
 _TEMPLATE_BYTES_MAX = 2048
+_MEMO_BYTES_MAX = 4 << 20  # of all templates
 _LINES_MAX = 4096
-_STARTS_MAX = 1024
+_STARTS_MAX = 16_384
 _LINE_BYTES_MAX = 512  # of a remembered line: together with the counts, a bound on memory
 _NAMES_MAX = 1024
 _METHODS_MAX = 64
@@ -60,6 +61,7 @@ class Heads:
         self._contains: Heads | None = None
         self._json: Heads | None = None
         self._templates: dict[bytes, Head] = {}
+        self._memo_bytes = 0  # of the templates
         self._lines: dict[bytes, Field] = {}
         self._starts: dict[bytes, Start] = {}
         self._names: dict[bytes, bytes] = {}  # as spelled: lower-case
@@ -208,9 +210,11 @@ class Heads:
             return
         if template.count(b"\r\n") >= self._limits.fields_max:
             return  # no room for an id line
-        if len(self._templates) >= _TEMPLATES_MAX:
+        self._memo_bytes += len(template)
+        if len(self._templates) >= _TEMPLATES_MAX or self._memo_bytes > _MEMO_BYTES_MAX:
             self._templates.clear()
             self._forget_receives()  # so that nobody else keeps heads
+            self._memo_bytes = len(template)
         self._templates[template] = head
 
     def _keep_start(self, line: bytes, start: Start) -> None:

@@ -34,7 +34,7 @@ from zbus.journal.local.lane import CLOSED, LocalLane
 from zbus.journal.local.opening import Found, find_lanes, remove_lane
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
-from zbus.journal.local.segment import WINDOW_BYTES, Segment, walk
+from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of
 from zbus.journal.local.syncer import Syncer
 from zbus.journal.local.warming import Warming
 from zbus.journal.local.worker import ThreadWorker, Worker
@@ -51,6 +51,7 @@ from zbus.journal.port import (
 )
 
 _NEVER_MS = 1 << 62
+_AT_HAND_BYTES = 32 << 20  # kept of what opening read, until recovery wants it
 
 
 class LocalJournal:
@@ -81,6 +82,7 @@ class LocalJournal:
         self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
         self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
+        self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
         self._progress = progress
@@ -157,7 +159,8 @@ class LocalJournal:
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
             newest, begin = known.newest, known.mark
-            batches = self._batches(newest.path, begin, newest.size)
+            at_hand = self._at_hand.pop(lane, None)
+            batches = at_hand or batches_of(self._files, newest.path, begin, newest.size)
             segments = [
                 StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
             ]
@@ -223,9 +226,12 @@ class LocalJournal:
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
         tails: list[tuple[Segment, int]] = []
+        room = _AT_HAND_BYTES
         for found in self._find(marks):
             lane = LocalLane.found(self._files, self._handles, self._syncer, found)
             lanes[found.lane] = lane
+            if (room := room - sum(map(len, found.batches))) > 0:
+                self._at_hand[found.lane] = found.batches
             mark = unknown.pop(found.key, None)
             wrong = wrong or found.lost
             if mark is not None and not found.lost:
@@ -278,15 +284,6 @@ class LocalJournal:
         finally:
             warming.stop()
 
-    def _batches(self, path: Path, begin: int, size: int) -> Iterator[bytes]:
-        """Read again what was verified when the lane was opened."""
-        file = self._files.open(path, "read")
-        try:
-            for _, _, batch in walk(self._files, file, path, begin, size):
-                yield batch
-        finally:
-            self._files.close(file)
-
     def _measure(self, segment: Segment) -> tuple[int, int]:
         """Bytes of a segment and the time of its checkpoint. Of one that cannot be read the time is
         beyond all times: whoever counts on its age keeps it."""
@@ -303,6 +300,8 @@ class LocalJournal:
             self._files.close(file)
 
     def _write(self, lane: Lane, known: LocalLane | None, batches: Sequence[Batch]) -> None:
+        if self._at_hand:
+            self._at_hand.clear()  # it is not all any more
         begins = batches[0].header.kind is Kind.CHECKPOINT
         if begins:
             # A lane is found again by the name in its checkpoint.

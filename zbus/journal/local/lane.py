@@ -51,6 +51,7 @@ class LocalLane:
         "key",
         "last_crc",
         "mark",
+        "newest",
         "round",
         "segments",
         "used_ms",
@@ -65,6 +66,7 @@ class LocalLane:
         self.directory = directory
         self.key = key  # its name among the landmarks
         self.segments: list[Segment] = []  # the oldest first
+        self.newest: Segment  # the last of them, as soon as there is one
         self.file = CLOSED  # the newest segment, for writing
         self.used_ms = 0  # when the engine last saw that it was written to
         self.last_crc = 0
@@ -83,7 +85,7 @@ class LocalLane:
     def found(cls, files: Files, handles: Handles, syncer: Syncer, found: Found) -> LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
-        lane.segments = found.segments
+        lane.segments, lane.newest = found.segments, found.segments[-1]
         lane.last_crc = found.last_crc
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
@@ -117,21 +119,18 @@ class LocalLane:
         """Names in these directories are not synced."""
         self.dirty_directories = tuple(dict.fromkeys((*self.dirty_directories, *directories)))
 
-    @property
-    def newest(self) -> Segment:
-        return self.segments[-1]
-
     def append(self, batches: Sequence[Batch]) -> None:
         """Write at the end, or roll."""
         if batches[0].header.kind is Kind.CHECKPOINT:
             self._roll(batches)
             return
+        newest = self.newest
         if self.file == CLOSED:
-            self.file = self._handles.open(self.newest.path, "write")
+            self.file = self._handles.open(newest.path, "write")
             self._handles.hold(self)
         else:
             self._handles.used(self)
-        size = self.newest.size
+        size = newest.size
         try:
             self._files.write(self.file, _joined(batches), size)
         except BaseException:
@@ -224,6 +223,7 @@ class LocalLane:
         self.file = file
         self._handles.hold(self)
         self.segments.append(segment)
+        self.newest = segment
         self._first_crc = batches[0].header.crc
         self._wrote(batches, 0)
 

@@ -33,6 +33,7 @@ from zbus.journal.port import JournalDamage, JournalFull, Lane
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
 _EVERYTHING: Final = 1 << 63
 _COPY_BYTES: Final = 1 << 20
+_BATCHES_BYTES: Final = 64 << 10
 
 log = logging.getLogger("zbus")
 
@@ -51,6 +52,7 @@ class Found(NamedTuple):
     durable: bool  # all of it is known to be synced
     tails: list[tuple[Segment, int]]  # if not: which segments, and from which byte on
     lost: bool  # something is gone that the landmark promises
+    batches: list[bytes]  # from `mark` on; empty if they are large
 
 
 class _Start(NamedTuple):
@@ -152,6 +154,8 @@ class _Opening:
         self._durable = False
         self._tails: list[tuple[Segment, int]] = []
         self._lost = False
+        self._batches: list[bytes] = []  # from the mark on, if they are small
+        self._batches_bytes = 0
         self.topic = ""
 
     def found(self, lane: Lane) -> Found:
@@ -168,6 +172,7 @@ class _Opening:
             self._durable,
             self._tails,
             self._lost,
+            self._batches if self._batches_bytes <= _BATCHES_BYTES else [],
         )
 
     def run(self, marks: Mapping[str, Landmark] | None) -> bool:
@@ -277,11 +282,15 @@ class _Opening:
                 self._first_crc = header.crc
             if header.is_whole_state:
                 self._mark, self._mark_crc = at, header.crc
+                self._batches, self._batches_bytes = [], 0
                 self.topic = _topic_of(segment.path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
             self._last_crc, self._end = header.crc, header.end_offset
             segment.size = at + header.length
+            self._batches_bytes += header.length
+            if self._batches_bytes <= _BATCHES_BYTES:
+                self._batches.append(batch)
         if segment.size == 0:
             raise BadBatch(segment.path, 0, "there is no checkpoint")
 

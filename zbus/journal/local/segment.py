@@ -107,6 +107,16 @@ def walk(
         position += length
 
 
+def batches_of(files: Files, path: Path, begin: int, size: int) -> Iterator[bytes]:
+    """Read again what was verified when the lane was opened."""
+    file = files.open(path, "read")
+    try:
+        for _, _, batch in walk(files, file, path, begin, size):
+            yield batch
+    finally:
+        files.close(file)
+
+
 def _refuse_newer(files: Files, file: int, path: Path, position: int, limit: int) -> None:
     header = newer(files.read(file, HEADER_BYTES, position))
     if header is None or position + header.length > limit:

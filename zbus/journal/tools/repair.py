@@ -20,7 +20,7 @@ import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.state import (
-    Entry,
+    Entries,
     EntryState,
     GroupChange,
     GroupOptions,
@@ -147,17 +147,15 @@ class _State:
             backlog = self.backlogs.get(key)
             start = max(lowest, change.cursor - READY_MAX) if backlog is None else backlog.cursor
             taken = set() if backlog is None else backlog.ahead
-            entries = [
-                Entry(offset, EntryState.READY, rank=offset)
-                for offset in range(start, change.cursor)
-                if offset not in taken
-            ]
+            again = [offset for offset in range(start, change.cursor) if offset not in taken]
+            entries = Entries()
+            entries.add_all(EntryState.READY, again, ranks=again)
             groups.append(
                 GroupChange(
                     change.name,
                     max(change.cursor, start),
                     options=self.options.get(key, _UNKNOWN) if backlog is None else None,
-                    entries=tuple(entries),
+                    entries=entries,
                 )
             )
         return StateChange(None, tuple(groups))
