@@ -81,6 +81,7 @@ NAMES = {
         "a%0Ab",
         "a%0D%0Ab",
         "a%1Bb",
+        "a%1E",
         "a%7Fb",
         "a%C2%85b",
         "a%E2%80%AEb",

@@ -17,7 +17,7 @@ from zbus.core.state import EntryState, StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.local.engine import LocalJournal
-from zbus.journal.port import Lane
+from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
 from zbus.store.writer import LogWriter
 from zbus.testing.simulation import Simulation, Violation
 from zbus.testing.simulation.seeds import main, run_seed
@@ -88,8 +88,10 @@ def caught_by(seeds: int = SEEDS) -> int:
     raise AssertionError(f"not found by {seeds} seeds")
 
 
-def _commit_without_sync(self: LocalJournal, lanes: list[Lane], done: Callable[[], None]) -> None:
-    done()
+def _commit_without_sync(
+    self: LocalJournal, lanes: list[Lane], synced: bool, done: Callable[[Verdicts], None]
+) -> None:
+    done(ALL_DURABLE)
 
 
 def _apply_without_acks(self: Backlog, offset: int, state: int, *rest: int) -> None:

@@ -95,8 +95,8 @@ class Params:
             self.fields.setdefault(b"consume_group", alias)
         # A query's id; a header's comes with each request.
         self.id = encode_header_value(self.fields.pop(b"id", b""))
-        self.topic = _text(self.fields.pop(b"topic", b"")).strip()
-        self.group = _text(self.fields.pop(b"consume_group", b"")).strip()
+        self.topic = _text(self.fields.pop(b"topic", b"")).strip(" \t")
+        self.group = _text(self.fields.pop(b"consume_group", b"")).strip(" \t")
         self.topic_line = b""
         if self.topic:
             self.topic_line = b"topic: " + encode_header_value(self.topic.encode()) + b"\r\n"
