@@ -38,6 +38,7 @@ class LocalLane:
     """See above. Raises JournalFull or OSError; then nothing of the append is in the lane."""
 
     __slots__ = (
+        "_end",
         "_files",
         "_first_crc",
         "_handles",
@@ -68,6 +69,7 @@ class LocalLane:
         self.file = CLOSED  # the newest segment, for writing
         self.used_ms = 0  # when the engine last saw that it was written to
         self.last_crc = 0
+        self._end = 0  # the offset after the last message
         # Where recovery may begin in the newest segment, and the crcs there and at its start.
         self.mark = 0
         self._mark_crc = 0
@@ -84,7 +86,7 @@ class LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
         lane.segments = found.segments
-        lane.last_crc = found.last_crc
+        lane.last_crc, lane._end = found.last_crc, found.end
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
         if lane.dirty:
@@ -155,7 +157,8 @@ class LocalLane:
         """What is true of it as soon as all that was written so far is synced."""
         newest = self.newest
         return Landmark(
-            self.key, newest.base, self._first_crc, newest.size, self.mark, self._mark_crc
+            *(self.key, newest.base, self._first_crc, newest.size),
+            *(self.mark, self._mark_crc, self._end),
         )
 
     def sync(self) -> None:
@@ -192,7 +195,7 @@ class LocalLane:
                 self.mark, self._mark_crc = position, header.crc
             position += len(raw)
         newest.size = position
-        self.last_crc = header.crc
+        self.last_crc, self._end = header.crc, header.end_offset
         self.dirty = True
 
     def _roll(self, batches: Sequence[Batch]) -> None:
