@@ -26,6 +26,7 @@ _BESIDE: Final = (
     *(naming.LOCK, naming.RESERVE, naming.QUARANTINE),
     *(naming.LANDMARKS, naming.LANDMARKS_UNFINISHED),
     *(naming.IDENTITY, naming.IDENTITY_UNFINISHED),
+    *(naming.CLOCK, naming.CLOCK_UNFINISHED),
 )
 
 
