@@ -12,7 +12,7 @@ What cannot be told apart: damage of a batch that has a whole sector of zeros in
 damage that leaves nothing of a header, and a disk that tears within a sector or shows what a file
 that is gone had there. In all of these the answer is that a crash may have done it.
 
-    | magic | ... | count | base offset | ... | previous | length | crc |  payload        |  next ...
+    | magic | ... | count | base offset | ... | previous | length | crc | payload        | next ...
     a sector:     ->|............................................|<- all zeros: never written
 """
 

@@ -1,6 +1,6 @@
 """What the broker's clock counts from, kept beside the logs while the machine runs.
 
-    zbus clock 1 <boot id> <epoch milliseconds at which the system began to count>
+    zbus clock 1 <boot id> <epoch milliseconds at which the system began to count> <crc32, 8 digits>
 
 The system's count of elapsed time begins anew with the machine, and the id tells one start of the
 machine from another: a note of another one is no use, and neither is one that cannot be read. Then
@@ -14,6 +14,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from zbus.journal.local import naming
 from zbus.journal.local.files import Files
@@ -21,7 +22,7 @@ from zbus.journal.port import JournalFull
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-_NOTE: Final = re.compile(r"zbus clock 1 ([0-9a-f-]{36}) (-?[0-9]{1,15})\n")
+_NOTE: Final = re.compile(r"zbus clock 1 ([0-9a-f-]{36}) (-?[0-9]{1,15}) ([0-9a-f]{8})\n")
 _BYTES_MAX: Final = 200
 
 
@@ -44,7 +45,9 @@ def read_note(files: Files, data_dir: Path, boot: str) -> int | None:
     except (OSError, JournalFull):
         return None
     found = _NOTE.fullmatch(text)
-    return int(found[2]) if found is not None and found[1] == boot else None
+    if found is None or found[1] != boot or text != _note(boot, int(found[2])):
+        return None
+    return int(found[2])
 
 
 def write_note(files: Files, data_dir: Path, boot: str, zero_ms: int) -> None:
@@ -55,7 +58,12 @@ def write_note(files: Files, data_dir: Path, boot: str, zero_ms: int) -> None:
             files.remove(new)
         file = files.open(new, "create")
         try:
-            files.write(file, b"zbus clock 1 %b %d\n" % (boot.encode(), zero_ms), 0)
+            files.write(file, _note(boot, zero_ms).encode(), 0)
         finally:
             files.close(file)
         files.rename(new, data_dir / naming.CLOCK)
+
+
+def _note(boot: str, zero_ms: int) -> str:
+    text = f"zbus clock 1 {boot} {zero_ms}"
+    return f"{text} {crc32(text.encode()):08x}\n"
