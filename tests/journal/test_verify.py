@@ -56,6 +56,11 @@ def spoil(path: Path, start: int, stop: int | None = None) -> None:
     path.write_bytes(data)
 
 
+def zeros(path: Path, start: int, stop: int) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:start] + bytes(stop - start) + data[stop:])
+
+
 def batches_of(data_dir: Path, path: Path, kind: Kind) -> list[tuple[int, int, int, int]]:
     return [
         (start, stop, first, end)
@@ -410,7 +415,7 @@ def test_a_filling_of_many_batches() -> None:
 
 
 def test_landmarks_tell_damage_from_unfinished_writes(tmp_path: Path) -> None:
-    """The same bytes in the last batches are one below what was synced, the other past it."""
+    """What a power cut leaves is damage below what was synced; what it does not leave always is."""
     writer = Writer()
     log = [writer.checkpoint(), writer.data(b"a"), writer.data(b"b"), writer.data(b"c")]
     path = as_segment(tmp_path, *log)
@@ -422,15 +427,21 @@ def test_landmarks_tell_damage_from_unfinished_writes(tmp_path: Path) -> None:
         landmarks = Landmarks(FILES, tmp_path)
         landmarks.save([Landmark("orders/0", base, first_crc, durable, begin, first_crc)])
 
-    for bad, durable, damaged in (
-        (3, ends[3], True),  # the last: synced, so no unfinished write
-        (3, ends[2], False),
-        (2, ends[3], True),
-        (2, ends[1], False),  # a power cut kept a later write and lost this one
-        (2, ends[2], True),
+    for how, bad, durable, damaged in (
+        ("zeros", 3, ends[3], True),  # the last: synced, so no unfinished write
+        ("zeros", 3, ends[2], False),
+        ("zeros", 2, ends[3], True),
+        ("zeros", 2, ends[1], False),  # a power cut kept a later write and lost this one
+        ("zeros", 2, ends[2], True),
+        ("flip", 3, ends[3], True),
+        ("flip", 3, ends[2], True),
+        ("flip", 2, ends[3], True),
+        ("flip", 2, ends[1], True),
     ):
         path.write_bytes(whole)
         spoil(path, ends[bad] - 9)
+        if how == "zeros":
+            zeros(path, ends[bad - 1], ends[bad])
         synced(durable)
         before = content(tmp_path)
         result = check_up(FILES, tmp_path)
@@ -480,7 +491,7 @@ def test_a_repair_settles_what_only_landmarks_call_unfinished(tmp_path: Path) ->
         path = tmp_path / "orders" / str(partition) / naming.segment_name(0)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"".join(log))
-        spoil(path, len(log[0]) + len(log[1]) + len(log[2]) - 9)
+        zeros(path, len(log[0]) + len(log[1]), len(log[0]) + len(log[1]) + len(log[2]))
         crc = check(log[0]).crc
         durable = path.stat().st_size if partition else len(log[0]) + len(log[1])
         marks.append(Landmark(f"orders/{partition}", 0, crc, durable, 0, crc))

@@ -313,14 +313,14 @@ class LocalJournal:
         if known is None:
             topic, partition = lane
             directory = self._data_dir / naming.topic_directory(topic) / str(partition)
-            known = LocalLane.make(self._files, self._handles, self._syncer, directory, batches)
-            self._known()[lane] = known
-            if self._landmarks.haunts(known.key):
-                known.sync()
+            haunted = self._landmarks.haunts(naming.lane_key(directory))
+            parts = self._files, self._handles, self._syncer, directory
+            known = self._known()[lane] = LocalLane.make(*parts, batches, haunted)
         else:
-            known.append(batches)
-            if begins and self._landmarks.haunts(known.key):
-                known.sync()
+            haunted = begins and self._landmarks.haunts(known.key)
+            known.append(batches, haunted)
+        if haunted:
+            known.sync()
         self._changed[lane] = known
 
     def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:

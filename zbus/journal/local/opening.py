@@ -6,10 +6,13 @@ from its oldest segment on. Without any landmarks the newest segment of each lan
 
 Where a whole batch should be and is none:
 
-* with nothing whole behind it, it is an unfinished write, and cut off;
-* with whole batches behind it, below what was synced, it is damage: refused, with file and byte;
-* with whole batches behind it that were never synced, a power cut kept a later write and lost an
-  earlier one. Nobody was told of either. The end is cut off, and kept beside the segment;
+* below what was synced it is damage, and so is a segment that ends there: refused, with file and
+  byte. Whoever was told of what was there must not be told later of something else in its place;
+* past that, a batch that is there in full, but not as it was written, is damage as well: a crash
+  leaves something else (`zbus.journal.torn`);
+* all other with nothing whole behind it is an unfinished write, and cut off;
+* with whole batches behind it, a power cut kept a later write and lost an earlier one. Nobody was
+  told of either. The end is cut off, and kept beside the segment;
 * a segment without its checkpoint was being started: it is set aside, the one before is the newest;
 * a lane that has no segment yet was being made: it is removed.
 """
@@ -29,6 +32,7 @@ from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.segment import BadBatch, Segment, walk
 from zbus.journal.port import JournalDamage, JournalFull, Lane
+from zbus.journal.torn import claim_of, crash_may_leave
 
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
 _EVERYTHING: Final = 1 << 63
@@ -46,6 +50,7 @@ class Found(NamedTuple):
     key: str
     segments: list[Segment]  # the oldest first
     last_crc: int
+    end: int  # the offset after the last message
     mark: int  # byte of the newest segment's last checkpoint or snapshot
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
@@ -166,6 +171,7 @@ class _Opening:
             self._key,
             self._segments,
             self._last_crc,
+            self._end,
             self._mark,
             self._mark_crc,
             self._first_crc,
@@ -185,7 +191,7 @@ class _Opening:
                 continue
             newest = self._segments[-1]
             if self._problem is None:
-                self._check_end(index, start)
+                self._refuse_short(index, start)
                 ends = index == start.segment and newest.size == start.durable
                 self._durable = ends and not self._lost
                 self._note_tails(start)
@@ -303,18 +309,14 @@ class _Opening:
 
     # -- mending --------------------------------------------------------------------------
 
-    def _check_end(self, index: int, start: _Start) -> None:
+    def _refuse_short(self, index: int, start: _Start) -> None:
         """All was whole to the end; was it the whole?"""
-        end = self._segments[index].size
-        if index == start.segment and end < start.durable < _EVERYTHING:
-            self._say_lost(self._segments[index], start.durable - end)
-
-    def _say_lost(self, segment: Segment, count: int) -> None:
-        self._lost = True
-        log.critical(
-            "the disk lost bytes that it had synced",
-            extra={"file": segment.path, "byte": segment.size, "lost": count},
-        )
+        segment = self._segments[index]
+        if index == start.segment and segment.size < start.durable < _EVERYTHING:
+            raise JournalDamage(
+                f"{segment.path} at byte {segment.size}: it was synced up to byte "
+                f"{start.durable}, and ends here; {ADVICE}"
+            )
 
     def _mend(self, index: int, start: _Start) -> bool:
         """Cut or set aside what cannot be used, or refuse. False if the reading has to begin
@@ -322,18 +324,13 @@ class _Opening:
         segment = self._segments[index]
         tail = self._tail(segment)
         later = self._segments[index + 1 :]
-        follows = (
-            self._foreign
-            or batch_follows(tail, 0, self._last_crc)
-            or any(map(self._first_header, later))
-        )
+        led = batch_follows(tail, 0, self._last_crc)
+        follows = self._foreign or led or any(map(self._first_header, later))
         self._refuse_damage(index, start, follows)
+        self._refuse_whole(segment, tail, led)
         for unfinished in later:
             self._set_aside(unfinished)
         del self._segments[index + 1 :]
-        if index == start.segment and segment.size < start.durable < _EVERYTHING:
-            self._say_lost(segment, start.durable - segment.size)
-            follows = True  # to keep what is cut
         if segment.size == 0:
             return self._drop_newest(start)
         if tail:
@@ -350,35 +347,42 @@ class _Opening:
     def _refuse_damage(self, index: int, start: _Start, follows: bool) -> None:
         segment = self._segments[index]
         before = self._segments[start.segment]
-        if index == start.segment and segment.size < start.durable and follows:
-            reason = (
-                str(self._problem)
-                if self._foreign
-                else f"{self._problem}, but whole batches follow"
+        synced = start.durable < _EVERYTHING or follows  # without landmarks any hole is damage
+        if index == start.segment and segment.size < start.durable and synced:
+            raise JournalDamage(f"{self._reason(start, follows)}; {ADVICE}")
+        if index - 1 == start.segment and before.size < start.durable < _EVERYTHING:
+            raise JournalDamage(
+                f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
+                f"and {segment.path.name} follows; {ADVICE}"
             )
-            raise JournalDamage(f"{reason}; {ADVICE}")
-        if segment.size > 0:
-            return
-        if index == 0 and segment.base > 0 and (start.durable or self._lost):
+        if segment.size == 0 and index == 0 and segment.base > 0 and (start.durable or self._lost):
             # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
                 f"{ADVICE}"
             )
-        if index - 1 == start.segment and before.size < start.durable and follows:
-            raise JournalDamage(
-                f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
-                f"and {segment.path.name} follows; {ADVICE}"
-            )
+
+    def _reason(self, start: _Start, follows: bool) -> str:
+        if self._foreign:
+            return str(self._problem)
+        if follows:
+            return f"{self._problem}, but whole batches follow"
+        return f"{self._problem}, but it was synced up to byte {start.durable}"
+
+    def _refuse_whole(self, segment: Segment, tail: bytes, led: bool) -> None:
+        """What is there in full, and bad, is damage wherever it is."""
+        if self._foreign:
+            return
+        base = self._end if segment.size else segment.base
+        claim = claim_of(tail, self._last_crc, base)
+        if not crash_may_leave(tail, segment.size, len(tail), claim, led):
+            raise JournalDamage(f"{self._problem}, and no crash leaves that; {ADVICE}")
 
     def _drop_newest(self, start: _Start) -> bool:
         """The newest segment has not even its checkpoint: it was being started. False if the one
         before was not read."""
         self._set_aside(self._segments.pop())
-        if len(self._segments) <= start.segment:
-            return False
-        self._check_end(len(self._segments) - 1, start)
-        return True
+        return len(self._segments) > start.segment
 
     def _set_aside(self, segment: Segment) -> None:
         """Take a whole segment out of the way; it was never synced."""
@@ -426,7 +430,7 @@ class _Opening:
             return
         files.sync_directory(self._directory)
         log.warning(
-            "the end of a segment is set aside: writes before it were never finished",
+            "the end of a segment is set aside: a write before it was never finished",
             extra={"file": aside, "bytes": len(tail)},
         )
 

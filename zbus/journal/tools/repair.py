@@ -380,7 +380,9 @@ class _Rewrite:
             )
         for batch in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
             crc = self._write_batch(batch)
-        if hole.next_previous_crc is None:
+        if hole.next_previous_crc is None:  # nothing is behind it, and may have any checksum
+            if hole.first_offset < hole.end_offset:
+                self._write(filler.mark(hole.first_offset, hole.end_offset, time_ms, crc, crc ^ 1))
             return
         change = state.again(later, self._lowest)
         if change.groups:

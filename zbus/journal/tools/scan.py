@@ -33,6 +33,7 @@ from zbus.journal.local.files import Files
 from zbus.journal.local.segment import WINDOW_BYTES, BadBatch, walk
 from zbus.journal.port import JournalDamage
 from zbus.journal.tools.filler import is_loss
+from zbus.journal.torn import Claim, claim_of, crash_may_leave, records_of
 
 OFFSET_MAX: Final = (1 << 63) - 1
 LOST_MAX: Final = 1 << 26
@@ -55,6 +56,12 @@ class Hole(NamedTuple):
     next_previous_crc: int | None  # what the good batch behind names as before it; None: no such
     time_ms: int  # what a filling says it is from, so that times stay in order
     reason: str
+    torn: bool = True  # a crash may have left it, if it was never synced
+    claimed_end: int = 0  # the offset that what is bad says it reaches, at the end of a log
+
+    def with_claimed(self) -> Hole:
+        """It is damage, and nobody may be given those offsets again."""
+        return self._replace(end_offset=max(self.end_offset, self.claimed_end))
 
 
 @attrs.define
@@ -134,6 +141,8 @@ class Scan:
         self._progress = progress
         self._plan: deque[_Run] = deque()  # what comes behind the next holes, if that is known
         self._saw_whole = False  # a whole batch among bad bytes: no unfinished write
+        self._unfit = False  # what is bad is a whole batch in a wrong place
+        self._size = 0
 
     def run(self, before: Place) -> SegmentReport:
         """Read all of it; `before` is where the segment before ended."""
@@ -141,6 +150,7 @@ class Scan:
         try:
             size = self._files.size(self._file)
             self._report = SegmentReport(self._path, self._base, size)
+            self._size = size
             self._walk(before, size)
             return self._report
         finally:
@@ -180,11 +190,40 @@ class Scan:
         end = place.end if after is None else after.base_offset
         follows = None if after is None else after.previous_crc
         time_ms = place.time_ms if after is None else after.time_ms
-        hole = Hole(start, stop, place.end, end, last_crc or 0, follows, time_ms, reason)
-        if after is None and self._newest and not self._saw_whole:
+        led = after is not None or self._saw_whole
+        torn = self._unfit or self._crash_may_leave(start, place, last_crc, led)
+        claimed_end = self._claimed_end(start, place.end, last_crc) if after is None else 0
+        hole = Hole(
+            *(start, stop, place.end, end, last_crc or 0, follows, time_ms, reason),
+            *(torn, claimed_end),
+        )
+        if after is None and self._newest and not self._saw_whole and torn:
             self._report.unfinished = hole
+        elif after is None:
+            self._report.holes.append(hole.with_claimed())
         else:
             self._report.holes.append(hole)
+
+    def _crash_may_leave(self, start: int, place: Place, crc: int | None, led: bool) -> bool:
+        """The same question as a broker asks at its start."""
+        left = self._size - start
+        claim = self._claim(start, crc, place.end)
+        raw = b"" if claim is None else self._read(start, min(claim.length, left))
+        return crash_may_leave(raw, start, left, claim, led)
+
+    def _claimed_end(self, start: int, end: int, crc: int | None) -> int:
+        """How far the offsets go in bad batches at the end, as their headers say."""
+        while (claim := self._claim(start, crc, end)) is not None:
+            length = min(claim.length, self._size - start)
+            end, crc = end + records_of(self._read(start, length), claim), claim.crc
+            start += length
+        return end
+
+    def _claim(self, start: int, crc: int | None, end: int) -> Claim | None:
+        return claim_of(self._read(start, HEADER_BYTES), crc, end)
+
+    def _read(self, start: int, count: int) -> bytes:
+        return self._files.read(self._file, count, start)
 
     def _good(self, position: int, place: Place, size: int) -> tuple[int, Place, str]:
         """Go on while all is well; give where that ends and why, or no reason."""
@@ -203,10 +242,10 @@ class Scan:
                 position = at + header.length
                 self._progress(header.length)
         except BadBatch as bad:
-            self._saw_whole = False
+            self._saw_whole = self._unfit = False
             return bad.position, place, bad.reason
         except _Unfit as unfit:
-            self._saw_whole = True
+            self._saw_whole = self._unfit = True
             return position, place, str(unfit)
         return position, place, ""
 
