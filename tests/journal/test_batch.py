@@ -321,6 +321,21 @@ def test_flip_of_every_bit_is_noticed_where_it_is() -> None:
         assert walk.ending is (Ending.TORN if last else Ending.DAMAGED), bit
 
 
+def test_a_flip_in_a_large_batch_is_noticed() -> None:
+    """Of more than 4 KiB, by one message and by many."""
+    writer = Writer()
+    log = [writer.data(b"x" * 9_000), writer.data(*[b"%d" % n for n in range(1_000)])]
+    log.append(writer.data(b"the last"))
+    whole, first = b"".join(log), len(log[0])
+    assert min(map(len, log[:2])) > 4_096
+    for position in range(0, first + len(log[1]), 61):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        walk = iterate(bytes(damaged), previous_crc=0)
+        assert [batch.raw for batch in walk] == log[: position >= first]
+        assert walk.ending is Ending.DAMAGED
+
+
 @settings(max_examples=50)
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=60))
 def test_overwriting_never_yields_a_wrong_batch(position: int, garbage: bytes) -> None:

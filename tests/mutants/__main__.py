@@ -110,31 +110,33 @@ class Campaign:
         for number in range(jobs):
             self._trees.put(Tree(folder / str(number)))
         self._print = threading.Lock()
-        self._alone: dict[tuple[str, ...], Outcome] = {}  # the tests without a bug
+        self._alone: dict[str, Outcome] = {}  # the tests without a bug
 
     def run(self) -> list[Result]:
         with ThreadPoolExecutor(self._jobs) as pool:
-            tests = list(dict.fromkeys(mutant.tests for mutant in self._mutants))
+            tests = sorted({test for mutant in self._mutants for test in mutant.tests})
             for one, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True):
                 self._alone[one] = outcome
             return list(pool.map(self._run, self._mutants))
 
-    def _run_alone(self, tests: tuple[str, ...]) -> Outcome:
+    def _run_alone(self, test: str) -> Outcome:
         tree = self._trees.get()
         try:
-            return tree.run(tests, LIMIT_S)
+            return tree.run([test], LIMIT_S)
         finally:
             self._trees.put(tree)
 
     def _run(self, mutant: Mutant) -> Result:
-        alone = self._alone[mutant.tests]
-        if alone.status != 0:
-            return self._tell(Result(mutant, "error", alone))
+        alone = [self._alone[test] for test in mutant.tests]
+        for outcome in alone:
+            if outcome.status != 0:
+                return self._tell(Result(mutant, "error", outcome))
+        limit_s = 30 + 4 * sum([outcome.seconds for outcome in alone])
         tree = self._trees.get()
         try:
             heal = tree.plant(mutant)
             try:
-                outcome = tree.run(mutant.tests, 30 + 4 * alone.seconds)
+                outcome = tree.run(mutant.tests, limit_s)
             finally:
                 heal()
         finally:

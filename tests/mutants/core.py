@@ -78,7 +78,7 @@ BACKLOGS: list[Mutant] = [
             "order-of-changes",
             "        self._touched.pop(offset, None)\n        self._touched[offset] = None",
             "        self._touched[offset] = None",
-            BACKLOG,
+            "core/test_recovery.py",
         ),
         (
             "put-back-behind-the-end",

@@ -47,8 +47,8 @@ WIRE: list[Mutant] = [
         ),
         (
             "no-room-for-an-id",
-            "        if template.count(b\"\\r\\n\") >= self._limits.fields_max:",
-            "        if template.count(b\"\\r\\n\") > self._limits.fields_max:",
+            '        if template.count(b"\\r\\n") >= self._limits.fields_max:',
+            '        if template.count(b"\\r\\n") > self._limits.fields_max:',
             HEADS,
         ),
         (
@@ -264,7 +264,7 @@ FACES: list[Mutant] = [
         (
             "early-only-by-one-word",
             "    return any(value.startswith(_EARLY_WORDS) for value in values)",
-            "    return any(value == b\"prefetch\" for value in values)",
+            '    return any(value == b"prefetch" for value in values)',
             "faces/test_guard.py",
         ),
     ),

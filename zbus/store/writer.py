@@ -80,7 +80,15 @@ def _unreadable(error: JournalError) -> BrokerError:
 class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
-    def __init__(self, durable: Journal, memory: Journal, segment_bytes_max: int) -> None:
+    def __init__(
+        self,
+        durable: Journal,
+        memory: Journal,
+        segment_bytes_max: int,
+        snapshot_bytes: int | None = None,
+    ) -> None:
+        """`snapshot_bytes` takes the place of `SNAPSHOT_EVERY_BYTES`."""
+        self._snapshot_bytes = snapshot_bytes
         self._durable = durable
         self._memory = memory
         self._segment_bytes_max = segment_bytes_max
@@ -136,7 +144,7 @@ class LogWriter:
         partition.replays += 1
         fresh = size - partition.snapshot_at
         if (
-            fresh > SNAPSHOT_EVERY_BYTES
+            fresh > (self._snapshot_bytes or SNAPSHOT_EVERY_BYTES)
             and (fresh > 4 * partition.checkpoint_bytes or partition.replays > REPLAYS_MAX)
             and size < self._roll_at(partition)  # else a checkpoint follows
             and engine is self._durable
