@@ -139,7 +139,7 @@ def test_a_large_batch_cut_short_or_wrong_is_cut(tmp_path: Path) -> None:
     log = a_large_segment(Writer())
     assert len(log[-1]) > 4_096
     whole, last = b"".join(log), sum(map(len, log[:-1]))
-    for position in (*range(last, last + 48), *range(last + 48, len(whole), 307), len(whole) - 1):
+    for position in (*range(last, last + 48), *range(last + 48, len(whole), 613), len(whole) - 1):
         for tail in (b"", bytes(len(whole) - position), bytes((whole[position] ^ 4,))):
             torn = whole[:position] + tail + whole[position + len(tail) :] * (len(tail) == 1)
             fill(tmp_path, [torn])
