@@ -399,6 +399,21 @@ def test_a_group_that_was_declared_in_part(kept: dict[int, int]) -> None:
     same_state(after, again(after))
 
 
+def test_a_topic_that_began_with_messages_of_which_a_crash_left_none() -> None:
+    """A group that was declared behind them begins where the log does, not where it was to be."""
+    box = new_box()
+    box.declare("T")
+    box.put(b"lost")
+    box.declare(box.topic().options, "g")
+    box.turn()
+    assert isinstance(box.journal, CrashJournal)
+    after = Box(box.journal.crash(lambda lane, unsynced: 1))
+    assert after.partition().end == 0
+    after.put(b"kept")
+    after.settle()
+    assert after.take() == [b"kept"]
+
+
 def test_a_log_that_does_not_say_what_topic_it_is() -> None:
     box = new_box()
     box.declare("T", "g")

@@ -23,6 +23,7 @@ from zbus.journal.batch import (
     decode_chunk,
     encode_chunk,
     encode_state,
+    inspect_header,
     iterate,
     read_header,
 )
@@ -207,6 +208,12 @@ HOSTILE = {
 def test_hostile_lengths_are_refused(raw: bytes) -> None:
     with pytest.raises(JournalDamage):
         decode_chunk(raw)
+
+
+@pytest.mark.parametrize(("flags", "count", "kind"), [(0, 1, 2), (0, 1, 3), (2, 0, 2), (1, 0, 3)])
+def test_odd_state_is_refused(flags: int, count: int, kind: int) -> None:
+    assert isinstance(inspect_header(sealed(flags, count, b"", kind=kind)), str)
+    assert not isinstance(inspect_header(sealed(0, 0, b"", kind=kind)), str)
 
 
 @given(st.binary(max_size=200), st.integers(0, 511), st.integers(0, 5), st.integers(1, 2))

@@ -221,12 +221,6 @@ WRITING: list[Mutant] = [
             "                tell(problem or chunk)",
             "core/test_log.py",
         ),
-        (
-            "grown-over-a-gap",
-            "        if chunks and (last := chunks[-1]).recent and last.end == chunk.first:",
-            "        if chunks and (last := chunks[-1]).recent:",
-            "core/test_log.py core/test_broker_model.py",
-        ),
     ),
     *mutants_of(
         "zbus/core/tick.py",
@@ -283,12 +277,6 @@ WRITING: list[Mutant] = [
             "            at_once = self._refuse_unborn(at_once)\n",
             "",
             "core/test_tick_full.py core/test_state_full.py",
-        ),
-        (
-            "staged-put-of-a-removed-topic",
-            "                partition.staged = partition.last = None\n            puts",
-            "            puts",
-            "core/test_broker_model.py",
         ),
         (
             "message-of-another-time",
@@ -404,13 +392,7 @@ ONCE_ONLY: list[Mutant] = [
             "duplicate-joins-another-partition",
             "        tick.join(home, offset, parts.part())",
             "        tick.join(partition, offset, parts.part())",
-            ONCE,
-        ),
-        (
-            "batch-known-by-its-first",
-            "max(last.get(home, 0), original.offset + original.records - 1)",
-            "max(last.get(home, 0), original.offset)",
-            ONCE,
+            "core/test_once.py",
         ),
         (
             "twice-in-one-batch",
@@ -599,12 +581,6 @@ SERVING: list[Mutant] = [
             "                group.untold = True\n                self._tick.change(partition, group)",
             "                self._tick.change(partition, group)",
             "core/test_retention.py",
-        ),
-        (
-            "looked-at-once-only",
-            "        self._retention.look_at(partition)  # there may be more to forget",
-            "        pass",
-            f"core/test_retention.py {RETENTION}",
         ),
     ),
 ]

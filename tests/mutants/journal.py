@@ -27,7 +27,7 @@ SYNC_RULES: list[Mutant] = [
             "trim-before-sync",
             "self._when_durable([known], partial(self._remove_segments, lane, known, segments))",
             "self._remove_segments(lane, known, segments)",
-            CAMPAIGN,
+            CRASH,
         ),
         (
             "removals-at-once",
@@ -57,7 +57,7 @@ SYNC_RULES: list[Mutant] = [
             "found-not-synced",
             "        if self._changed:\n            # What a killed",
             "        if not self._changed:\n            # What a killed",
-            f"{CRASH}",
+            CRASH,
         ),
         (
             "found-not-written-again",
@@ -302,7 +302,7 @@ SYNC_RULES: list[Mutant] = [
             "made-directory-not-synced",
             "    if made:\n        files.sync_directory(path.parent)",
             "    if made:\n        pass",
-            f"{CRASH}",
+            CRASH,
         ),
     ),
     *mutants_of(
@@ -547,7 +547,7 @@ READING: list[Mutant] = [
             "read-another-file-of-that-name",
             "            file = None if segment.removed else self._file(segment)",
             "            file = self._file(segment)",
-            f"{CRASH}",
+            CRASH,
         ),
         (
             "reader-one-batch-behind",
@@ -604,12 +604,6 @@ ROOM: list[Mutant] = [
             "        while len(self._lanes) > self._segments_max:",
             LANDMARKS,
         ),
-        (
-            "idle-too-early",
-            ".used_ms <= now_ms - IDLE_MS:",
-            ".used_ms <= now_ms:",
-            LANDMARKS,
-        ),
     ),
     *mutants_of(
         "zbus/journal/local/lane.py",
@@ -653,13 +647,13 @@ STORE: list[Mutant] = [
             "checkpoint-of-what-is-to-come",
             "partition.snapshot(now_ms).truncated(first))",
             "partition.snapshot(now_ms))",
-            "core/test_tick_full.py core/test_broker_model.py",
+            "core/test_recovery.py",
         ),
         (
             "checkpoint-behind-its-messages",
             "                offset = partition.end if chunk is None else chunk.first",
             "                offset = partition.end",
-            "core/test_recovery.py",
+            CAMPAIGN,
         ),
         (
             "behind-forgotten",

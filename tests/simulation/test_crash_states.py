@@ -172,6 +172,25 @@ def test_a_kill_between_a_roll_and_its_sync(lane: Lane) -> None:
     lane.check_crashes(least=1)
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_kill_left_is_synced_when_it_is_found(rolled: bool, at_once: bool) -> None:
+    """From then on it is handed out: a power cut must not take it back."""
+    lane = Lane(Disk())
+    lane.write(lane.writer.checkpoint)
+    lane.put()
+    if rolled:
+        lane.write(lane.writer.checkpoint)
+        lane.put()
+    lane.disk = lane.disk.kill()
+    if not at_once:
+        lane.disk.sync_all = lambda file: False  # type: ignore[method-assign]
+    lane.opened = Opened(lane.disk)
+    list(lane.opened.journal.lanes())
+    lane.durable = lane.writer.end
+    lane.check_crashes(least=1)
+
+
 def test_old_segments_go_in_any_order(lane: Lane) -> None:
     """Of two that are removed, the younger may be gone and the older still there."""
     for _ in range(3):
@@ -183,6 +202,17 @@ def test_old_segments_go_in_any_order(lane: Lane) -> None:
     lane.trimmed = 3
     assert len([path for path in lane.disk.list_all() if path.suffix == ".log"]) == 1
     lane.check_crashes()
+
+
+def test_old_segments_wait_for_the_newest(lane: Lane) -> None:
+    """Nothing of them goes before what takes their place is synced."""
+    lane.put()
+    lane.write(lane.writer.checkpoint)
+    lane.opened.journal.trim(LANE, 2)
+    lane.check_crashes()
+    lane.opened.run()
+    lane.durable = lane.trimmed = 2
+    lane.check_crashes(least=1)
 
 
 def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
