@@ -111,3 +111,15 @@ def test_a_session_with_many_pulls_leaves_at_once() -> None:
         other.vanish()
     assert not world.broker.topics["t"].groups["t"].waiting
     world.broker.check()
+
+
+def test_what_a_peer_that_is_gone_asked_for_and_was_not_begun_is_not_done() -> None:
+    world, client = declared("T")
+    client.peer.stalled = True  # takes no replies
+    client.send(http("/T?cmd=produce", body=b"x"))
+    world.settle()
+    client.peer.forget_requests()
+    client.peer.stalled = False
+    client.peer.resume()
+    world.settle()
+    assert world.broker.topics["t"].partitions[0].end == 0

@@ -25,13 +25,6 @@ STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector
 
 
-def test_a_campaign() -> None:
-    figures = campaign(STATES, seed=1)
-    assert figures.states >= STATES
-    assert figures.again > STATES // 20
-    assert figures.kills > STATES // 50
-
-
 def test_a_world_is_its_seed() -> None:
     """The same seed is the same work, the same crashes and the same figures."""
 
@@ -154,6 +147,8 @@ def test_a_roll_before_the_first_sync() -> None:
     lane.put()
     lane.write(lane.writer.checkpoint)
     lane.check_crashes()
+    lane.commit()
+    lane.check_crashes(least=1)
 
 
 def test_two_rolls_before_a_sync_of_the_directory(lane: Lane) -> None:
@@ -336,6 +331,26 @@ def test_lanes_of_one_name_one_after_another() -> None:
         list(Opened(disk.crash(Random(seed))).journal.lanes())
 
 
+def test_a_lane_rolls_where_the_former_of_its_name_did() -> None:
+    """The landmarks on disk tell how much of a segment of that very name was synced."""
+    lane = Lane(Disk())
+    list(lane.opened.journal.lanes())
+    for former in (True, False):
+        lane.writer = Writer(LANE)
+        begin = partial(lane.writer.state, 1 + former, Kind.CHECKPOINT)
+        lane.write(begin)
+        lane.put()
+        lane.put()
+        lane.write(begin)
+        lane.put()
+        if former:
+            lane.commit()
+            lane.opened.upkeep()
+            lane.opened.journal.trim(LANE, None)
+    lane.durable = 0
+    lane.check_crashes()
+
+
 def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """It was asked for with the old file's size in mind; the new one is another file."""
     disk = Disk()
@@ -367,3 +382,10 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     (batch,) = iterate(answer)
     assert decode_chunk(batch).bodies == [b"x" * 2_000]
     assert "cannot be read" not in caplog.text
+
+
+def test_a_campaign() -> None:
+    figures = campaign(STATES, seed=1)
+    assert figures.states >= STATES
+    assert figures.again > STATES // 20
+    assert figures.kills > STATES // 50
