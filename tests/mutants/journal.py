@@ -254,18 +254,6 @@ SYNC_RULES: list[Mutant] = [
     *mutants_of(
         "zbus/journal/local/opening.py",
         (
-            "cut-not-synced",
-            "            files.truncate(file, segment.size)\n            files.sync(file)",
-            "            files.truncate(file, segment.size)",
-            CRASH,
-        ),
-        (
-            "set-aside-not-synced",
-            "        self._files.sync_directory(directory)\n\n    def _cut(",
-            "        pass\n\n    def _cut(",
-            CRASH,
-        ),
-        (
             "removed-lane-half-gone",
             "                files.sync_directory(directory)  # else half of it might get its name back",
             "                pass",
