@@ -281,15 +281,6 @@ SYNC_RULES: list[Mutant] = [
             CRASH,
         ),
     ),
-    *mutants_of(
-        "zbus/store/writer.py",
-        (
-            "purged-before-its-checkpoint",
-            "        engine.commit([partition.lane], lambda: self.trim(partition))",
-            "        self.trim(partition)",
-            CAMPAIGN,
-        ),
-    ),
 ]
 
 # What is read back: checksums, the chain, positions, limits.

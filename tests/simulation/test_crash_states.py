@@ -276,6 +276,32 @@ def test_a_removal_whose_sync_fails_does_not_try_again(lane: Lane) -> None:
     assert len(syncs) == 1
 
 
+def test_a_removal_that_a_kill_cut_short(lane: Lane) -> None:
+    """The next broker goes on with it. Whatever a power cut leaves of that, it is no half lane."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(operation: Operation) -> None:
+        if operation.name == "sync_directory":
+            raise Killed
+
+    for _ in range(2):
+        lane.write(lane.writer.checkpoint)
+        lane.put()
+        lane.commit()
+    lane.disk.faults = kill
+    with pytest.raises(Killed):
+        lane.opened.journal.trim(LANE, None)
+    lane.disk.faults = None
+    disk = lane.disk.kill()
+    assert list(Opened(disk).journal.lanes()) == []
+    random = Random(1)
+    for left in (*disk.crash_states(limit=300), *(disk.crash(random) for _ in range(300))):
+        if list(Opened(left.kill()).journal.lanes()):
+            check_left(left, lane.durable)
+
+
 def test_a_lane_that_knows_a_group_by_name_only() -> None:
     """The power went while the group was declared: its options reached only the other partition;
     that one is gone now, because the power went again while the topic was removed."""
