@@ -118,9 +118,9 @@ def test_no_field_is_forgotten(kind: type) -> None:
 @pytest.mark.parametrize("field", ["removed", "reset", "skipped", "untold"])
 def test_no_field_is_forgotten_though_it_is_alone(field: str) -> None:
     """All but a cursor goes the long way; nobody has an untold loss without a loss."""
-    alone = attrs.evolve(
-        GroupChange("g", 4), **{field: 1 if field in ("skipped", "untold") else True}
-    )
+    value: Any = 1 if field in ("skipped", "untold") else True
+    values: dict[str, Any] = {field: value}
+    alone = attrs.evolve(GroupChange("g", 4), **values)
     one = attrs.evolve(alone, skipped=1) if field == "untold" else alone
     assert decode_change(encode_change(StateChange(groups=(one,)))).groups == (one,)
 

@@ -602,13 +602,13 @@ STORE: list[Mutant] = [
             "                assert chunk is not None\n"
             "                batches = [state, encode_chunk(chunk, state.header.crc)]\n"
             "            size = self._append(partition, batches, now_ms)",
-            CAMPAIGN,
+            "core/test_recovery.py",
         ),
         (
             "half-a-put-in-a-portion",
             "            if at in begins:",
             "            if at not in begins or begins:",
-            "core/test_once_model.py core/test_puts.py",
+            "core/test_once.py",
         ),
         (
             "checkpoint-of-what-is-to-come",
@@ -672,12 +672,6 @@ STORE: list[Mutant] = [
             "        partition.first = max(self.first, self.forgotten)",
             "        partition.first = self.first",
             "core/test_tick_full.py core/test_retention.py",
-        ),
-        (
-            "keys-never-forgotten",
-            "        self.originals.expire(header.time_ms - remember_ms)",
-            "        pass",
-            "core/test_once.py core/test_once_model.py",
         ),
         (
             "keys-without-a-topic-window",
