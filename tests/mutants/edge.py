@@ -406,12 +406,6 @@ SERVER: list[Mutant] = [
             "server/test_loop_parts.py simulation/test_simulation.py",
         ),
         (
-            "stopped-before-the-sync",
-            "            or broker.tick.open_commits\n",
-            "",
-            "server/test_sync.py server/test_loop_parts.py simulation/test_simulation.py",
-        ),
-        (
             "stalled-for-ever",
             "        if link.stalled and 2 * link.out_bytes <= self.limits.output_bytes_max:",
             "        if link.stalled and 2 * link.out_bytes < 0:",
