@@ -471,6 +471,17 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
     world.journal.close()
 
 
+def test_a_hole_in_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
+    """How much was synced of the former one says nothing of this one."""
+    former, log = Log().roll().add(b"a" * 9_000), Log()
+    log.segments.append((0, [log.writer.state(7, Kind.CHECKPOINT)]))
+    batches = log.add(b"b", b"c", b"d").segments[0][1]
+    log.write(tmp_path)
+    former.mark(tmp_path, 0, durable=2)
+    spoil(tmp_path, 0, start_of(batches, 2))
+    assert opened(tmp_path) == batches[:2]
+
+
 def test_a_lane_that_took_a_name_and_rolls_waits_for_its_former_segment(tmp_path: Path) -> None:
     """The new segment is synced at once, but what is before it is not durable by that."""
     world, writer = World(tmp_path), Writer()

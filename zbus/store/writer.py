@@ -90,7 +90,15 @@ def _when_durable(done: Callable[[], None], verdicts: Verdicts) -> None:
 class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
-    def __init__(self, durable: Journal, memory: Journal, segment_bytes_max: int) -> None:
+    def __init__(
+        self,
+        durable: Journal,
+        memory: Journal,
+        segment_bytes_max: int,
+        snapshot_bytes: int | None = None,
+    ) -> None:
+        """`snapshot_bytes` takes the place of `SNAPSHOT_EVERY_BYTES`."""
+        self._snapshot_bytes = snapshot_bytes
         self._durable = durable
         self._memory = memory
         self._segment_bytes_max = segment_bytes_max
@@ -154,7 +162,7 @@ class LogWriter:
         state.replays += 1
         fresh = size - state.snapshot_at
         if (
-            fresh > SNAPSHOT_EVERY_BYTES
+            fresh > (self._snapshot_bytes or SNAPSHOT_EVERY_BYTES)
             and (fresh > 4 * state.checkpoint_bytes or state.replays > REPLAYS_MAX)
             and size < self._roll_at(partition, state)  # else a checkpoint follows
             and engine is self._durable
