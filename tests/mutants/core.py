@@ -531,7 +531,7 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/retention.py",
+        "zbus/store/retention.py",
         (
             "young-segment-goes",
             "        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:",
@@ -564,6 +564,9 @@ SERVING: list[Mutant] = [
             "    last = len(segments) - 1\n    if last",
             f"{RETENTION} core/test_retention.py simulation/test_retention_crash.py",
         ),
+    ),
+    *mutants_of(
+        "zbus/core/retention.py",
         (
             "trimmed-before-it-is-said",
             "            self._tick.confirm(partition, _Trim(self, self._recorder, partition))",

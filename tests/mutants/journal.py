@@ -19,8 +19,8 @@ SYNC_RULES: list[Mutant] = [
         "zbus/journal/local/engine.py",
         (
             "commit-without-sync",
-            "        self._when_durable([known[lane] for lane in lanes if lane in known], done)",
-            "        done()",
+            "        self._when_durable(lanes_known, partial(done, verdicts))",
+            "        done(verdicts)",
             CAMPAIGN,
         ),
         (
@@ -85,14 +85,14 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "new-lane-of-a-known-name",
-            "            if self._landmarks.haunts(known.key):\n                known.sync()\n        el",
-            "            if self._landmarks.haunts(known.key):\n                pass\n        el",
+            "            haunted = self._landmarks.haunts(naming.lane_key(directory))",
+            "            haunted = False",
             CRASH,
         ),
         (
             "roll-of-a-known-name",
-            "            if begins and self._landmarks.haunts(known.key):\n                known.sync()",
-            "            if begins and self._landmarks.haunts(known.key):\n                pass",
+            "            haunted = begins and self._landmarks.haunts(known.key)",
+            "            haunted = False",
             f"{CRASH} {LANDMARKS}",
         ),
         (
@@ -385,8 +385,8 @@ READING: list[Mutant] = [
         ),
         (
             "cut-batch-decoded",
-            "    if kind is not Kind.DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):",
-            "    if kind is not Kind.DATA and header.flags & ~_STATE_FLAGS[kind]:",
+            "    if kind is not _DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):",
+            "    if kind is not _DATA and header.flags & ~_STATE_FLAGS[kind]:",
             BATCH,
         ),
     ),
@@ -439,8 +439,8 @@ READING: list[Mutant] = [
         ),
         (
             "entry-state-one-too-far",
-            "    if max(numbers) >= len(_STATES):",
-            "    if max(numbers) > len(_STATES):",
+            "    if max(states) >= len(EntryState):",
+            "    if max(states) > len(EntryState):",
             "journal/test_checkpoint.py",
         ),
         (
@@ -454,14 +454,14 @@ READING: list[Mutant] = [
         "zbus/journal/local/opening.py",
         (
             "damage-below-synced-is-cut",
-            "        if index == start.segment and segment.size < start.durable and follows:",
-            "        if index == start.segment and segment.size > start.durable and follows:",
+            "        if index == start.segment and segment.size < start.durable and synced:",
+            "        if index == start.segment and segment.size > start.durable and synced:",
             LANDMARKS,
         ),
         (
             "torn-at-synced-is-damage",
-            "        if index == start.segment and segment.size < start.durable and follows:",
-            "        if index == start.segment and segment.size <= start.durable and follows:",
+            "        if index == start.segment and segment.size < start.durable and synced:",
+            "        if index == start.segment and segment.size <= start.durable and synced:",
             CRASH,
         ),
         (
@@ -594,14 +594,14 @@ STORE: list[Mutant] = [
         "zbus/store/writer.py",
         (
             "state-before-its-messages",
-            "            size = self._append(partition, batches, now_ms)",
+            "            size = self._append(partition, state, batches, now_ms)",
             "            if len(batches) == 2 and change is not None:\n"
-            "                state = encode_state(\n"
+            "                told = encode_state(\n"
             "                    Kind.STATE, partition.end, now_ms, encode_change(change),"
-            " partition.last_crc\n                )\n"
+            " state.last_crc\n                )\n"
             "                assert chunk is not None\n"
-            "                batches = [state, encode_chunk(chunk, state.header.crc)]\n"
-            "            size = self._append(partition, batches, now_ms)",
+            "                batches = [told, encode_chunk(chunk, told.header.crc)]\n"
+            "            size = self._append(partition, state, batches, now_ms)",
             "core/test_recovery.py",
         ),
         (
@@ -624,8 +624,8 @@ STORE: list[Mutant] = [
         ),
         (
             "behind-forgotten",
-            "            partition.behind = partition.behind or chunk is None",
-            "            partition.behind = False",
+            "            state.behind = state.behind or chunk is None",
+            "            state.behind = False",
             "core/test_state_full.py",
         ),
         (

@@ -50,3 +50,10 @@ def owner_of(files: Files, lock: Path) -> str:
         return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
     finally:
         files.close(file)
+
+
+def remove_lane(files: Files, directory: Path) -> None:
+    """Remove a lane's directory and all files in it."""
+    for name in files.list(directory):
+        files.remove(directory / name)
+    files.remove(directory)

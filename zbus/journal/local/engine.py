@@ -25,13 +25,13 @@ from pathlib import Path
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.directory import make_way, take_directory
+from zbus.journal.local.directory import make_way, remove_lane, take_directory
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
 from zbus.journal.local.identity import make_identity
 from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.local.lane import CLOSED, LocalLane
-from zbus.journal.local.opening import Found, find_lanes, remove_lane
+from zbus.journal.local.opening import Found, find_lanes
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
+from zbus.journal.local.directory import remove_lane
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.segment import BadBatch, Segment, walk
@@ -101,13 +102,6 @@ def find_lanes(
         if empty:
             with suppress(OSError):  # what was set aside may be in it
                 files.remove(directory)
-
-
-def remove_lane(files: Files, directory: Path) -> None:
-    """Remove a lane's directory and all files in it."""
-    for name in files.list(directory):
-        files.remove(directory / name)
-    files.remove(directory)
 
 
 def _names(files: Files, path: Path) -> list[str] | None:
