@@ -203,6 +203,10 @@ class Backlog:
         self._reset = True
         self.cursor = cursor
 
+    def tell_all(self) -> None:
+        """What `changes` gives next is all there is."""
+        self._reset = True
+
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)
@@ -250,12 +254,12 @@ class Backlog:
 
     # -- memory of a tick -----------------------------------------------------------------
 
-    def changes(self, name: str) -> GroupChange:
+    def changes(self, name: str, incarnation: int = 0) -> GroupChange:
         """What became different since the last call."""
         touched, self._touched = self._touched, {}
         if self._reset:
             self._reset = False
-            return attrs.evolve(self.snapshot(name), reset=True)
+            return attrs.evolve(self.snapshot(name, incarnation), reset=True)
         entries: tuple[Entry, ...] = ()
         delayed = NOTHING
         if touched:
@@ -272,9 +276,10 @@ class Backlog:
             delayed=delayed,
             skipped=self.skipped,
             untold=self.untold,
+            incarnation=incarnation,
         )
 
-    def snapshot(self, name: str) -> GroupChange:
+    def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
         retried = sorted([offset for offset in self.attempts if offset in self.delayed])
         taken = sorted([offset for offset in self.ahead if offset not in self.delayed])
@@ -286,6 +291,7 @@ class Backlog:
             delayed=self.delayed.columns(),
             skipped=self.skipped,
             untold=self.untold,
+            incarnation=incarnation,
         )
 
     def apply(self, change: GroupChange) -> None:

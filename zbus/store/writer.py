@@ -17,7 +17,7 @@ from zbus.core.recorder import Found, Size
 from zbus.core.retention import Extent, is_large
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     SNAPSHOT,
     Batch,
@@ -245,10 +245,15 @@ class LogWriter:
         # The old segments go only when the new one is there to stay.
         engine.commit([partition.lane], lambda: self.trim(partition))
 
-    def remove(self, partition: Partition) -> None:
-        partition.removed = True
-        if partition.segment_bytes:
-            self._engine(partition).trim(partition.lane, None)
+    def remove(self, topic: Topic, done: Callable[[], None]) -> None:
+        for partition in topic.partitions:
+            partition.removed = True
+        lanes = [partition.lane for partition in topic.partitions if partition.segment_bytes]
+        waits = topic.options.durability == "disk" and bool(lanes)
+        if lanes:
+            self._engine(topic.partitions[0]).remove(lanes, done if waits else lambda: None)
+        if not waits:
+            done()
 
     def _roll_at(self, partition: Partition) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""

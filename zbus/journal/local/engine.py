@@ -17,7 +17,6 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,12 +25,13 @@ from pathlib import Path
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files, OsFiles, make_directories, reason
+from zbus.journal.local.directory import make_way, take_directory
+from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
-from zbus.journal.local.identity import make_identity, refuse_backup
+from zbus.journal.local.identity import make_identity
 from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.local.lane import CLOSED, LocalLane
-from zbus.journal.local.opening import Found, find_lanes, remove_lane
+from zbus.journal.local.opening import Found, find_lanes, remove_tree
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.local.segment import WINDOW_BYTES, Segment, walk
@@ -76,11 +76,12 @@ class LocalJournal:
         self._closed = False
         self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
+        self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
         self._progress = progress
         self._warmers = [worker(f"zbus-warm-{number}") for number in range(warmers)]
-        self._lock = _take_directory(files, data_dir)
+        self._lock = take_directory(files, data_dir)
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
         self._landmarks = Landmarks(files, data_dir)
         self._handles = Handles(files, open_segments_max)
@@ -142,6 +143,20 @@ class LocalJournal:
             # What they held is in the newest checkpoint; not before that is durable may they go.
             self._when_durable([known], partial(self._remove_segments, lane, known, segments))
 
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        if self._failed or self._closed:
+            return
+        known = self._known()
+        found = [(lane, known[lane]) for lane in lanes if lane in known]
+        if not found:
+            done()
+            return
+        for lane, one in found:
+            self._let_go(lane, one)
+        segments = [segment for _, one in found for segment in one.segments]
+        # One name stands for all of them, and a name is taken away wholly or not at all.
+        self._remove_directory(found[0][1].directory.parent, segments, done)
+
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
             newest, begin = known.newest, known.mark
@@ -149,7 +164,9 @@ class LocalJournal:
             segments = [
                 StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
             ]
-            yield StoredLane(lane, known.segments[0].base, batches, begin, segments)
+            first, noted = known.segments[0].base, self._noted
+            was_durable = None if noted is None else known.key in noted
+            yield StoredLane(lane, first, batches, begin, segments, was_durable)
 
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.
@@ -205,9 +222,10 @@ class LocalJournal:
 
     def _open_lanes(self) -> dict[Lane, LocalLane]:
         landmarks, lanes = self._landmarks, {}
-        _make_way(self._files, self._data_dir)
+        make_way(self._files, self._data_dir)
         make_identity(self._files, self._data_dir)
         marks = landmarks.load()
+        self._noted = None if marks is None else frozenset(marks)
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
         tails: list[tuple[Segment, int]] = []
@@ -363,87 +381,57 @@ class LocalJournal:
             self._when_durable([known], partial(self._remove_segments, lane, known, others))
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
-        topic = known.directory.parent
+        self._let_go(lane, known)
+        self._remove_directory(known.directory, known.segments, lambda: None)
+
+    def _let_go(self, lane: Lane, known: LocalLane) -> None:
         for segment in known.segments:
             segment.removed = True
         del self._known()[lane]
         self._changed.pop(lane, None)
         self._landmarks.forget(known.key)
         known.release()
+
+    def _remove_directory(
+        self, path: Path, segments: Sequence[Segment], done: Callable[[], None]
+    ) -> None:
+        """Take its name away, durably before anything in it: a crash leaves all of it or nothing.
+        What may take long is done elsewhere."""
+        parent = path.parent
         try:
             try:
-                removed = self._rename_removed(topic, known.directory)
+                removed = self._rename_removed(parent, path)
             except JournalFull:
                 if not self._reserve.free():
                     raise
-                removed = self._rename_removed(topic, known.directory)
-            self._sync_directory(topic)
+                removed = self._rename_removed(parent, path)
         except (OSError, JournalFull) as error:
-            self._fatal(f"removing {lane} failed: {error}")
+            self._fatal(f"removing {path} failed: {error}")
             return
-        remove = partial(remove_lane, self._files, removed)
-        self._reader.remove(known.segments, remove, self._fatal, partial(self._drop_empty, topic))
 
-    def _sync_directory(self, path: Path) -> None:
-        try:
-            self._files.sync_directory(path)
-        except JournalFull:  # of descriptors
-            if not self._files.sync_all(self._lock):
-                raise
+        def gone() -> None:
+            if not self._closed:  # else the next start frees the space
+                empty = parent if parent != self._data_dir else None
+                remove, drop = partial(remove_tree, self._files, removed), self._drop_empty
+                self._reader.remove(segments, remove, self._fatal, partial(drop, empty))
+            done()
+
+        self._syncer.wait(self._syncer.add((), {parent}), gone)
 
     def _rename_removed(self, directory: Path, path: Path) -> Path:
         """Take a name away at once. To free the space may take long, so that is done elsewhere."""
         self._removed += 1
-        removed = directory / f"{naming.REMOVED_PREFIX}{path.name}-{self._removed}"
+        name = path.name if directory != self._data_dir else ""  # it may be as long as can be
+        removed = directory / f"{naming.REMOVED_PREFIX}{name}-{self._removed}"
         self._files.rename(path, removed)
         return removed
 
-    def _drop_empty(self, topic: Path) -> None:
+    def _drop_empty(self, topic: Path | None) -> None:
         with suppress(OSError):  # it may be another topic's by now, or gone
-            if not self._closed and not self._files.list(topic):
+            if topic is not None and not self._closed and not self._files.list(topic):
                 self._files.remove(topic)
 
     def _fatal(self, text: str) -> None:
         if not self._failed:
             self._failed = self._syncer.failed = True  # a sync after this would lie
             self._fail(text)
-
-
-def _take_directory(files: Files, data_dir: Path) -> int:
-    """Make the directory if it is missing, and lock it; give the lock."""
-    lock = data_dir / naming.LOCK
-    try:
-        refuse_backup(files, data_dir)
-        make_directories(files, data_dir)
-        file = files.open(lock, "lock")
-        files.truncate(file, 0)
-    except BlockingIOError as error:
-        owner = owner_of(files, lock)
-        raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
-    except NotADirectoryError as error:
-        raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
-    except OSError as error:
-        raise JournalError(f"{data_dir} cannot hold data: {reason(error, data_dir)}") from error
-    except JournalFull as error:
-        raise JournalError(f"{data_dir} cannot hold data: {error}") from error
-    with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
-        files.write(file, b"pid %-10d\n" % os.getpid(), 0)
-    return file
-
-
-def _make_way(files: Files, data_dir: Path) -> None:
-    """Some topics have other directories since their names are files'."""
-    for name in naming.TAKEN_LATE:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            files.list(data_dir / name)
-            files.rename(data_dir / name, data_dir / naming.topic_directory(name))
-            files.sync_directory(data_dir)
-
-
-def owner_of(files: Files, lock: Path) -> str:
-    """Give what the holder of a lock wrote into it."""
-    file = files.open(lock, "read")
-    try:
-        return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
-    finally:
-        files.close(file)

@@ -71,19 +71,25 @@ def find_lanes(
 ) -> Iterator[Found]:
     """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
     topics in all."""
-    topics = [name for name in sorted(files.list(data_dir)) if naming.is_topic_directory(name)]
+    names = sorted(files.list(data_dir))
+    removed = [name for name in names if name.startswith(naming.REMOVED_PREFIX)]
+    if removed:
+        files.sync_directory(data_dir)  # else half of a topic might get its name back
+    for name in removed:
+        remove_tree(files, data_dir / name)
+    topics = [name for name in names if naming.is_topic_directory(name)]
     for count, topic in enumerate(topics):
         progress(count, len(topics))
         directory = data_dir / topic
-        names = _names(files, directory)
-        if names is None:
+        found_names = _names(files, directory)
+        if found_names is None:
             continue
         empty = True
-        for name in sorted(names):
+        for name in sorted(found_names):
             partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
                 files.sync_directory(directory)  # else half of it might get its name back
-                remove_lane(files, directory / name)
+                remove_tree(files, directory / name)
                 continue
             if partition is not None:
                 found = _open_lane(files, directory / name, partition, marks)
@@ -96,11 +102,11 @@ def find_lanes(
                 files.remove(directory)
 
 
-def remove_lane(files: Files, directory: Path) -> None:
-    """Remove a lane's directory and all files in it."""
-    for name in files.list(directory):
-        files.remove(directory / name)
-    files.remove(directory)
+def remove_tree(files: Files, path: Path) -> None:
+    """Remove a file, or a directory and all that is in it."""
+    for name in _names(files, path) or ():
+        remove_tree(files, path / name)
+    files.remove(path)
 
 
 def _names(files: Files, path: Path) -> list[str] | None:

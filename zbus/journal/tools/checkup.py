@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from zbus.journal.local import naming
-from zbus.journal.local.engine import owner_of
+from zbus.journal.local.directory import owner_of
 from zbus.journal.local.files import Files, reason
 from zbus.journal.local.identity import refuse_backup
 from zbus.journal.local.landmarks import Landmarks
