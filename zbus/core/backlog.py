@@ -204,8 +204,7 @@ class Backlog:
         self.cursor = cursor
 
     def tell_all(self) -> None:
-        """What `changes` gives next is all there is."""
-        self._reset = True
+        self._reset = True  # `changes` gives next
 
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""

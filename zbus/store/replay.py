@@ -249,10 +249,12 @@ def _group(
     group = Group(topic, owner.names[key], owner.options[key])
     group.incarnation = incarnation
     group.origin = origin = owner.origins.get(key)
+    all_know = True
     for index, partition in enumerate(topic.partitions):
         here = lanes.get(index)
         backlog = here.backlogs.get(key, {}).get(incarnation) if here else None
         if backlog is None:
+            all_know = False
             backlog = Backlog(partition.first)
             if origin is not None:
                 _begin(backlog, key, origin, index, here)
@@ -266,6 +268,8 @@ def _group(
         # Segments may be gone of which nothing was written down.
         backlog.fall_off(partition.first)
         group.backlogs[index] = backlog
+    if all_know:
+        group.origin = None
     return group
 
 
