@@ -62,4 +62,4 @@ class Recorder(Protocol):
 
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
         """Drop a topic: at once here, after a crash wholly or not at all. Calls `done` when it
-        cannot come back, at the topic's level."""
+        cannot come back."""

@@ -249,10 +249,9 @@ class LogWriter:
         for partition in topic.partitions:
             partition.removed = True
         lanes = [partition.lane for partition in topic.partitions if partition.segment_bytes]
-        waits = topic.options.durability == "disk" and bool(lanes)
         if lanes:
-            self._engine(topic.partitions[0]).remove(lanes, done if waits else lambda: None)
-        if not waits:
+            self._engine(topic.partitions[0]).remove(lanes, done)
+        else:
             done()
 
     def _roll_at(self, partition: Partition) -> int:

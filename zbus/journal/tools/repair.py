@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import attrs
 
-from zbus.core.backlog import Backlog
 from zbus.core import state as core_state
+from zbus.core.backlog import Backlog
 from zbus.core.state import Entry, EntryState, GroupChange, GroupOptions, StateChange, TopicOptions
 from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
