@@ -33,7 +33,7 @@ from tests.process.pipe import Pipe, Reply, ask
 
 PARTITIONS: Final = 64
 LEASE_MS: Final = 10_000_000
-KILL_MS_MAX: Final = 120
+KILL_MS_MAX: Final = 50
 CHANGES: Final = ("declare", "copy", "seek", "filter", "empty group", "remove group", "replace")
 ON_TOPICS: Final = ("empty topic", "remove topic")
 
