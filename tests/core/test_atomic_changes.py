@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, wishing
 from zbus.core.declare import GroupWish, Start
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.journal.port import JournalDamage
+from zbus.journal.port import JournalDamage, Lane
 
 COUNT = 3
 TOPIC = TopicOptions("T", partitions=COUNT)
@@ -130,7 +131,11 @@ def crashes(box: Box) -> Iterator[Box]:
     choices = [sorted({*range(min(count, 4)), count}) for count in counts.values()]
     for chosen in itertools.product(*choices):
         kept = dict(zip(counts, chosen, strict=True))
-        yield Box(journal.crash(lambda lane, _, kept=kept: kept[lane]), now_ms=box.now_ms)
+        yield Box(journal.crash(partial(_kept, kept)), now_ms=box.now_ms)
+
+
+def _kept(kept: dict[Lane, int], lane: Lane, unsynced: int) -> int:
+    return kept[lane]
 
 
 def settled(box: Box) -> Box:

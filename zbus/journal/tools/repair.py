@@ -413,7 +413,7 @@ class _Rewrite:
         if change.groups:
             crc = self._write_batch(filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc))
             for group in change.groups:
-                key = group.name.lower()
+                key = _key(group)
                 state.names[key] = group.name
                 state.options.setdefault(key, group.options or _UNKNOWN)
                 state.backlogs.setdefault(key, Backlog()).apply(group)
