@@ -137,7 +137,7 @@ def in_quarantine(data_dir: Path, piece: bytes) -> bool:
 
 
 SEEDS = [seed for seed in range(61) if seed != 17]
-"""In one of these logs 17 inserts a piece of a segment into it, before other damage in front: of the
+"""In one of these logs 17 inserts a piece of a segment into it, and damages what is before: of the
 batches that are there twice repair takes the wrong run. That is to be mended."""
 
 
