@@ -17,8 +17,8 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-states disk-full simulate h1spec autobahn fuzz mutants check stock-clients clean \
-  system-packages load-generators
+  crash crash-changes crash-states disk-full simulate h1spec autobahn fuzz mutants check \
+  stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -67,6 +67,10 @@ h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
+
+crash-changes: CYCLES ?= 300
+crash-changes: $(VENV)/test.stamp ## kill -9 a broker while it changes a topic CYCLES=300 times
+	$(BIN)/python -m tests.process.change_kills --cycles $(CYCLES) $(ARGS)
 
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)

@@ -52,8 +52,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "reset-not-told",
-            "            return attrs.evolve(self.snapshot(name), reset=True)",
-            "            return self.snapshot(name)",
+            "            return attrs.evolve(self.snapshot(name, incarnation), reset=True)",
+            "            return self.snapshot(name, incarnation)",
             BACKLOG,
         ),
         (
@@ -324,8 +324,8 @@ WRITING: list[Mutant] = [
         "zbus/core/topic.py",
         (
             "snapshot-without-options",
-            "            groups.append(attrs.evolve(change, options=group.options))",
-            "            groups.append(change)",
+            "            groups.append(attrs.evolve(change, options=group.options, origin=origin))",
+            "            groups.append(attrs.evolve(change, origin=origin))",
             "core/test_recovery.py",
         ),
         (

@@ -43,8 +43,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "removed-lane-not-synced",
-            "            self._sync_directory(topic)\n        except",
-            "        except",
+            "        self._syncer.wait(self._syncer.add((), {parent}), gone)",
+            "        gone()",
             CAMPAIGN,
         ),
         (
@@ -651,8 +651,8 @@ STORE: list[Mutant] = [
         "zbus/store/replay.py",
         (
             "snapshot-does-not-reset",
-            "            self.backlogs.clear()\n            self.originals",
-            "            self.originals",
+            "            self.backlogs.clear()\n            self.origins",
+            "            self.origins",
             "core/test_recovery.py",
         ),
         (

@@ -297,10 +297,11 @@ class Stack:
 
     def _declared(self, book: TopicBook, name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Declared):
+            if self.broker.topic(outcome.topic.name) is not outcome.topic:
+                return  # its removal was asked for since then, and may be durable before it is told
             if book.exists == MAYBE:
                 book.exists = YES
-            group = self.broker.topic(outcome.topic.name)
-            if group is outcome.topic and outcome.topic.groups.get(name) is outcome.group:
+            if outcome.topic.groups.get(name) is outcome.group:
                 book.groups[name].exists = YES
         else:
             self.refused += 1

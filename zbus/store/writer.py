@@ -17,7 +17,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.recorder import Found, Size
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     SNAPSHOT,
     Batch,
@@ -296,10 +296,14 @@ class LogWriter:
         done = partial(_when_durable, partial(self.trim, partition))
         engine.commit([partition.lane], True, done)
 
-    def remove(self, partition: Partition) -> None:
-        state = state_of(partition)
-        if state.segment_bytes:
-            self._engine(partition).trim(partition.lane, None)
+    def remove(self, topic: Topic, done: Callable[[], None]) -> None:
+        for partition in topic.partitions:
+            partition.removed = True
+        lanes = [one.lane for one in topic.partitions if state_of(one).segment_bytes]
+        if lanes:
+            self._engine(topic.partitions[0]).remove(lanes, done)
+        else:
+            done()
 
     def _roll_at(self, partition: Partition, state: LaneState) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.directory import remove_lane
+from zbus.journal.local.directory import remove_tree
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.segment import BadBatch, Segment, walk
@@ -79,19 +79,26 @@ def find_lanes(
 ) -> Iterator[Found]:
     """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
     topics in all."""
-    topics = [name for name in sorted(files.list(data_dir)) if naming.is_topic_directory(name)]
+    names = sorted(files.list(data_dir))
+    removed = [name for name in names if name.startswith(naming.REMOVED_PREFIX)]
+    if removed:
+        files.sync_directory(data_dir)  # else half of a topic might get its name back
+    for name in removed:
+        remove_tree(files, data_dir / name)
+    topics = [name for name in names if naming.is_topic_directory(name)]
     for count, topic in enumerate(topics):
         progress(count, len(topics))
         directory = data_dir / topic
-        names = _names(files, directory)
-        if names is None:
+        try:
+            found_names = files.list(directory)
+        except NotADirectoryError:
             continue
         empty = True
-        for name in sorted(names):
+        for name in sorted(found_names):
             partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
                 files.sync_directory(directory)  # else half of it might get its name back
-                remove_lane(files, directory / name)
+                remove_tree(files, directory / name)
                 continue
             if partition is not None:
                 found = _open_lane(files, directory / name, partition, marks)
@@ -104,19 +111,12 @@ def find_lanes(
                 files.remove(directory)
 
 
-def _names(files: Files, path: Path) -> list[str] | None:
-    """Give the names in a directory; None if it is none."""
-    try:
-        return files.list(path)
-    except NotADirectoryError:
-        return None
-
-
 def _open_lane(
     files: Files, directory: Path, partition: int, marks: Mapping[str, Landmark] | None
 ) -> Found | None:
-    names = _names(files, directory)
-    if names is None:
+    try:
+        names = files.list(directory)
+    except NotADirectoryError:
         return None
     bases = []
     for name in names:
