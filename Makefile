@@ -17,8 +17,8 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-states disk-full simulate h1spec autobahn fuzz stock-clients clean system-packages \
-  load-generators
+  crash crash-changes crash-states disk-full simulate h1spec autobahn fuzz mutants check \
+  stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -68,6 +68,10 @@ crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
 
+crash-changes: CYCLES ?= 300
+crash-changes: $(VENV)/test.stamp ## kill -9 a broker while it changes a topic CYCLES=300 times
+	$(BIN)/python -m tests.process.change_kills --cycles $(CYCLES) $(ARGS)
+
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
@@ -85,6 +89,18 @@ crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs,
 
 fuzz: $(VENV)/test.stamp ## Read N heads with what is remembered, and without, from seed SEED on
 	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
+
+mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; ARGS="name ..." (30 minutes)
+	$(BIN)/python -m tests.mutants $(ARGS)
+
+# One after another: each takes all cores. What measures and what wants others' programs is left out.
+check: ## All campaigns, with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash (4 hours; a quiet machine)
+	$(MAKE) mutants
+	$(MAKE) crash-states
+	$(MAKE) fuzz
+	$(MAKE) simulate
+	$(MAKE) disk-full
+	$(MAKE) crash
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
 	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)

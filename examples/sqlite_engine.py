@@ -111,6 +111,11 @@ class SqliteJournal:
         condition = f"kind = {Kind.DATA:d} AND stop <= ? AND stop < {newest}"
         self._sql.execute(f"DELETE {OF_LANE} AND {condition}", (*lane, before, *lane))
 
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        for lane in lanes:
+            self.trim(lane, None)
+        self.commit(lanes, True, lambda _: done())
+
     def lanes(self) -> Iterator[StoredLane]:
         for lane in list(self._marks):
             checkpoint = f"SELECT max(number) {OF_LANE} AND kind = {Kind.CHECKPOINT:d}"

@@ -71,6 +71,26 @@ def test_at_every_byte() -> None:
         assert stored.duplicate == (joined.connections == 2 and at >= up)
 
 
+def test_what_was_not_taken_is_sent_once() -> None:
+    exchange = Exchange(Options(), random.Random(1))
+    exchange.connected()
+    call = exchange.submit(commands.produce("T", b"body"), 0)
+    exchange.lost(0, "it broke")
+    assert exchange.take() == b""
+    exchange.connected()
+    assert exchange.take() == call.data
+    assert exchange.take() == b""
+
+
+def test_what_was_given_up_is_not_sent() -> None:
+    exchange = Exchange(Options(), random.Random(1))
+    exchange.connected()
+    given_up = exchange.submit(commands.produce("T", b"given up"), 0)
+    other = exchange.submit(commands.produce("T", b"other"), 0)
+    exchange.give_up(given_up, errors.Timeout("too late", unknown=False))
+    assert exchange.take() == other.data
+
+
 def test_a_removal_that_is_sent_again_is_no_refusal() -> None:
     request = commands.remove("T")
     up = len(Exchange(Options(), random.Random(1)).submit(request, 0).data)

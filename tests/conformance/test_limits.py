@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from tests.conformance.dialogue import cmd, declared, http, ok, pull, put, refused, restart
 from zbus.core.chunk import Chunk
 from zbus.core.limits import Limits
@@ -111,3 +113,52 @@ def test_a_session_with_many_pulls_leaves_at_once() -> None:
         other.vanish()
     assert not world.broker.topics["t"].groups["t"].waiting
     world.broker.check()
+
+
+def test_what_a_peer_that_is_gone_asked_for_and_was_not_begun_is_not_done() -> None:
+    world, client = declared("T")
+    client.peer.stalled = True  # takes no replies
+    client.peer.receive(http("/T?cmd=produce", body=b"x"))
+    assert client.peer.has_requests is False
+    client.peer.forget_requests()
+    client.peer.stalled = False
+    assert client.peer.has_requests is False
+    client.peer.resume()
+    world.settle()
+    assert world.broker.topics["t"].partitions[0].end == 0
+
+
+IN_TURN = [
+    ("puts", http("/T?cmd=produce", body=b"a") * 3),
+    ("puts and a question", (http("/T?cmd=produce", body=b"a") + http("/T?cmd=query")) * 3),
+    ("a delivery", http("/T?cmd=produce", body=b"a") + http("/T?cmd=consume&timeout=0")),
+    ("nothing to deliver", http("/T?cmd=consume&timeout=0") + http("/T?cmd=query")),
+    ("a look", http("/T?cmd=produce", body=b"a") + http("/T?cmd=consume&offset=0") * 2),
+    ("a look at nothing", http("/T?cmd=consume&offset=0") * 2),
+    ("what is wrong", http("/None?cmd=consume&timeout=0") + http("/T?cmd=what")),
+    ("known by ids", cmd("produce", "topic: T", "id: 1", body=b"a") + cmd("query", "id: 2")),
+]
+
+
+@pytest.mark.parametrize(("data"), [data for _, data in IN_TURN], ids=[name for name, _ in IN_TURN])
+def test_who_has_all_answers_counts_for_nothing(data: bytes) -> None:
+    world, client = declared("T")
+    client.send(data)
+    world.settle()
+    assert client.replies()
+    peer = client.peer
+    assert (peer.open_tickets, peer.open_waits, peer.held_bytes) == (0, 0, 0)
+
+
+def test_what_waits_is_counted_until_it_is_answered() -> None:
+    world, service = declared("S?topic_mask=3")
+    caller = world.connect()
+    peer = caller.peer
+    assert caller.exchange(http("/S/plus/1") + http("/S?cmd=query")) == []
+    assert (peer.open_tickets, peer.open_waits) == (1, 1)
+    assert peer.held_bytes > 100  # the answer to the question, which comes second
+    call = ok(service, cmd("consume", "topic: S"))
+    recver, id = call.headers["sender"], call.headers["origin_id"]
+    assert service.exchange(cmd("route", f"recver: {recver}", f"id: {id}", body=b"2")) == []
+    assert len(caller.replies()) == 2
+    assert (peer.open_tickets, peer.open_waits, peer.held_bytes) == (0, 0, 0)

@@ -144,6 +144,18 @@ class BacklogMachine(RuleBasedStateMachine):
         assert extended == self.model.extend(offset, deadline_ms)
         self.stepped()
 
+    @rule(number=PICKS, deadline_ms=TIMES)
+    def extend_alone(self, number: int, deadline_ms: int) -> None:
+        """Nothing else happens to it in the same tick, so only the extension can be told."""
+        self.tell()
+        offset = self.pick(number, Life.LEASED)
+        if offset is not None:
+            deadline_ms = self.time(deadline_ms)
+            assert self.backlog.extend(offset, deadline_ms)
+            assert self.model.extend(offset, deadline_ms)
+        self.stepped()
+        self.tell()
+
     @rule(number=PICKS, due_ms=TIMES)
     def delay(self, number: int, due_ms: int) -> None:
         offset = self.pick(number, Life.READY, Life.LEASED)

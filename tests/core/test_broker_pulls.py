@@ -67,6 +67,14 @@ def test_first_come_first_served_in_each_partition(box: Box) -> None:
     assert pulls["c"].bodies == [b"4"]
 
 
+def test_who_was_passed_over_keeps_its_place(box: Box) -> None:
+    pulls = [pull(box, 1) for _ in range(3)]
+    put(box, (0, b"not for them"))
+    for number, one in enumerate(pulls):
+        put(box, (1, b"%d" % number))
+        assert one.bodies == [b"%d" % number]
+
+
 def test_an_earlier_pull_of_any_partition_goes_before_one_of_a_named(box: Box) -> None:
     named = pull(box, 1)
     any_of_them, later = pull(box), pull(box, 0)

@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.support import Box, PullProbe, cool, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
 from zbus.core.errors import Refusal
 from zbus.core.group import Wants
 from zbus.core.limits import Limits
+from zbus.core.outcomes import Raw
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError, Lane
+from zbus.testing.engines import bodies
 
 
 class ColdJournal(MemoryJournal):
@@ -225,3 +227,19 @@ def test_a_batch_that_is_missing_among_others_is_not_passed_over() -> None:
     box.settle()
     assert refusal(probe).refusal is Refusal.DAMAGED
     assert "offset 2 of partition 0 is missing" in refusal(probe).text
+
+
+def test_batches_as_they_are_end_where_the_log_is_durable() -> None:
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", durability="disk"))
+    box.put(b"0")
+    box.settle()
+    box.put(b"1")
+    box.turn()
+    for expected in ([b"0"], [b"0", b"1"]):
+        probe = Probe()
+        box.broker.read(probe, box.partition(), 0, 1 << 20)
+        (raw,) = probe.answers
+        assert isinstance(raw, Raw)
+        assert (bodies(raw.batches), raw.end) == (expected, len(expected))
+        box.settle()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
 from zbus.core.chunk import Chunk
 from zbus.core.declare import Start
 from zbus.core.errors import BrokerError, Refusal
@@ -299,6 +299,46 @@ def test_damage_ahead_is_told_when_it_is_wanted() -> None:
     assert taken == end
     journal.broken = False
     assert read_all(box, journal) == numbers(40)[taken:], "and it goes on when it can"
+
+
+def declare_at_1(box: Box, journal: SlowJournal) -> None:
+    """A group that begins at the second message; nothing is at hand."""
+    box.declare(box.topic().options, "h", start=Start(offset=1))
+    for _ in range(3):
+        turn(box, journal)
+    cool(box)
+    journal.asked.clear()
+
+
+def test_damage_is_told_to_those_whose_message_it_is() -> None:
+    """Who waited for the same read, but for another message, looks again."""
+    box, journal = cold_box(4)
+    declare_at_1(box, journal)
+    first, second = box.pull(wait=True), box.pull("h", wait=True)
+    box.turn()
+    assert journal.asked == [0]
+    journal.broken = True
+    journal.answer()
+    journal.broken = False
+    for _ in range(3):
+        turn(box, journal)
+    assert refusal(first).refusal is Refusal.DAMAGED
+    assert second.bodies == [b"001"]
+
+
+def test_what_is_read_twice_is_at_hand_once() -> None:
+    box, journal = cold_box(20)
+    declare_at_1(box, journal)
+    second = box.pull("h", wait=True)
+    box.turn()
+    first = box.pull(wait=True)
+    box.turn()
+    assert journal.asked == [1, 0]
+    journal.answer(backwards=True)
+    box.turn()
+    assert (first.bodies, second.bodies) == ([b"000"], [b"001"])
+    first_chunk, rest = box.partition().log.chunks
+    assert (first_chunk.first, first_chunk.end, len(rest.bodies)) == (0, rest.first, 1)
 
 
 @pytest.mark.parametrize("lease", [False, True])

@@ -9,13 +9,14 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.chunk import Chunk
-from zbus.core.errors import Refusal
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.originals import (
     KEY_MS,
     Original,
     Originals,
     fingerprint,
+    fingerprint_of,
     id_name,
     key_name,
 )
@@ -201,6 +202,54 @@ def test_a_full_disk_does_not_refuse_what_was_stored_before() -> None:
     box.settle()
     assert duplicate(known) == (0, 1)
     assert refusal(new).refusal is Refusal.FULL
+
+
+@pytest.mark.parametrize(("ids", "key"), [((b"1",), b""), ((b"1", b"2"), b""), ((b"1",), b"k")])
+def test_who_refuses_what_is_new_answers_what_was_stored(
+    ids: tuple[bytes, ...], key: bytes
+) -> None:
+    box = new_box()
+    put(box, *ids, key=key)
+    box.settle()
+    box.broker.puts.refusing = BrokerError(Refusal.FULL, "the disk is nearly full")
+    known, new = put(box, *ids, key=key), put(box, b"new")
+    box.settle()
+    assert duplicate(known) == (0, len(ids))
+    assert refusal(new).refusal is Refusal.FULL
+
+
+def put_with_key(box: Box, index: int, once: bytes, along: Probe | None = None) -> Probe:
+    """By the short ways; an answer is there only if it was not put along."""
+    partition = box.partition(index=index)
+    parts = b"", b"", b"x", b"", b"", once
+    if along is not None and box.broker.put_along_with_key(partition, along, *parts):
+        return along
+    probe = Probe()
+    box.broker.put_with_key(partition, probe, *parts)
+    return probe
+
+
+@pytest.mark.parametrize("home", range(3))
+def test_a_key_is_found_in_whichever_partition_it_is(home: int) -> None:
+    box = new_box(TopicOptions("T", partitions=3))
+    original = put_with_key(box, home, b"k")
+    box.settle()
+    assert stored(original) == 0
+    box = again(box)
+    for index in range(3):
+        before = put_with_key(box, index, b"before %d" % index)
+        along = put_with_key(box, index, b"k", along=before)
+        alone = put_with_key(box, index, b"k")
+        whole = Probe()
+        chunk = Chunk.of([Message(b"", body=b"x", once=b"k")])
+        box.broker.put_once(box.partition(index=index), chunk, whole)
+        box.settle()
+        assert along is not before
+        for probe in (along, alone, whole):
+            assert duplicate(probe) == (0, 1)
+            (answer,) = probe.answers
+            assert isinstance(answer, Duplicate)
+            assert answer.partition.index == home
 
 
 @pytest.mark.parametrize("options", [DEDUPE, TopicOptions("T")])
@@ -529,6 +578,9 @@ def test_the_same_bytes_cut_otherwise_are_other_content() -> None:
 
     contents = [
         told((b"a", b"", b"bc")),
+        told((b"b", b"", b"bc")),
+        told((b"", b"a", b"bc")),
+        told((b"", b"b", b"bc")),
         told((b"ab", b"", b"c")),
         told((b"", b"ab", b"c")),
         told((b"", b"", b"abc")),
@@ -537,3 +589,5 @@ def test_the_same_bytes_cut_otherwise_are_other_content() -> None:
     ]
     assert len(set(contents)) == len(contents)
     assert max(contents) >= 1 << 32
+    for one in ((b"a", b"b", b"c"), (b"", b"", bytes(5_000))):
+        assert told(one) == fingerprint_of(*one), "the short way finds the same"

@@ -215,7 +215,7 @@ def many_snapshots() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("partitions", "dedupe_ms"), [(1, 0), (1, 100), (3, 100)])
+@pytest.mark.parametrize(("partitions", "dedupe_ms"), [(1, 0), (1, 100), (3, 0), (3, 100)])
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(STEPS, min_size=20, max_size=60))
 def test_puts_are_what_the_dictionary_says(

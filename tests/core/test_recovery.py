@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
 from zbus.core.backlog import Backlog
+from zbus.core.originals import Original
 from zbus.core.state import (
     Entries,
     Entry,
@@ -18,7 +19,7 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.journal.batch import Kind
+from zbus.journal.batch import SNAPSHOT, Kind, encode_state
 from zbus.journal.checkpoint import decode_change, encode_change
 from zbus.journal.port import JournalDamage, Lane
 from zbus.store.replay import recover
@@ -362,10 +363,14 @@ def crashed(box: Box, kept: dict[int, int]) -> Box:
 
 @pytest.mark.parametrize("there", [{0}, {1}, {2}, {0, 2}, {1, 2}])
 def test_partitions_that_were_created_in_part(there: set[int]) -> None:
+    """The topic is there if partition 0 is; the others are made then, or taken away."""
     box = new_box()
     box.declare(TopicOptions("T", partitions=3), "g", LEASES)
     box.turn()  # written, not synced
     after = crashed(box, dict.fromkeys(there, 99))
+    assert set(after.broker.topics) == ({"t"} if 0 in there else set())
+    after.declare(TopicOptions("T", partitions=3), "g", LEASES)
+    after.settle()
     assert after.topic().options.partitions == 3
     puts = [after.put(b"%d" % index, index=index) for index in range(3)]
     after.settle()
@@ -398,6 +403,47 @@ def test_a_group_that_was_declared_in_part(kept: dict[int, int]) -> None:
     after.settle()
     assert put.offset == 1
     same_state(after, again(after))
+
+
+@pytest.mark.parametrize("kind", [Kind.CHECKPOINT, Kind.STATE])
+def test_a_whole_state_takes_the_place_of_all_before_it(kind: Kind) -> None:
+    """Recovery may begin at it, and must not end elsewhere if it began earlier."""
+    entry = Entry(3, EntryState.LEASED, 99, 1)
+    kept = GroupChange("kept", 5, options=LEASES, entries=Entries.of(entry))
+    gone = GroupChange("gone", 1, options=LEASES)
+    original = Original(b"n" * 16, 1, 1, 1_000, 7)
+    journal, crc = CrashJournal(), 0
+    changes = [
+        StateChange(TopicOptions("T"), (kept, gone), originals=(original,)),
+        StateChange(TopicOptions("T"), (GroupChange("kept", 5, options=LEASES),)),
+    ]
+    for number, change in enumerate(changes):
+        as_kind = kind if number else Kind.CHECKPOINT
+        flags = SNAPSHOT if as_kind is Kind.STATE else 0
+        batch = encode_state(as_kind, 5, 1_000, encode_change(change), crc, flags)
+        journal.append(("T", 0), crc, [batch])
+        crc = batch.header.crc
+    (topic,), _ = recover(journal)
+    assert list(topic.groups) == ["kept"]
+    assert not topic.groups["kept"].backlogs[0].leased
+    assert len(topic.partitions[0].originals) == 0
+
+
+@pytest.mark.parametrize("born", [False, True])
+def test_a_purge_of_messages_of_which_a_crash_left_none(born: bool) -> None:
+    """A group that was to begin behind them does not begin behind what comes in their place."""
+    box = new_box()
+    box.declare("T", "g")
+    if born:
+        box.settle()
+    box.put(b"lost")
+    box.broker.purge_group(Probe(), box.group())
+    box.turn()
+    assert isinstance(box.journal, CrashJournal)
+    after = Box(box.journal.crash(lambda lane, unsynced: 1))
+    after.put(b"kept")
+    after.settle()
+    assert after.take()[-1:] == [b"kept"]
 
 
 def test_a_log_that_does_not_say_what_topic_it_is() -> None:

@@ -29,7 +29,7 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
 from zbus.journal.port import JournalError, Lane
 from zbus.store.lane import state_of
-from zbus.store.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX
+from zbus.store.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX, expendable
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -299,6 +299,38 @@ def test_nothing_is_removed_before_it_is_durable_that_it_is_gone(durability: str
     journal.release()
     box.settle()
     assert first(box) == 4
+
+
+def test_a_purge_that_is_not_durable_is_not_done_by_what_is() -> None:
+    """Of two that are under way, each takes as much away as was said of it."""
+    box = box_with(TopicOptions("T", durability="disk"), "g")
+    journal = box.journal
+    assert isinstance(journal, CrashJournal)
+    put(box, 6)
+    box.declare(attrs.evolve(box.topic().options, retention_count=1))
+    box.turn()
+    journal.release()
+    box.turn(LOOK_MS)
+    box.turn()
+    held = journal.held
+    box.broker.purge_topic(Probe(), box.topic())
+    box.turn()
+    assert journal.held > held
+    journal.release(held)
+    assert first(box) == 4
+    box.settle()
+    assert first(box) == 6
+
+
+def test_what_is_not_synced_is_not_forgotten() -> None:
+    box = box_with(TopicOptions("T", durability="disk", retention_bytes=1), "g")
+    put(box, 3)
+    partition = box.partition()
+    for _ in range(6):
+        box.put(BODY)
+        box.turn()
+    assert state_of(partition).segments[-1].base > partition.visible
+    assert expendable(partition, box.now_ms) <= partition.visible
 
 
 def test_segments_that_are_gone_without_a_word_are_counted_at_the_start() -> None:

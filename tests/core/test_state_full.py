@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusal, same_state
 from tests.journal.support import Loop, SmallDisk
 from zbus.core.errors import Refusal
@@ -171,12 +173,14 @@ def test_a_topic_that_goes_is_not_tried_again() -> None:
     assert box.broker.next_due() is None
 
 
-def test_a_change_of_all_partitions_needs_room_in_all() -> None:
-    """Half of a removal must not be confirmed: a crash would bring the group back."""
+@pytest.mark.parametrize("shut", [0, 1])
+def test_a_change_of_all_partitions_needs_room_where_it_is_decided(shut: int) -> None:
+    """A removal that partition 0 did not write must not be confirmed: a crash would bring the group
+    back. What a new group begins with must find room in all."""
 
     class Half(NoRoom):
         def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
-            if self.shut and lane[1] == 1:
+            if self.shut and lane[1] == shut:
                 raise JournalFull("no space left")
             CrashJournal.append(self, lane, after, batches)
 
@@ -188,13 +192,37 @@ def test_a_change_of_all_partitions_needs_room_in_all() -> None:
     removed = Probe()
     box.broker.remove_group(removed, box.group())
     box.settle()
-    assert is_full(removed)
+    assert removed.fine if shut else is_full(removed)
     declared = box.declare(box.topic().options, "late", LEASES)
     box.settle()
     assert is_full(declared)
     journal.shut = False
     box.settle(2_000)
     assert list(again(box).topic().groups) == ["late"]
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_a_topic_comes_with_all_its_partitions_or_not_at_all(durability: str) -> None:
+    class Half(NoRoom):
+        def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+            if self.shut and lane[1] == 1:
+                raise JournalFull("no space left")
+            CrashJournal.append(self, lane, after, batches)
+
+    journal = Half()
+    box = Box(journal)
+    options = TopicOptions("T", partitions=3, durability=durability)
+    journal.shut = True
+    declared = box.declare(options, "g", LEASES)
+    put = box.put(b"a", index=0)
+    box.settle()
+    assert is_full(declared)
+    assert is_full(put)
+    assert box.broker.topic("T") is None
+    journal.shut = False
+    assert settled(box, box.declare(options, "g", LEASES)).fine
+    assert settled(box, box.put(b"a", index=0)).offset == 0
+    same_state(box, again(box))
 
 
 def test_a_topic_is_not_taken_away_for_want_of_one_of_its_partitions() -> None:

@@ -22,6 +22,7 @@ from zbus.journal.batch import (
     decode_chunk,
     encode_chunk,
     encode_state,
+    inspect_header,
     iterate,
     read_header,
 )
@@ -209,6 +210,12 @@ def test_hostile_lengths_are_refused(raw: bytes) -> None:
         decode_chunk(raw)
 
 
+@pytest.mark.parametrize(("flags", "count", "kind"), [(0, 1, 2), (0, 1, 3), (2, 0, 2), (1, 0, 3)])
+def test_odd_state_is_refused(flags: int, count: int, kind: int) -> None:
+    assert isinstance(inspect_header(sealed(flags, count, b"", kind=kind)), str)
+    assert not isinstance(inspect_header(sealed(0, 0, b"", kind=kind)), str)
+
+
 @given(st.binary(max_size=200), st.integers(0, 511), st.integers(0, 5), st.integers(1, 2))
 def test_any_payload_is_decoded_or_refused(
     payload: bytes, flags: int, count: int, version: int
@@ -319,6 +326,21 @@ def test_flip_of_every_bit_is_noticed_where_it_is() -> None:
         assert walk.position <= bit // 8 < walk.position + len(log[len(good)])
         last = len(good) == len(log) - 1
         assert walk.ending is (Ending.TORN if last else Ending.DAMAGED), bit
+
+
+def test_a_flip_in_a_large_batch_is_noticed() -> None:
+    """Of more than 4 KiB, by one message and by many."""
+    writer = Writer()
+    log = [writer.data(b"x" * 9_000), writer.data(*[b"%d" % n for n in range(1_000)])]
+    log.append(writer.data(b"the last"))
+    whole, first = b"".join(log), len(log[0])
+    assert min(map(len, log[:2])) > 4_096
+    for position in range(0, first + len(log[1]), 61):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        walk = iterate(bytes(damaged), previous_crc=0)
+        assert [batch.raw for batch in walk] == log[: position >= first]
+        assert walk.ending is Ending.DAMAGED
 
 
 @settings(max_examples=50)

@@ -71,6 +71,21 @@ def test_a_checkpoint_of_another_topic_is_refused(tmp_path: Path, loop: Loop) ->
     journal.close()
 
 
+def test_no_segment_takes_the_place_of_messages(tmp_path: Path, loop: Loop) -> None:
+    journal, writer = loop.local(tmp_path), Writer()
+    writer.append(journal, writer.checkpoint)
+    writer.append(journal, lambda: writer.data(b"a", b"b"))
+    for base in (0, 2):
+        writer.end = base
+        if base == 0:
+            with pytest.raises(JournalError, match="no segment can begin there"):
+                writer.append(journal, writer.checkpoint)
+        else:
+            writer.append(journal, writer.checkpoint)
+    assert bodies(loop.read(journal, writer.lane, 0)) == [b"a", b"b"]
+    journal.close()
+
+
 def test_files_of_a_lane_and_their_end(tmp_path: Path, loop: Loop) -> None:
     journal = loop.local(tmp_path)
     writer = Writer()

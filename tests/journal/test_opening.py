@@ -40,6 +40,17 @@ def a_segment(writer: Writer) -> list[bytes]:
     ]
 
 
+def a_large_segment(writer: Writer) -> list[bytes]:
+    """Batches of more than 4 KiB: of one message, and of many."""
+    return [
+        writer.checkpoint(),
+        writer.data(b"a" * 9_000),
+        writer.data(*[b"message %d" % number for number in range(600)]),
+        writer.state(),
+        writer.data(b"b" * 5_000, b"c"),
+    ]
+
+
 def open_and_list(data_dir: Path) -> list[bytes] | None:
     loop = Loop()
     journal = loop.local(data_dir)
@@ -108,6 +119,33 @@ def test_a_flipped_bit_in_the_middle_is_refused(tmp_path: Path, index: int) -> N
             open_and_list(tmp_path)
         assert f"{tmp_path / FIRST} at byte {start}: " in str(caught.value)
         assert (tmp_path / FIRST).read_bytes() == bytes(damaged)  # nothing is touched
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_flipped_bit_in_a_large_batch_is_refused(tmp_path: Path, index: int) -> None:
+    log = a_large_segment(Writer())
+    assert len(log[index]) > 4_096
+    start = sum(map(len, log[:index]))
+    stop = start + len(log[index])
+    for position in (*range(start, start + 48), *range(start + 48, stop, 307), stop - 1):
+        damaged = bytearray(b"".join(log))
+        damaged[position] ^= 4
+        fill(tmp_path, [bytes(damaged)])
+        with pytest.raises(JournalDamage) as caught:
+            open_and_list(tmp_path)
+        assert f"{tmp_path / FIRST} at byte {start}: " in str(caught.value)
+
+
+def test_a_large_batch_that_was_cut_short_or_torn_is_cut_off(tmp_path: Path) -> None:
+    log = a_large_segment(Writer())
+    assert len(log[-1]) > 4_096
+    whole, last = b"".join(log), sum(map(len, log[:-1]))
+    for position in (*range(last, last + 48), *range(last + 48, len(whole), 613), len(whole) - 1):
+        sector = position // 512 * 512  # a disk writes a sector or does not
+        for torn in (whole[:position], whole[:sector].ljust(len(whole), b"\0")):
+            if last < sector or torn == whole[:position]:
+                fill(tmp_path, [torn])
+                assert open_and_list(tmp_path) == log[:-1]
 
 
 def test_a_break_of_the_chain_is_refused(tmp_path: Path) -> None:

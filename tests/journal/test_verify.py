@@ -115,6 +115,30 @@ def test_one_bit_loses_one_batch(data_dir: Path) -> None:
     assert [lane["replaced"] for lane in again] == [0, end - first, 0]
 
 
+def test_one_bit_of_a_large_batch(tmp_path: Path) -> None:
+    """Of more than 4 KiB, by one message and by many put in one tick."""
+    data_dir = tmp_path / "data"
+    disk = Disk(data_dir, segment_bytes=1 << 20)
+    disk.get("/orders?cmd=declare")
+    disk.get("/orders?cmd=produce", body=b"x" * 9_000)
+    lines = "content-type: application/x-ndjson"
+    disk.get("/orders?cmd=produce", lines, body=b"\n".join([b"line %d" % n for n in range(900)]))
+    disk.get("/orders?cmd=produce", body=b"the last")
+    disk.close()
+    (path,) = segments(data_dir)
+    whole = path.read_bytes()
+    large = [one for one in batches_of(data_dir, path, Kind.DATA) if one[1] - one[0] > 4_096]
+    assert [end - first for _, _, first, end in large] == [1, 900]
+    for start, stop, first, end in large:
+        for position in (start + 1, start + HEADER_BYTES, (start + stop) // 2, stop - 9):
+            path.write_bytes(whole)
+            spoil(path, position)
+            [lane] = as_json(check_up(FILES, data_dir))["partitions"]
+            [hole] = lane["damage"]
+            found = hole["start"], hole["stop"], hole["first_offset"], hole["end_offset"]
+            assert found == (start, stop, first, end)
+
+
 def test_a_consumer_is_told(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "data", 1 << 20)
     disk.get("/T?cmd=declare")

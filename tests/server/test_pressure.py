@@ -26,6 +26,7 @@ class FakeGauges:
         self.used: int | None = 10 * MIB
         self.total: int | None = 1000 * MIB
         self.trimmed = 0
+        self.spare = 0  # given back when memory is trimmed
 
     def disk(self, path: Path) -> Space | None:
         return self.space
@@ -38,6 +39,8 @@ class FakeGauges:
 
     def trim_memory(self) -> None:
         self.trimmed += 1
+        if self.used is not None:
+            self.used -= self.spare
 
 
 class Squeeze:
@@ -165,6 +168,13 @@ def test_what_can_be_read_again_gives_way_before_anybody_is_refused() -> None:
     assert memory.bytes_used < GROWS_TO.bytes_max, "no more than the newest chunk"
     bodies = [squeeze.client.request(http("/T?cmd=consume")).body for _ in range(42)]
     assert bodies == [b"1", b"2", *[b"x" * 10_000] * 40], "and it is read again"
+
+
+def test_who_gives_back_enough_refuses_nobody() -> None:
+    squeeze = Squeeze()
+    squeeze.gauges.spare = 20 * MIB
+    assert squeeze.memory(420) == ""
+    assert "401.0 MiB" in squeeze.memory(421)
 
 
 def test_a_disk_that_is_full_is_told_before_memory() -> None:

@@ -22,6 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.stack import Stack, adopt, check
+from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
 from zbus.journal.port import JournalError
 from zbus.testing.disk import Disk, Operation
 
@@ -86,7 +87,9 @@ class World:
         full = random.random() < 0.25
         self.capacity_bytes = random.choice((24_000, 40_000, 80_000)) if full else None
         self.reserve_bytes = random.choice((0, 8_000)) if full else 0
-        self.segment_bytes = random.choice((600, 2_000, 6_000))
+        self.segment_bytes = random.choice((600, 2_000, 6_000, 30_000))
+        self.snapshot_bytes = random.choice((200, 1_000, None))
+        self.open_segments_max = random.choice((1, 2, OPEN_SEGMENTS_MAX))
         disk = Disk(self.capacity_bytes)
         self.stack = self.start(disk)
 
@@ -98,6 +101,8 @@ class World:
             serials=old.serials if old else None,
             now_ms=old.now_ms if old else 1_800_000_000_000,
             segment_bytes=self.segment_bytes,
+            snapshot_bytes=self.snapshot_bytes,
+            open_segments_max=self.open_segments_max,
             reserve_bytes=self.reserve_bytes,
             delayed_jobs=not at_once,
         )

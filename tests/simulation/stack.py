@@ -29,6 +29,7 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import decode_chunk, iterate
 from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError, Lane
 from zbus.store.lane import state_of
@@ -127,7 +128,9 @@ class Stack:
         serials: itertools.count[int] | None = None,
         now_ms: int = EPOCH_MS,
         segment_bytes: int = 4096,
+        snapshot_bytes: int | None = None,
         reserve_bytes: int = 0,
+        open_segments_max: int = OPEN_SEGMENTS_MAX,
         delayed_jobs: bool = True,
     ) -> None:
         self.disk = disk
@@ -145,9 +148,11 @@ class Stack:
             self.failures.append,
             disk,
             reserve_bytes=reserve_bytes,
+            open_segments_max=open_segments_max,
             worker=lambda name: self._worker(delayed_jobs),
         )
-        self.recorder = LogWriter(self.journal, MemoryJournal(), segment_bytes)
+        memory = MemoryJournal()
+        self.recorder = LogWriter(self.journal, memory, segment_bytes, snapshot_bytes)
         self.broker = Broker(self.recorder, (b"i%d" % n for n in itertools.count()), DEFAULT_LIMITS)
         topics, time_ms = recover(self.journal)
         self.now_ms = max(now_ms, time_ms)
@@ -198,6 +203,8 @@ class Stack:
         if upkeep is not None and random.random() < 0.15:
             upkeep(self.now_ms)
         verbs = [self.verb() for _ in range(random.choice((0, 1, 1, 2, 4)))]
+        if random.random() < 0.02:
+            verbs += [self.put] * 50  # a burst, which makes batches of many messages
         self.turn(*verbs)
         for worker in self.workers:
             if worker.jobs and random.random() < 0.6:
@@ -229,7 +236,8 @@ class Stack:
     def message(self) -> Message:
         random = self.random
         serial = b"m%d." % next(self.serials)
-        body = serial + random.randbytes(random.choice((0, 20, 200, 900)))
+        size = 6_000 if random.random() < 0.04 else random.choice((0, 20, 200, 900))
+        body = serial + random.randbytes(size)
         due_ms = self.now_ms + random.choice((50, 2000)) if random.random() < 0.1 else 0
         return Message(serial, body=body, produced_ms=self.broker.now_ms, due_ms=due_ms)
 
@@ -289,10 +297,11 @@ class Stack:
 
     def _declared(self, book: TopicBook, name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Declared):
+            if self.broker.topic(outcome.topic.name) is not outcome.topic:
+                return  # its removal was asked for since then, and may be durable before it is told
             if book.exists == MAYBE:
                 book.exists = YES
-            group = self.broker.topic(outcome.topic.name)
-            if group is outcome.topic and outcome.topic.groups.get(name) is outcome.group:
+            if outcome.topic.groups.get(name) is outcome.group:
                 book.groups[name].exists = YES
         else:
             self.refused += 1

@@ -25,13 +25,6 @@ STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector
 
 
-def test_a_campaign() -> None:
-    figures = campaign(STATES, seed=1)
-    assert figures.states >= STATES
-    assert figures.again > STATES // 20
-    assert figures.kills > STATES // 50
-
-
 def test_a_world_is_its_seed() -> None:
     """The same seed is the same work, the same crashes and the same figures."""
 
@@ -154,6 +147,8 @@ def test_a_roll_before_the_first_sync() -> None:
     lane.put()
     lane.write(lane.writer.checkpoint)
     lane.check_crashes()
+    lane.commit()
+    lane.check_crashes(least=1)
 
 
 def test_two_rolls_before_a_sync_of_the_directory(lane: Lane) -> None:
@@ -172,6 +167,25 @@ def test_a_kill_between_a_roll_and_its_sync(lane: Lane) -> None:
     lane.check_crashes(least=1)
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_kill_left_is_synced_when_it_is_found(rolled: bool, at_once: bool) -> None:
+    """From then on it is handed out: a power cut must not take it back."""
+    lane = Lane(Disk())
+    lane.write(lane.writer.checkpoint)
+    lane.put()
+    if rolled:
+        lane.write(lane.writer.checkpoint)
+        lane.put()
+    lane.disk = lane.disk.kill()
+    if not at_once:
+        lane.disk.sync_all = lambda file: False  # type: ignore[method-assign]
+    lane.opened = Opened(lane.disk)
+    list(lane.opened.journal.lanes())
+    lane.durable = lane.writer.end
+    lane.check_crashes(least=1)
+
+
 def test_old_segments_go_in_any_order(lane: Lane) -> None:
     """Of two that are removed, the younger may be gone and the older still there."""
     for _ in range(3):
@@ -183,6 +197,17 @@ def test_old_segments_go_in_any_order(lane: Lane) -> None:
     lane.trimmed = 3
     assert len([path for path in lane.disk.list_all() if path.suffix == ".log"]) == 1
     lane.check_crashes()
+
+
+def test_old_segments_wait_for_the_newest(lane: Lane) -> None:
+    """Nothing of them goes before what takes their place is synced."""
+    lane.put()
+    lane.write(lane.writer.checkpoint)
+    lane.opened.journal.trim(LANE, 2)
+    lane.check_crashes()
+    lane.opened.run()
+    lane.durable = lane.trimmed = 2
+    lane.check_crashes(least=1)
 
 
 def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
@@ -251,6 +276,33 @@ def test_a_removal_whose_sync_fails_does_not_try_again(lane: Lane) -> None:
     assert len(syncs) == 1
 
 
+def test_a_removal_that_a_kill_cut_short(lane: Lane) -> None:
+    """The next broker goes on with it. Whatever a power cut leaves of that, it is no half lane."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(operation: Operation) -> None:
+        if operation.name == "sync_directory":
+            raise Killed
+
+    for _ in range(2):
+        lane.write(lane.writer.checkpoint)
+        lane.put()
+        lane.commit()
+    lane.disk.faults = kill
+    lane.opened.journal.trim(LANE, None)
+    with pytest.raises(Killed):
+        lane.opened.run()
+    lane.disk.faults = None
+    disk = lane.disk.kill()
+    assert list(Opened(disk).journal.lanes()) == []
+    random = Random(1)
+    for left in (*disk.crash_states(limit=300), *(disk.crash(random) for _ in range(300))):
+        if list(Opened(left.kill()).journal.lanes()):
+            check_left(left, lane.durable)
+
+
 def test_a_lane_that_knows_a_group_by_name_only() -> None:
     """The power went while the group was declared: its options reached only the other partition;
     that one is gone now, because the power went again while the topic was removed."""
@@ -306,6 +358,26 @@ def test_lanes_of_one_name_one_after_another() -> None:
         list(Opened(disk.crash(Random(seed))).journal.lanes())
 
 
+def test_a_lane_rolls_where_the_former_of_its_name_did() -> None:
+    """The landmarks on disk tell how much of a segment of that very name was synced."""
+    lane = Lane(Disk())
+    list(lane.opened.journal.lanes())
+    for former in (True, False):
+        lane.writer = Writer(LANE)
+        begin = partial(lane.writer.state, 1 + former, Kind.CHECKPOINT)
+        lane.write(begin)
+        lane.put()
+        lane.put()
+        lane.write(begin)
+        lane.put()
+        if former:
+            lane.commit()
+            lane.opened.upkeep()
+            lane.opened.journal.trim(LANE, None)
+    lane.durable = 0
+    lane.check_crashes()
+
+
 def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """It was asked for with the old file's size in mind; the new one is another file."""
     disk = Disk()
@@ -337,3 +409,10 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     (batch,) = iterate(answer)
     assert decode_chunk(batch).bodies == [b"x" * 2_000]
     assert "cannot be read" not in caplog.text
+
+
+def test_a_campaign() -> None:
+    figures = campaign(STATES, seed=1)
+    assert figures.states >= STATES
+    assert figures.again > STATES // 20
+    assert figures.kills > STATES // 50

@@ -56,7 +56,9 @@ SABOTEURS = [acknowledge_before_the_sync, forget_the_names, forget_the_content]
 
 @pytest.mark.parametrize("prepare", SABOTEURS, ids=lambda prepare: prepare.__name__)
 def test_a_broker_that_promises_too_much(prepare: Callable[[Stack], None]) -> None:
-    with pytest.raises(WorldFailure, match=r"lost|is READY|ends at|was settled|was removed"):
+    with pytest.raises(
+        WorldFailure, match=r"lost|does not give|is READY|ends at|was settled|was removed"
+    ):
         campaign(STATES, seed=1, prepare=prepare)
 
 

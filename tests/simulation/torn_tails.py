@@ -13,12 +13,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from tests.simulation.stack import Jobs
-from zbus.journal.batch import iterate
+from zbus.journal.batch import HEADER_BYTES, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
@@ -27,6 +28,8 @@ from zbus.testing.engines import Writer, split
 DATA = Path("/data")
 LANE = ("orders", 0)
 KINDS = ("cut", "zeros", "garbage", "flip")
+LARGE = {0: [9_000], 1: [20] * 300, 2: [5_000] + [30] * 100}
+"""Bodies of the last three batches, by size."""
 
 
 class Opened:
@@ -69,8 +72,9 @@ class Log(NamedTuple):
     durable: bool  # the journal knows that all of it is
 
 
-def make(random: Random, batches: int, durable: bool) -> Log:
-    """A log of so many batches; the last three were synced (and the journal closed) or were not."""
+def make(random: Random, batches: int, durable: bool, large: bool = False) -> Log:
+    """A log of so many batches; the last three were synced (and the journal closed) or were not.
+    They are `large`: one long message, many short ones, and both."""
     disk = Disk()
     opened = Opened(disk)
     writer = Writer()
@@ -82,8 +86,11 @@ def make(random: Random, batches: int, durable: bool) -> Log:
             opened.run()
             opened.upkeep()
         bodies = [random.randbytes(random.randrange(40)) for _ in range(random.choice((1, 1, 3)))]
+        sizes = LARGE.get(number - (batches - 3)) if large else None
+        if sizes is not None:
+            bodies = [random.randbytes(size) for size in sizes]
         starts.append(path_size(disk))
-        if random.random() < 0.3:
+        if random.random() < 0.3 and sizes is None:
             writer.append(opened.journal, writer.state)
         else:
             writer.append(opened.journal, lambda bodies=bodies: writer.data(*bodies))  # type: ignore[misc]
@@ -172,6 +179,15 @@ def every_byte(log: Log, random: Random) -> Iterator[tuple[str, int, Random]]:
             yield kind, position, random
 
 
+def some_bytes(log: Log, random: Random) -> Iterator[tuple[str, int, Random]]:
+    """Where large batches begin and end, every byte; between, one now and then."""
+    for start, stop in pairwise(log.starts[-4:]):
+        head, end = range(start, start + HEADER_BYTES + 16), range(stop - 16, stop)
+        for position in (*head, *range(head.stop, end.start, 199), *end):
+            for kind in KINDS:
+                yield kind, position, random
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
@@ -181,7 +197,7 @@ def main() -> int:
     begun = time.monotonic()
     for seed in range(options.seed, options.seed + -(-options.cases // 100)):
         random = Random(seed)
-        log = make(random, random.randint(4, 30), random.random() < 0.5)
+        log = make(random, random.randint(4, 30), random.random() < 0.5, random.random() < 0.2)
         first = log.starts[1]
         for _ in range(100):
             kind = random.choice(KINDS)

@@ -316,6 +316,7 @@ def test_a_new_value_of_a_steering_header_is_judged() -> None:
     assert refusal(heads, GET + b"Host: a b").status == 400
     assert refusal(heads, HOST + b"Expect: more").status == 417
     assert refusal(heads, HOST + b"content-length: 1, 1").status == 400
+    assert refusal(heads, HOST + b"content-length: " + b"1" * 20).status == 400
     assert heads.read(HOST + b"content-length: 77")[0].content_length == 77
 
 

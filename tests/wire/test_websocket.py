@@ -152,6 +152,7 @@ BAD: list[tuple[str, bytes, int]] = [
     ("ping of 126 bytes", frame(9, b"x" * 126), 1002),
     ("close of 126 bytes", frame(8, b"\x03\xe8" + b"x" * 124), 1002),
     ("length in two bytes", frame(1, b"a", length_bytes=2), 1002),
+    ("125 in two bytes", frame(1, b"x" * 125, length_bytes=2), 1002),
     ("length in eight bytes", frame(1, b"x" * 200, length_bytes=8), 1002),
     ("length 0 in eight bytes", frame(1, length_bytes=8), 1002),
     ("length over 2^63", frame(2, length_bytes=8, length=(1 << 64) - 1), 1009),
@@ -196,6 +197,8 @@ def test_a_message_in_too_many_frames() -> None:
     data = frame(2, fin=False) + frame(0, fin=False) * FRAGMENTS_MAX
     assert read(data) == ([], 1008)
     assert read(frame(2, fin=False) + frame(0, fin=False) * 50 + frame(0)) == ([(BINARY, b"")], 0)
+    most = frame(2, fin=False) + frame(0, fin=False) * (FRAGMENTS_MAX - 2) + frame(0)
+    assert read(most + frame(2, fin=False) + frame(0)) == ([(BINARY, b"")] * 2, 0)
 
 
 def test_midway() -> None:

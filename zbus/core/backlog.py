@@ -22,6 +22,7 @@ seen: the caller passes both.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 import attrs
@@ -203,6 +204,9 @@ class Backlog:
         self._reset = True
         self.cursor = cursor
 
+    def tell_all(self) -> None:
+        self._reset = True  # `changes` gives next
+
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)
@@ -250,12 +254,12 @@ class Backlog:
 
     # -- memory of a tick -----------------------------------------------------------------
 
-    def changes(self, name: str) -> GroupChange:
+    def changes(self, name: str, incarnation: int = 0) -> GroupChange:
         """What became different since the last call."""
         touched, self._touched = self._touched, {}
         if self._reset:
             self._reset = False
-            return attrs.evolve(self.snapshot(name), reset=True)
+            return attrs.evolve(self.snapshot(name, incarnation), reset=True)
         entries = NO_ENTRIES
         delayed = NOTHING
         if touched:
@@ -272,9 +276,10 @@ class Backlog:
             delayed=delayed,
             skipped=self.skipped,
             untold=self.untold,
+            incarnation=incarnation,
         )
 
-    def snapshot(self, name: str) -> GroupChange:
+    def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
         attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
         entries = NO_ENTRIES
@@ -291,10 +296,8 @@ class Backlog:
             counts = [attempts[offset] for offset in retried]
             entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
             entries.add_all(EntryState.DONE, done)
-        columns, skipped, untold = delayed.columns(), self.skipped, self.untold
-        return GroupChange(
-            name, self.cursor, entries=entries, delayed=columns, skipped=skipped, untold=untold
-        )
+        change = partial(GroupChange, name, self.cursor, entries=entries, delayed=delayed.columns())
+        return change(skipped=self.skipped, untold=self.untold, incarnation=incarnation)
 
     def apply(self, change: GroupChange) -> None:
         """Take over what `changes` or `snapshot` told."""
@@ -423,14 +426,11 @@ class Backlog:
         self._touched = {offset: None for offset in self._touched if offset < end}
 
     def _clear(self) -> None:
-        self._ready.clear()
-        self.places.clear()
+        for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
+            part.clear()
         self.delayed.clear()
         self.overdue.clear()
-        self.leased.clear()
         self.ahead.clear()
-        self.attempts.clear()
-        self._touched.clear()
         self._lowest = -1
 
     def check(self) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from zbus.core import deciding, leases, looking, purging
 from zbus.core import declare as declaring
-from zbus.core import leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -147,6 +147,8 @@ class Broker:
             if partition.topic_changed or not self.recorder.holds(partition):
                 self.tick.touch(partition)
         for group in topic.groups.values():
+            if group.origin is not None:
+                deciding.tell(self.tick, group)
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
             if group.delete_on_exit:
@@ -227,10 +229,7 @@ class Broker:
         self.following.end(topic, gone)
         self.tick.forget(topic)
         self.retention.forget(topic)
-        for partition in topic.partitions:
-            partition.removed = True
-            self.recorder.remove(partition)
-        ticket.settle(DONE)
+        self.recorder.remove(topic, lambda: ticket.settle(DONE))
 
     def remove_group(self, ticket: Ticket, group: Group) -> None:
         """Delete a group; the messages stay."""
@@ -238,13 +237,13 @@ class Broker:
         del topic.groups[group.name.lower()]
         self.changes.note(self.now_ms)
         self._dissolve(group, group_unknown(group.name))
-        for partition in topic.partitions:
-            if group in partition.changed:
-                partition.changed.remove(group)
-            partition.options_changed.pop(group, None)
-            partition.removed_groups.append(group.name)
-            self.tick.touch(partition)
-        self.tick.confirm_all(topic, ticket)
+        deciding.depart(topic, group)
+        decides = topic.partitions[0]  # the others have nothing to say
+        if group in decides.changed:
+            decides.changed.remove(group)
+        decides.options_changed.pop(group, None)
+        decides.removed_groups.append(group.name)
+        self.tick.confirm(decides, ticket)
 
     def _dissolve(self, group: Group, gone: BrokerError) -> None:
         self.dispatch.end_waiting(group, gone)

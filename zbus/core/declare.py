@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from zbus.core import deciding
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
@@ -202,6 +203,9 @@ def _apply(
 ) -> None:
     if topic is None:
         topic = Topic(attrs.evolve(options, created_ms=broker.now_ms))
+        if len(topic.partitions) > 1:
+            topic.incarnation = broker.new_id().decode("ascii", "replace")
+            deciding.next_number(topic)  # so groups that partition 0 does not know are none
         broker.adopt(topic)
         for partition in topic.partitions:
             broker.tick.touch(partition)
@@ -224,26 +228,32 @@ def _apply(
 def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
     name = _free_name(topic, wish.name) if wish.auto else wish.name
     group = topic.group(name)
-    changed = group is None or not group.options.same_as(wish.options)
+    tick, none = broker.tick, [-1] * len(topic.partitions)
+    is_new = group is None
     if group is None:
         group = Group(topic, name, attrs.evolve(wish.options, created_ms=broker.now_ms))
-        _start_new(topic, group, wish.start)
+        model, whole = _start_new(topic, group, wish.start)
         topic.groups[name.lower()] = group
-    elif changed:
+        for backlog, place in zip(group.backlogs, places or none, strict=True):
+            if place >= 0:
+                backlog.seek(place)
+        deciding.begin(tick, group, model, whole, places or none)
+    changed = is_new or not group.options.same_as(wish.options)
+    if changed and not is_new:
         group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
         group.updated_ms = broker.now_ms
-    for partition in topic.partitions:
-        place = places[partition.index] if places else -1
-        if place >= 0:
-            backlog = group.backlogs[partition.index]
-            backlog.seek(place)
-            if backlog.fall_off(partition.first):  # while the place was looked for
-                group.untold = True
-        if changed:
+    if places and not is_new:
+        deciding.renew(tick, group, places)
+    for partition, place in zip(topic.partitions, places or none, strict=True):
+        # While the place was looked for the log may have forgotten it.
+        if place >= 0 and group.backlogs[partition.index].fall_off(partition.first):
+            group.untold = True
+        if changed and (is_new or not partition.index):  # else only partition 0 has to know
             partition.options_changed[group] = None
-        if changed or place >= 0:
-            broker.tick.change(partition, group)
-            broker.dispatch.schedule(group, partition.index)
+            tick.change(partition, group)
+        if place >= 0:
+            tick.change(partition, group)
+        broker.dispatch.schedule(group, partition.index)
     broker.dispatch.activate(group)
     return group
 
@@ -257,8 +267,9 @@ def _free_name(topic: Topic, name: str) -> str:
     return f"{name}{number}"
 
 
-def _start_new(topic: Topic, group: Group, start: Start) -> None:
-    """A named group's position, else the most advanced group's, else the beginning of the log."""
+def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:
+    """A named group's position, else the most advanced group's, else the beginning of the log.
+    Gives the group that it was, and whether all that it has not finished was taken over."""
     model = copied = topic.group(start.copy) if start.copy else None
     if model is None and topic.groups:
         model = max(topic.groups.values(), key=lambda other: sum(other.position()))
@@ -271,3 +282,4 @@ def _start_new(topic: Topic, group: Group, start: Start) -> None:
         else:
             backlog.cursor = model.backlogs[index].cursor
             backlog.copy_delayed(model.backlogs[index])
+    return model, copied is not None

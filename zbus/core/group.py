@@ -10,7 +10,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
 from zbus.core.session import Session
-from zbus.core.state import GroupOptions
+from zbus.core.state import GroupOptions, Origin
 from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
@@ -111,10 +111,12 @@ class Group:
         "delete_on_exit",
         "exclusive",
         "had_reader",
+        "incarnation",
         "lease",
         "match",
         "name",
         "options",
+        "origin",
         "paused",
         "readers",
         "topic",
@@ -136,6 +138,9 @@ class Group:
         self.topic = topic
         self.name = name
         self.backlogs = [Backlog() for _ in topic.partitions] if backlogs is None else backlogs
+        # See `zbus.core.deciding`. A topic with one partition needs neither.
+        self.incarnation = 0
+        self.origin: Origin | None = None
         self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False

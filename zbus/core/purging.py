@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from zbus.core import deciding
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.group import Group
 from zbus.core.outcomes import Outcome
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 def purge_group(broker: Broker, ticket: Ticket, group: Group) -> None:
     """Forget everything the group has still to do."""
-    for partition in group.topic.partitions:
-        group.backlogs[partition.index].seek(partition.end)
+    partitions = group.topic.partitions
+    deciding.renew(broker.tick, group, [partition.end for partition in partitions])
+    for partition in partitions:
         broker.tick.change(partition, group)
     broker.tick.confirm_all(group.topic, ticket)
 
@@ -31,18 +33,57 @@ def purge_topic(broker: Broker, ticket: Ticket, topic: Topic) -> None:
     # What this turn has staged so far is part of what is purged, so it is written first.
     for partition in topic.partitions:
         partition.purged_to = partition.end
-        broker.tick.confirm(partition, _Discard(broker, partition))
+    emptied = _Emptied(broker, topic)
+    for partition in topic.partitions:
+        broker.tick.confirm(partition, _Discard(emptied, partition))
     broker.tick.confirm_all(topic, ticket)
+
+
+class _Emptied:
+    """A topic that is being emptied. With several partitions, it is when partition 0 says so."""
+
+    def __init__(self, broker: Broker, topic: Topic) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.number = 0
+        self._decided = len(topic.partitions) == 1
+        self._told: list[tuple[Partition, int]] = []  # before partition 0 was
+        if self._decided:
+            return
+        topic.emptying += 1
+        self.number = deciding.next_number(topic)
+        topic.emptied = (self.number, *[partition.end for partition in topic.partitions])
+        for partition in topic.partitions:
+            partition.purges[self.number] = partition.end
+            partition.topic_changed = True
+
+    def told(self, partition: Partition, first: int) -> None:
+        """What is before `first` in the partition is gone as soon as it is decided, and that is
+        durable."""
+        if self.broker.topic(self.topic.name) is not self.topic:
+            return  # removed in the meantime, and its lanes with it
+        self._told.append((partition, first))
+        if partition.index == 0 and not self._decided:
+            self._decided = True
+            self.topic.emptying -= 1
+        if not self._decided:
+            return
+        told, self._told = self._told, []
+        for one, place in told:
+            for number in [number for number in one.purges if number < self.number]:
+                del one.purges[number]
+            begin(self.broker.retention, one, place)
+            self.broker.recorder.discard(one, self.broker.now_ms)
 
 
 class _Discard(Ticket):
     """The second half of purging a partition: its cursors are durable behind what is purged."""
 
-    __slots__ = ("_broker", "_first", "_partition")
+    __slots__ = ("_emptied", "_first", "_partition")
 
-    def __init__(self, broker: Broker, partition: Partition) -> None:
+    def __init__(self, emptied: _Emptied, partition: Partition) -> None:
         super().__init__()
-        self._broker = broker
+        self._emptied = emptied
         self._partition = partition
         self._first = partition.purged_to
 
@@ -51,10 +92,7 @@ class _Discard(Ticket):
         if isinstance(outcome, BrokerError):
             # The cursors are not durable: what they have not passed must stay, until they are.
             if outcome.refusal is Refusal.FULL:
-                again = partial(_Discard, self._broker, partition)
-                self._broker.retention.refused(partition, again)
+                again = partial(_Discard, self._emptied, partition)
+                self._emptied.broker.retention.refused(partition, again)
             return
-        if self._broker.topic(partition.topic.name) is not partition.topic:
-            return  # removed in the meantime, and its lane with it
-        begin(self._broker.retention, partition, self._first)
-        self._broker.recorder.discard(partition, self._broker.now_ms)
+        self._emptied.told(partition, self._first)

@@ -10,7 +10,7 @@ from zbus.core.errors import BrokerError
 from zbus.core.state import StateChange
 
 if TYPE_CHECKING:
-    from zbus.core.topic import Partition
+    from zbus.core.topic import Partition, Topic
 
 Found: TypeAlias = "Chunk | BrokerError | None"
 """None: nothing is stored from there on."""
@@ -78,5 +78,6 @@ class Recorder(Protocol):
     def discard(self, partition: Partition, now_ms: int) -> None:
         """Drop what is stored before the partition's first offset, safely against a crash."""
 
-    def remove(self, partition: Partition) -> None:
-        """Drop the partition itself."""
+    def remove(self, topic: Topic, done: Callable[[], None]) -> None:
+        """Drop a topic: at once here, after a crash wholly or not at all. Calls `done` when it
+        cannot come back."""

@@ -162,6 +162,17 @@ class GroupOptions:
 
 
 @attrs.frozen
+class Origin:
+    """How a group began in partitions that have not told of it yet; partition 0 says it."""
+
+    starts: tuple[int, ...]  # by partition: the cursor; -1 = as the model is there
+    model: str = ""  # a group; if it is this one, all goes on as it was
+    incarnation: int = 0  # of the model
+    whole: bool = False  # with all that the model has not finished, not only what it has delayed
+    before: Origin | None = None  # how the model began, if some partition may not know that one
+
+
+@attrs.frozen
 class GroupChange:
     """What became of one group in one partition."""
 
@@ -174,6 +185,8 @@ class GroupChange:
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     untold: int = 0  # those of them that no delivery has told the group of
+    incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
+    origin: Origin | None = None  # in partition 0, until all partitions have told of the group
 
 
 @attrs.frozen
@@ -184,6 +197,11 @@ class StateChange:
     groups: tuple[GroupChange, ...] = ()
     first: int = 0  # messages below it are no more: purged, or not retained
     originals: tuple[Original, ...] = ()  # stored lately; only with all there is
+    # Of topics with several partitions (`zbus.core.deciding`).
+    incarnation: str = ""  # of the topic; only with all there is
+    number: int = 0  # the last one given to a decision; in partition 0
+    emptied: tuple[int, ...] = ()  # likewise: a decision's number, then each partition's first
+    purges: tuple[tuple[int, int], ...] = ()  # numbers of such decisions, and what is first here
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -198,4 +216,7 @@ class StateChange:
         ]
         originals = tuple(original for original in self.originals if original.offset < end)
         first = min(self.first, end)
-        return attrs.evolve(self, groups=tuple(groups), first=first, originals=originals)
+        purges = tuple((number, min(place, end)) for number, place in self.purges)
+        return attrs.evolve(
+            self, groups=tuple(groups), first=first, originals=originals, purges=purges
+        )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
+from zbus.core.deciding import Decided
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
 from zbus.core.outcomes import DONE, Outcome, Stored
@@ -201,6 +202,8 @@ class Tick:
         if stored:
             if self.behind:
                 self.behind.pop(partition, None)
+            if partition.topic.departing and not partition.index:
+                confirms.append((Decided(partition.topic), DONE))
             if chunk is not None:
                 partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
@@ -219,6 +222,8 @@ class Tick:
                     self.unborn.append(partition.topic)
             else:
                 self.behind.pop(partition, None)
+                if partition.topic.departing and not partition.index:
+                    confirms.append((Decided(partition.topic), DONE))
         if partition.topic.retains:
             self.look_at(partition)
         return partition, partition.end, puts, confirms
@@ -258,6 +263,10 @@ class Tick:
         partition.end = first
         partition.originals.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
+        for number, place in partition.purges.items():
+            partition.purges[number] = min(place, first)
+        for other in partition.topic.departing:
+            other.backlogs[partition.index].truncate(first)
         for group in partition.topic.groups.values():
             group.backlogs[partition.index].truncate(first)
 

@@ -15,6 +15,7 @@ from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
 
 if TYPE_CHECKING:
+    from zbus.core.deciding import Departed
     from zbus.core.flock import Watch
     from zbus.core.log import Log
 
@@ -35,6 +36,7 @@ class Partition:
         "options_changed",
         "originals",
         "purged_to",
+        "purges",
         "puts",
         "recovered",
         "removed",
@@ -68,6 +70,9 @@ class Partition:
         self.options_changed: dict[Group, None] = {}
         self.removed_groups: list[str] = []
         self.purged_to = 0  # what is below it is to be dropped when that is durable
+        # Of a topic with several: the last decided emptying and those on their way, by number, and
+        # where this partition begins by it.
+        self.purges: dict[int, int] = {}
         self.removed = False  # its topic is gone, and its lane may be another's by now
         self.stored: object = None  # what the recorder knows of its lane
 
@@ -86,36 +91,69 @@ class Partition:
     def snapshot(self, now_ms: int = 0) -> StateChange:
         """Everything a checkpoint has to hold."""
         self.originals.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
+        topic, index = self.topic, self.index
         groups = []
-        for group in self.topic.groups.values():
-            change = group.backlogs[self.index].snapshot(group.name)
-            groups.append(attrs.evolve(change, options=group.options))
-        first = max(self.first, self.purged_to)
-        return StateChange(self.topic.options, tuple(groups), first, self.originals.snapshot())
+        for group in topic.groups.values():
+            change = group.backlogs[index].snapshot(group.name, group.incarnation)
+            origin = None if index else group.origin
+            groups.append(attrs.evolve(change, options=group.options, origin=origin))
+        groups += [
+            other.backlogs[index].snapshot(other.name, other.incarnation)
+            for other in (topic.departing if index else ())
+        ]
+        return StateChange(
+            topic.options,
+            tuple(groups),
+            max(self.first, self._purged_to),
+            self.originals.snapshot(),
+            incarnation=topic.incarnation,
+            number=0 if index else topic.number,
+            emptied=() if index else topic.emptied,
+            purges=tuple(self.purges.items()),
+        )
+
+    @property
+    def _purged_to(self) -> int:
+        """What is to be told of it: partition 0 decides, and says it first."""
+        undecided = self.index > 0 and self.topic.emptying
+        return 0 if undecided else self.purged_to
 
     def take_changes(self) -> StateChange | None:
         """What this tick changed, and nothing left to tell; None = nothing."""
         if not (
-            self.changed or self.removed_groups or self.topic_changed or self.purged_to > self.first
+            self.changed
+            or self.removed_groups
+            or self.topic_changed
+            or self._purged_to > self.first
         ):
             return None
-        index = self.index
+        index, known = self.index, self.topic
+        decides = index == 0 and known.number > 0 and (self.removed_groups or self.topic_changed)
         changes = [GroupChange(name, removed=True) for name in self.removed_groups]
         for group in self.changed:
             backlog = group.backlogs[index]
             backlog.dirty = False
-            change = backlog.changes(group.name)
+            change = backlog.changes(group.name, group.incarnation)
             if group in self.options_changed:
-                change = attrs.evolve(change, options=group.options)
+                origin = None if index else group.origin
+                change = attrs.evolve(change, options=group.options, origin=origin)
             changes.append(change)
         self.changed = []
         if self.removed_groups or self.options_changed:
             self.removed_groups = []
             self.options_changed = {}
-        topic = self.topic.options if self.topic_changed else None
+        topic = known.options if self.topic_changed else None
+        first = self._purged_to if self._purged_to > self.first else 0
+        purges = tuple(self.purges.items()) if self.topic_changed else ()
         self.topic_changed = False
-        first = self.purged_to if self.purged_to > self.first else 0
-        return StateChange(topic, tuple(changes), first)
+        return StateChange(
+            topic,
+            tuple(changes),
+            first,
+            number=known.number if decides else 0,
+            emptied=known.emptied if decides else (),
+            purges=purges,
+        )
 
 
 class Topic:
@@ -125,9 +163,14 @@ class Topic:
         "born",
         "careful",
         "competing",
+        "departing",
+        "emptied",
+        "emptying",
         "followed",
         "groups",
+        "incarnation",
         "name",
+        "number",
         "options",
         "partitions",
         "retains",
@@ -143,6 +186,12 @@ class Topic:
         self.followed: Watch | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
+        # Of a topic with several partitions, see `zbus.core.deciding`.
+        self.incarnation = ""
+        self.number = 0  # the last one given to a decision
+        self.departing: list[Departed] = []
+        self.emptied: tuple[int, ...] = ()  # the last decision to empty it: number, then offsets
+        self.emptying = 0  # such decisions that are not durable yet
         self.born = False  # somebody was told of it, or it was recovered: it must not go again
 
     def configure(self, options: TopicOptions) -> None:

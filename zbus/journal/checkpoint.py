@@ -46,6 +46,7 @@ from zbus.core.state import (
     EntryState,
     GroupChange,
     GroupOptions,
+    Origin,
     StateChange,
     TopicOptions,
 )
@@ -76,6 +77,8 @@ class _StoredGroup(msgspec.Struct):
     pages: _Natural = 0
     skipped: _Natural = 0
     untold: _Natural = 0
+    incarnation: _Natural = 0
+    origin: Origin | None = None
 
 
 class _StoredChange(msgspec.Struct):
@@ -83,6 +86,10 @@ class _StoredChange(msgspec.Struct):
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
     originals: _Natural = 0
+    incarnation: str = ""
+    number: _Natural = 0
+    emptied: tuple[_Natural, ...] = ()
+    purges: tuple[tuple[_Natural, _Natural], ...] = ()
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -94,16 +101,16 @@ def encode_change(change: StateChange) -> bytes:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
         if group.options is None and not rest:
-            return _encode_cursor(group.name, group.cursor)
+            return _encode_cursor(group)
     return _encode_any(change)
 
 
-def _encode_cursor(name: str, cursor: int) -> bytes:
+def _encode_cursor(group: GroupChange) -> bytes:
     """Do what `_encode_any` does, for what nearly every tick has: one group went on."""
-    if cursor:
-        text = b'{"groups":[{"name":%b,"cursor":%d}]}' % (_to_json(name), cursor)
-    else:
-        text = b'{"groups":[{"name":%b}]}' % _to_json(name)
+    cursor = b',"cursor":%d' % group.cursor if group.cursor else b""
+    if group.incarnation:
+        cursor += b',"incarnation":%d' % group.incarnation
+    text = b'{"groups":[{"name":%b%b}]}' % (_to_json(group.name), cursor)
     length = len(text)
     return b"%b%b%b" % (_LENGTH.pack(length), text, _PADDING[length + 4 & 7])
 
@@ -118,6 +125,14 @@ def _encode_any(change: StateChange) -> bytes:
         stored["first"] = change.first
     if change.originals:
         stored["originals"] = len(change.originals)
+    if change.incarnation:
+        stored["incarnation"] = change.incarnation
+    if change.number:
+        stored["number"] = change.number
+    if change.emptied:
+        stored["emptied"] = change.emptied
+    if change.purges:
+        stored["purges"] = change.purges
     text = _to_json(stored)
     parts: list[_Bytes] = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
@@ -130,7 +145,7 @@ def _encode_any(change: StateChange) -> bytes:
     return b"".join(parts)
 
 
-def _unlike_default(options: TopicOptions | GroupOptions) -> dict[str, Any]:
+def _unlike_default(options: TopicOptions | GroupOptions | Origin) -> dict[str, Any]:
     return {
         field.name: value
         for field in attrs.fields(type(options))
@@ -157,6 +172,17 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["skipped"] = group.skipped
     if group.untold:
         stored["untold"] = group.untold
+    if group.incarnation:
+        stored["incarnation"] = group.incarnation
+    if group.origin is not None:
+        stored["origin"] = _origin(group.origin)
+    return stored
+
+
+def _origin(origin: Origin) -> dict[str, Any]:
+    stored = _unlike_default(origin)
+    if origin.before is not None:
+        stored["before"] = _origin(origin.before)
     return stored
 
 
@@ -217,6 +243,8 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
                 delayed=delayed,
                 skipped=group.skipped,
                 untold=group.untold,
+                incarnation=group.incarnation,
+                origin=group.origin,
             )
         )
     originals: tuple[Original, ...] = ()
@@ -224,7 +252,16 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         originals, at = _decode_originals(payload, at, stored.originals)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
-    return StateChange(stored.topic, tuple(groups), stored.first, originals)
+    return StateChange(
+        stored.topic,
+        tuple(groups),
+        stored.first,
+        originals,
+        stored.incarnation,
+        stored.number,
+        stored.emptied,
+        stored.purges,
+    )
 
 
 def topic_name(payload: bytes | memoryview) -> str | None:

@@ -115,6 +115,11 @@ class MemoryJournal:
                 self._bytes_used -= sum(len(batch) for _, batch in known.data[:count])
                 del known.data[:count], known.bases[:count], known.ends[:count]
 
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        for lane in lanes:
+            self.trim(lane, None)
+        done()
+
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._lanes.items()):
             checkpoint = known.state[0][0]

@@ -88,6 +88,8 @@ class StoredLane(NamedTuple):
     batches: Iterable[bytes]
     begin: int = 0
     segments: Sequence[StoredSegment] = ()  # all of them, the oldest first
+    # Whether an earlier run knew for certain that it was durable; None = nobody can tell.
+    was_durable: bool | None = None
 
 
 class Journal(Protocol):
@@ -123,6 +125,10 @@ class Journal(Protocol):
 
     def trim(self, lane: Lane, before: int | None) -> None:
         """Forget whole segments that end at or before offset `before`; None forgets the lane."""
+
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        """Forget a topic, of which these are all lanes: at once here, and after a crash all of
+        them or none. Calls `done` when that is durable; their space is freed later."""
 
     def lanes(self) -> Iterator[StoredLane]:
         """All lanes, for recovery; cuts torn tails. Raises JournalDamage for anything worse."""

@@ -27,7 +27,7 @@ from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.files import Files, reason
+from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError
 from zbus.server import logs
@@ -36,6 +36,7 @@ from zbus.server.advertised import advertised_address
 from zbus.server.allocator import keep_freed_memory
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
+from zbus.server.clock_note import boot_id, read_note, write_note
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
@@ -145,11 +146,20 @@ class Server:
             self._listen_no_more()
             text = reason(error, config.data_dir)
             raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
-        clock = Clock(time_ms)
+        clock = self._clock(files or OsFiles(), time_ms)
         self._build(clock)
         self.broker.begin(clock.now_ms())
         for topic in topics:
             self.broker.restore(topic)
+
+    def _clock(self, files: Files, time_ms: int) -> Clock:
+        """Go on with the time of the run before, if the machine has counted on since."""
+        data_dir, boot = self.config.data_dir, boot_id()
+        clock = Clock(time_ms, zero_ms=read_note(files, data_dir, boot))
+        write_note(files, data_dir, boot, clock.zero_ms)
+        if clock.warning:
+            log.warning(clock.warning)
+        return clock
 
     def _read_tokens(self) -> TokenFile | None:
         """Who may do what; None = everybody everything, which is for this machine alone."""

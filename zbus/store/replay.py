@@ -3,16 +3,23 @@
 What is read of a lane begins with a checkpoint or snapshot; every STATE batch after it is applied
 in order, every DATA batch moves the end of the log. Messages themselves are not kept: they come
 when a group wants them.
+
+A crash may have kept what was written to some partitions of a topic and lost what was written to
+others. What partition 0 says is done in all of them; what it does not say is done in none
+(`zbus.core.deciding`). Topics that an older program wrote know no such decisions: they have what
+any of their partitions says, until the first decision is made.
 """
 
 from __future__ import annotations
+
+import logging
 
 import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
-from zbus.core.state import GroupOptions, StateChange, TopicOptions
+from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
@@ -26,12 +33,19 @@ from zbus.journal.checkpoint import decode_change
 from zbus.journal.port import Journal, JournalDamage, Lane, StoredLane
 from zbus.store.lane import Extent, state_of
 
+log = logging.getLogger("zbus")
+
 
 class _Lane:
     """One lane while it is replayed."""
 
     def __init__(self, stored: StoredLane) -> None:
         self.lane: Lane = stored.lane
+        self.was_durable = stored.was_durable
+        self.incarnation = ""  # of the topic
+        self.number = 0  # the highest of a decision that it speaks of
+        self.emptied: tuple[int, ...] = ()
+        self.purges: dict[int, int] = {}
         self.first = stored.first_offset
         self.forgotten = 0  # what is before it, the log says itself
         self.end = 0
@@ -45,7 +59,10 @@ class _Lane:
         self.originals = Originals()
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
-        self.backlogs: dict[str, Backlog] = {}  # by lower-case name
+        # By lower-case name and incarnation. Partition 0 has one of each name; the others have
+        # those, too, of which they cannot know whether they are the past or the future.
+        self.backlogs: dict[str, dict[int, Backlog]] = {}
+        self.origins: dict[str, Origin] = {}  # in partition 0
         self.options: dict[str, GroupOptions] = {}
         self.names: dict[str, str] = {}
         self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
@@ -71,6 +88,9 @@ class _Lane:
             self.snapshot_at = self.size
             self.replays = 0
             self.backlogs.clear()
+            self.origins.clear()
+            self.purges.clear()
+            self.incarnation = change.incarnation
             self.originals = Originals()
             self._tick = []
         self._change(change)
@@ -85,18 +105,35 @@ class _Lane:
                 self._note(read_header(batch), batch)
         if change.first > self.forgotten:
             self.forgotten = change.first
-            for backlog in self.backlogs.values():
+            for backlog in [one for known in self.backlogs.values() for one in known.values()]:
                 # What is lost by it, the groups' own changes say: they come next.
                 backlog.fall_off(change.first)
+        self.number = max(self.number, change.number, *[number for number, _ in change.purges])
+        self.emptied = change.emptied or self.emptied
+        self.purges.update(change.purges)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:
                 self.backlogs.pop(key, None)
+                self.origins.pop(key, None)
                 continue
             if group.options is not None:
                 self.options[key] = group.options
                 self.names[key] = group.name
-            self.backlogs.setdefault(key, Backlog()).apply(group)
+            self._group(key, group)
+
+    def _group(self, key: str, change: GroupChange) -> None:
+        known = self.backlogs.setdefault(key, {})
+        backlog = known.get(change.incarnation)
+        if backlog is None:
+            if self.lane[1] == 0:
+                known.clear()
+                self.origins.pop(key, None)
+            self.number = max(self.number, change.incarnation)
+            backlog = known[change.incarnation] = Backlog()
+        backlog.apply(change)
+        if change.origin is not None:
+            self.origins[key] = change.origin
 
     @property
     def _remembers_ids(self) -> bool:
@@ -128,6 +165,19 @@ class _Lane:
         state.snapshot_at = self.snapshot_at
         state.replays = self.replays
 
+    def empty(self, partition: Partition, decided: tuple[int, ...]) -> None:
+        """Forget what partition 0 says was emptied, and nothing else that was to be."""
+        if not decided:
+            return
+        number = decided[0]
+        first = self.purges.get(number)
+        if first is None:
+            # The crash took it, and perhaps messages before it that nobody was told of.
+            first = min(decided[1 + partition.index], self.end)
+            partition.topic_changed = True
+        partition.purges = {number: first}
+        partition.first = max(partition.first, first)
+
 
 def recover(journal: Journal) -> tuple[list[Topic], int]:
     """All topics that the journal holds, and the latest time it knows of (epoch milliseconds).
@@ -141,30 +191,107 @@ def recover(journal: Journal) -> tuple[list[Topic], int]:
         name, index = lane.lane
         lanes.setdefault(name, {})[index] = lane
         time_ms = max(time_ms, lane.time_ms)
-    topics = [_topic(name, dict(sorted(found.items()))) for name, found in sorted(lanes.items())]
+    topics = []
+    for name, found in sorted(lanes.items()):
+        if 0 in found or not any(lane.incarnation for lane in found.values()):
+            topics.append(_topic(name, dict(sorted(found.items()))))
+        else:
+            _drop(journal, name, found)
     return topics, time_ms
 
 
+def _drop(journal: Journal, name: str, lanes: dict[int, _Lane]) -> None:
+    """There is no partition 0. Either a crash came while the topic was made: nobody was told of it
+    and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
+    for index, lane in lanes.items():
+        if lane.was_durable or (lane.was_durable is None and lane.end):
+            raise JournalDamage(
+                f"partition 0 of topic {name!r} is missing, and partition {index} is there; put it "
+                "back from a backup, or move the topic's directory out of the data directory"
+            )
+    log.warning("a topic that was never made whole is removed", extra={"topic": name})
+    for lane in lanes.values():
+        journal.trim(lane.lane, None)
+
+
 def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
-    # A crash while several lanes were declared or changed leaves the last of them behind: nobody
-    # was told that it was done, so any of the states is right.
+    # Of an older program's topics a crash while several lanes were declared or changed leaves the
+    # last of them behind: nobody was told that it was done, so any of the states is right.
     options = next((lane.topic for lane in lanes.values() if lane.topic is not None), None)
     if options is None:
         raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")
     topic = Topic(attrs.evolve(options, name=name, partitions=options.partitions))
+    zero = lanes.get(0)
+    decides = zero is not None and zero.number > 0
+    if zero is not None:
+        topic.incarnation, topic.emptied = zero.incarnation, zero.emptied
+    # Not even the number of a decision that is lost is given again: some partition may speak of it.
+    topic.number = max([lane.number for lane in lanes.values()])
     for index, lane in lanes.items():
+        if lane.incarnation != topic.incarnation:
+            raise JournalDamage(f"partition {index} is of another topic {name!r} than partition 0")
         if index < len(topic.partitions):
             lane.fill(topic.partitions[index])
+            if len(topic.partitions) > 1:
+                lane.empty(topic.partitions[index], topic.emptied)
     for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
-        owner = next((lane for lane in lanes.values() if key in lane.options), None)
-        if owner is None:
-            continue  # a crash left behind the lane that never got its declaration
-        backlogs = []
-        for index, partition in enumerate(topic.partitions):
-            here = lanes.get(index)
-            backlog = (here.backlogs.get(key) if here else None) or Backlog(partition.first)
-            # Segments may be gone of which nothing was written down.
-            backlog.fall_off(partition.first)
-            backlogs.append(backlog)
-        topic.groups[key] = Group(topic, owner.names[key], owner.options[key], backlogs)
+        incarnation = 0
+        if decides and zero is not None:
+            incarnation = next(iter(zero.backlogs.get(key, {})), -1)
+        having = [lane for lane in lanes.values() if incarnation in lane.backlogs.get(key, {})]
+        owner = next((lane for lane in having if key in lane.options), None)
+        if owner is not None:  # else a crash left behind a lane that never got its declaration
+            topic.groups[key] = _group(topic, key, incarnation, owner, lanes)
     return topic
+
+
+def _group(
+    topic: Topic, key: str, incarnation: int, owner: _Lane, lanes: dict[int, _Lane]
+) -> Group:
+    group = Group(topic, owner.names[key], owner.options[key], [])
+    group.incarnation = incarnation
+    group.origin = origin = owner.origins.get(key)
+    all_know = True
+    for index, partition in enumerate(topic.partitions):
+        here = lanes.get(index)
+        backlog = here.backlogs.get(key, {}).get(incarnation) if here else None
+        if backlog is None:
+            all_know = False
+            backlog = Backlog(partition.first)
+            if origin is not None:
+                _begin(backlog, key, origin, index, here)
+                backlog.truncate(partition.end)  # the crash may have taken messages before it
+            backlog.tell_all()
+            backlog.dirty = True
+            partition.changed.append(group)
+            partition.topic_changed = True  # so all this is told soon, and before anything else
+            if not index:
+                partition.options_changed[group] = None
+        # Segments may be gone of which nothing was written down.
+        backlog.fall_off(partition.first)
+        group.backlogs.append(backlog)
+    if all_know:
+        group.origin = None
+    return group
+
+
+def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: _Lane | None) -> None:
+    """Put the backlog where the group begins in a partition that has not told of it."""
+    if origin.starts[index] >= 0:
+        backlog.seek(origin.starts[index])
+        return
+    model_key = origin.model.lower()
+    known = here.backlogs.get(model_key, {}) if here else {}
+    model = known.get(origin.incarnation)
+    if model is None:
+        if origin.before is None:
+            return  # it is as new as the partition
+        model = Backlog(backlog.cursor)
+        _begin(model, model_key, origin.before, index, here)
+    if model_key == key:
+        backlog.apply(attrs.evolve(model.snapshot(""), reset=True))
+    elif origin.whole:
+        backlog.copy_from(model)
+    else:
+        backlog.seek(model.cursor)
+        backlog.copy_delayed(model)

@@ -17,7 +17,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.recorder import Found, Size
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     SNAPSHOT,
     Batch,
@@ -90,7 +90,15 @@ def _when_durable(done: Callable[[], None], verdicts: Verdicts) -> None:
 class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
-    def __init__(self, durable: Journal, memory: Journal, segment_bytes_max: int) -> None:
+    def __init__(
+        self,
+        durable: Journal,
+        memory: Journal,
+        segment_bytes_max: int,
+        snapshot_bytes: int | None = None,
+    ) -> None:
+        """`snapshot_bytes` takes the place of `SNAPSHOT_EVERY_BYTES`."""
+        self._snapshot_bytes = snapshot_bytes
         self._durable = durable
         self._memory = memory
         self._segment_bytes_max = segment_bytes_max
@@ -154,7 +162,7 @@ class LogWriter:
         state.replays += 1
         fresh = size - state.snapshot_at
         if (
-            fresh > SNAPSHOT_EVERY_BYTES
+            fresh > (self._snapshot_bytes or SNAPSHOT_EVERY_BYTES)
             and (fresh > 4 * state.checkpoint_bytes or state.replays > REPLAYS_MAX)
             and size < self._roll_at(partition, state)  # else a checkpoint follows
             and engine is self._durable
@@ -288,10 +296,14 @@ class LogWriter:
         done = partial(_when_durable, partial(self.trim, partition))
         engine.commit([partition.lane], True, done)
 
-    def remove(self, partition: Partition) -> None:
-        state = state_of(partition)
-        if state.segment_bytes:
-            self._engine(partition).trim(partition.lane, None)
+    def remove(self, topic: Topic, done: Callable[[], None]) -> None:
+        for partition in topic.partitions:
+            partition.removed = True
+        lanes = [one.lane for one in topic.partitions if state_of(one).segment_bytes]
+        if lanes:
+            self._engine(topic.partitions[0]).remove(lanes, done)
+        else:
+            done()
 
     def _roll_at(self, partition: Partition, state: LaneState) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""

@@ -217,6 +217,26 @@ class JournalContract:
         bench.commit(journal, LANE)
         assert bodies(bench.read(journal, LANE, 0)) == [b"new"]
 
+    def test_a_topic_that_was_removed_is_gone_and_can_begin_anew(
+        self, journal: Journal, bench: Bench
+    ) -> None:
+        writers = [Writer(("orders", index)) for index in range(3)]
+        other = Writer(("other", 0))
+        for writer in (*writers, other):
+            a_lane(journal, writer)
+        gone: list[bool] = []
+        journal.remove([writer.lane for writer in writers], lambda: gone.append(True))
+        assert list(recovered(journal)) == [other.lane], "at once, whenever it is durable"
+        bench.run_until(lambda: gone)
+        assert gone == [True]
+        again = Writer(("orders", 1))
+        again.append(journal, again.checkpoint)
+        again.append(journal, lambda: again.data(b"new"))
+        assert bench.commit(journal, again.lane) == {}
+        assert bodies(bench.read(journal, again.lane, 0)) == [b"new"]
+        other.append(journal, lambda: other.data(b"goes on"))
+        assert bench.commit(journal, other.lane) == {}
+
     def test_what_was_committed_is_there_again(
         self, engine: Callable[[], Any], bench: Bench, keeps: bool
     ) -> None:

@@ -1,4 +1,4 @@
-"""The data directory as a whole: taken by one broker at a time."""
+"""The data directory itself: made, locked, and told from what an older program called so."""
 
 from __future__ import annotations
 
@@ -50,3 +50,11 @@ def owner_of(files: Files, lock: Path) -> str:
         return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
     finally:
         files.close(file)
+
+
+def remove_tree(files: Files, path: Path) -> None:
+    """Remove a file, or a directory and all that is in it."""
+    with suppress(NotADirectoryError):
+        for name in files.list(path):
+            remove_tree(files, path / name)
+    files.remove(path)

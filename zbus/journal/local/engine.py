@@ -25,13 +25,13 @@ from pathlib import Path
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.directory import make_way, take_directory
+from zbus.journal.local.directory import make_way, remove_tree, take_directory
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
 from zbus.journal.local.identity import make_identity
 from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.local.lane import CLOSED, LocalLane
-from zbus.journal.local.opening import Found, find_lanes, remove_lane
+from zbus.journal.local.opening import Found, find_lanes
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of
@@ -83,6 +83,7 @@ class LocalJournal:
         self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
         self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
+        self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
         self._progress = progress
@@ -156,6 +157,22 @@ class LocalJournal:
             # What they held is in the newest checkpoint; not before that is durable may they go.
             self._when_durable([known], partial(self._remove_segments, lane, known, segments))
 
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        if self._failed or self._closed:
+            return
+        known = self._known()
+        found = [(lane, known[lane]) for lane in lanes if lane in known]
+        for lane in lanes:
+            self.verdicts.pop(lane, None)
+        if not found:
+            done()
+            return
+        for lane, one in found:
+            self._let_go(lane, one)
+        segments = [segment for _, one in found for segment in one.segments]
+        # One name stands for all of them, and a name is taken away wholly or not at all.
+        self._remove_directory(found[0][1].directory.parent, segments, done)
+
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
             newest, begin = known.newest, known.mark
@@ -164,7 +181,9 @@ class LocalJournal:
             segments = [
                 StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
             ]
-            yield StoredLane(lane, known.segments[0].base, batches, begin, segments)
+            first, noted = known.segments[0].base, self._noted
+            was_durable = None if noted is None else known.key in noted
+            yield StoredLane(lane, first, batches, begin, segments, was_durable)
 
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.
@@ -223,6 +242,7 @@ class LocalJournal:
         make_way(self._files, self._data_dir)
         make_identity(self._files, self._data_dir)
         marks = landmarks.load()
+        self._noted = None if marks is None else frozenset(marks)
         wrong = marks is None  # the landmarks must be right before anything is written
         unknown = dict(marks or {})
         tails: list[tuple[Segment, int]] = []
@@ -313,14 +333,14 @@ class LocalJournal:
         if known is None:
             topic, partition = lane
             directory = self._data_dir / naming.topic_directory(topic) / str(partition)
-            known = LocalLane.make(self._files, self._handles, self._syncer, directory, batches)
-            self._known()[lane] = known
-            if self._landmarks.haunts(known.key):
-                known.sync()
+            haunted = self._landmarks.haunts(naming.lane_key(directory))
+            parts = self._files, self._handles, self._syncer, directory
+            known = self._known()[lane] = LocalLane.make(*parts, batches, haunted)
         else:
-            known.append(batches)
-            if begins and self._landmarks.haunts(known.key):
-                known.sync()
+            haunted = begins and self._landmarks.haunts(known.key)
+            known.append(batches, haunted)
+        if haunted:
+            known.sync()
         self._changed[lane] = known
 
     def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:
@@ -373,44 +393,54 @@ class LocalJournal:
             self._when_durable([known], partial(self._remove_segments, lane, known, others))
 
     def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
-        topic = known.directory.parent
+        self._let_go(lane, known)
+        self._remove_directory(known.directory, known.segments, lambda: None)
+
+    def _let_go(self, lane: Lane, known: LocalLane) -> None:
         for segment in known.segments:
             segment.removed = True
         del self._known()[lane]
         self._changed.pop(lane, None)
         self._landmarks.forget(known.key)
         known.release()
+
+    def _remove_directory(
+        self, path: Path, segments: Sequence[Segment], done: Callable[[], None]
+    ) -> None:
+        """Take its name away, durably before anything in it: a crash leaves all of it or nothing.
+        What may take long is done elsewhere."""
+        parent = path.parent
         try:
             try:
-                removed = self._rename_removed(topic, known.directory)
+                removed = self._rename_removed(parent, path)
             except JournalFull:
                 if not self._reserve.free():
                     raise
-                removed = self._rename_removed(topic, known.directory)
-            self._sync_directory(topic)
+                removed = self._rename_removed(parent, path)
         except (OSError, JournalFull) as error:
-            self._fatal(f"removing {lane} failed: {error}")
+            self._fatal(f"removing {path} failed: {error}")
             return
-        remove = partial(remove_lane, self._files, removed)
-        self._reader.remove(known.segments, remove, self._fatal, partial(self._drop_empty, topic))
 
-    def _sync_directory(self, path: Path) -> None:
-        try:
-            self._files.sync_directory(path)
-        except JournalFull:  # of descriptors
-            if not self._files.sync_all(self._lock):
-                raise
+        def gone() -> None:
+            if not self._closed:  # else the next start frees the space
+                empty = parent if parent != self._data_dir else None
+                remove, drop = partial(remove_tree, self._files, removed), self._drop_empty
+                self._reader.remove(segments, remove, self._fatal, partial(drop, empty))
+            done()
+
+        self._syncer.wait(self._syncer.add((), {parent}), gone)
 
     def _rename_removed(self, directory: Path, path: Path) -> Path:
         """Take a name away at once. To free the space may take long, so that is done elsewhere."""
         self._removed += 1
-        removed = directory / f"{naming.REMOVED_PREFIX}{path.name}-{self._removed}"
+        name = path.name if directory != self._data_dir else ""  # it may be as long as can be
+        removed = directory / f"{naming.REMOVED_PREFIX}{name}-{self._removed}"
         self._files.rename(path, removed)
         return removed
 
-    def _drop_empty(self, topic: Path) -> None:
+    def _drop_empty(self, topic: Path | None) -> None:
         with suppress(OSError):  # it may be another topic's by now, or gone
-            if not self._closed and not self._files.list(topic):
+            if topic is not None and not self._closed and not self._files.list(topic):
                 self._files.remove(topic)
 
     def _fatal(self, text: str) -> None:

@@ -2,13 +2,13 @@
 
 A log alone cannot tell an unfinished write from damage when several writes were under way: a power
 cut may keep the later one and lose the earlier. So once a second it is written down how much of
-each lane is synced. Bad bytes below that are damage; at or past it they are a crash's doing.
+each lane is synced. Bad bytes below that are damage; at or past it a crash may have left them.
 
 The same entry names the last checkpoint or snapshot in those synced bytes. Recovery begins there
 and reads nothing before it, however large the segment is.
 
     zbus landmarks 1 <crc32 of what follows, 8 hex digits>
-    [["<topic's directory>/<partition>",base,first crc,durable,begin,begin crc],
+    [["<topic's directory>/<partition>",base,first crc,durable,begin,begin crc,end],
     ...]
 
 It is not inside the logs because bodies are hostile: a mark in a log could be forged. The file is
@@ -48,6 +48,7 @@ class Landmark(msgspec.Struct, array_like=True, frozen=True):
     durable: _Natural  # bytes of it that are synced
     begin: _Natural  # byte of the last checkpoint or snapshot in it
     begin_crc: _Natural  # of that batch
+    end: _Natural = 0  # the offset after what is synced: if that is lost, a repair begins there
 
 
 _encode = msgspec.json.Encoder().encode

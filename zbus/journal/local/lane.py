@@ -38,6 +38,7 @@ class LocalLane:
     """See above. Raises JournalFull or OSError; then nothing of the append is in the lane."""
 
     __slots__ = (
+        "_end",
         "_files",
         "_first_crc",
         "_handles",
@@ -70,6 +71,7 @@ class LocalLane:
         self.file = CLOSED  # the newest segment, for writing
         self.used_ms = 0  # when the engine last saw that it was written to
         self.last_crc = 0
+        self._end = 0  # the offset after the last message
         # Where recovery may begin in the newest segment, and the crcs there and at its start.
         self.mark = 0
         self._mark_crc = 0
@@ -86,7 +88,7 @@ class LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
         lane.segments, lane.newest = found.segments, found.segments[-1]
-        lane.last_crc = found.last_crc
+        lane.last_crc, lane._end = found.last_crc, found.end
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
         if lane.dirty:
@@ -102,13 +104,16 @@ class LocalLane:
         syncer: Syncer,
         directory: Path,
         batches: Sequence[Batch],
+        haunted: bool,
     ) -> LocalLane:
-        """Begin a new lane with its first checkpoint."""
+        """Begin a new lane with its first checkpoint. `haunted`: the landmarks on disk may speak of
+        a former lane of that name, so no half of a segment may ever be seen under it."""
         files.make_directory(directory.parent)
         files.make_directory(directory)
         lane = cls(files, handles, syncer, directory, naming.lane_key(directory))
         segment = Segment(batches[0].header.base_offset, directory, noted=True)
-        lane._begin(segment, lane._write_new(segment.path, batches), batches)
+        write = lane._replacement if haunted else lane._write_new
+        lane._begin(segment, write(segment.path, batches), batches)
         lane.dirty_above(*lane._above())
         return lane
 
@@ -119,10 +124,10 @@ class LocalLane:
         """Names in these directories are not synced."""
         self.dirty_directories = tuple(dict.fromkeys((*self.dirty_directories, *directories)))
 
-    def append(self, batches: Sequence[Batch]) -> None:
-        """Write at the end, or roll."""
+    def append(self, batches: Sequence[Batch], haunted: bool) -> None:
+        """Write at the end, or roll; `haunted` as for `make`."""
         if batches[0].header.kind is Kind.CHECKPOINT:
-            self._roll(batches)
+            self._roll(batches, haunted)
             return
         newest = self.newest
         if self.file == CLOSED:
@@ -154,7 +159,8 @@ class LocalLane:
         """What is true of it as soon as all that was written so far is synced."""
         newest = self.newest
         return Landmark(
-            self.key, newest.base, self._first_crc, newest.size, self.mark, self._mark_crc
+            *(self.key, newest.base, self._first_crc, newest.size),
+            *(self.mark, self._mark_crc, self._end),
         )
 
     def sync(self) -> None:
@@ -191,10 +197,10 @@ class LocalLane:
                 self.mark, self._mark_crc = position, header.crc
             position += len(raw)
         newest.size = position
-        self.last_crc = header.crc
+        self.last_crc, self._end = header.crc, header.end_offset
         self.dirty = True
 
-    def _roll(self, batches: Sequence[Batch]) -> None:
+    def _roll(self, batches: Sequence[Batch], haunted: bool) -> None:
         base = batches[0].header.base_offset
         old = self.newest
         if base < old.base or (base == old.base and old.has_data):
@@ -204,7 +210,8 @@ class LocalLane:
             file = self._replacement(segment.path, batches)
             self.segments.pop().removed = True
         else:
-            file = self._write_new(segment.path, batches)
+            write = self._replacement if haunted else self._write_new
+            file = write(segment.path, batches)
             if self.dirty:
                 self._hand_over_old(old)
         self.release()
@@ -237,10 +244,8 @@ class LocalLane:
         return file
 
     def _replacement(self, path: Path, batches: Sequence[Batch]) -> int:
-        """Put a segment in the place of one of the same base, which has no messages yet.
-
-        It is durable before it takes the name, so there is a good one at any time.
-        """
+        """Write a segment that is whole and durable before it takes its name; one of the same base,
+        which has no messages yet, is there until then."""
         unfinished = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
         file = self._write_new(unfinished, batches)
         try:

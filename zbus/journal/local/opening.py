@@ -6,10 +6,11 @@ from its oldest segment on. Without any landmarks the newest segment of each lan
 
 Where a whole batch should be and is none:
 
-* with nothing whole behind it, it is an unfinished write, and cut off;
-* with whole batches behind it, below what was synced, it is damage: refused, with file and byte;
-* with whole batches behind it that were never synced, a power cut kept a later write and lost an
-  earlier one. Nobody was told of either. The end is cut off, and kept beside the segment;
+* below what was synced it is damage, and so is a segment that ends there: refused, with file and
+  byte. Whoever was told of what was there must not be told later of something else in its place;
+* past that, with nothing whole behind it, it is an unfinished write, and cut off;
+* past that, with whole batches behind it, a power cut kept a later write and lost an earlier one.
+  Nobody was told of either. The end is cut off, and kept beside the segment;
 * a segment without its checkpoint was being started: it is set aside, the one before is the newest;
 * a lane that has no segment yet was being made: it is removed.
 """
@@ -25,6 +26,7 @@ from typing import Final, NamedTuple
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
+from zbus.journal.local.directory import remove_tree
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.segment import BadBatch, Segment, walk
@@ -46,6 +48,7 @@ class Found(NamedTuple):
     key: str
     segments: list[Segment]  # the oldest first
     last_crc: int
+    end: int  # the offset after the last message
     mark: int  # byte of the newest segment's last checkpoint or snapshot
     mark_crc: int
     first_crc: int  # of the newest segment's first batch
@@ -73,19 +76,26 @@ def find_lanes(
 ) -> Iterator[Found]:
     """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
     topics in all."""
-    topics = [name for name in sorted(files.list(data_dir)) if naming.is_topic_directory(name)]
+    names = sorted(files.list(data_dir))
+    removed = [name for name in names if name.startswith(naming.REMOVED_PREFIX)]
+    if removed:
+        files.sync_directory(data_dir)  # else half of a topic might get its name back
+    for name in removed:
+        remove_tree(files, data_dir / name)
+    topics = [name for name in names if naming.is_topic_directory(name)]
     for count, topic in enumerate(topics):
         progress(count, len(topics))
         directory = data_dir / topic
-        names = _names(files, directory)
-        if names is None:
+        try:
+            found_names = files.list(directory)
+        except NotADirectoryError:
             continue
         empty = True
-        for name in sorted(names):
+        for name in sorted(found_names):
             partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
                 files.sync_directory(directory)  # else half of it might get its name back
-                remove_lane(files, directory / name)
+                remove_tree(files, directory / name)
                 continue
             if partition is not None:
                 found = _open_lane(files, directory / name, partition, marks)
@@ -98,26 +108,12 @@ def find_lanes(
                 files.remove(directory)
 
 
-def remove_lane(files: Files, directory: Path) -> None:
-    """Remove a lane's directory and all files in it."""
-    for name in files.list(directory):
-        files.remove(directory / name)
-    files.remove(directory)
-
-
-def _names(files: Files, path: Path) -> list[str] | None:
-    """Give the names in a directory; None if it is none."""
-    try:
-        return files.list(path)
-    except NotADirectoryError:
-        return None
-
-
 def _open_lane(
     files: Files, directory: Path, partition: int, marks: Mapping[str, Landmark] | None
 ) -> Found | None:
-    names = _names(files, directory)
-    if names is None:
+    try:
+        names = files.list(directory)
+    except NotADirectoryError:
         return None
     bases = []
     for name in names:
@@ -166,6 +162,7 @@ class _Opening:
             self._key,
             self._segments,
             self._last_crc,
+            self._end,
             self._mark,
             self._mark_crc,
             self._first_crc,
@@ -185,7 +182,7 @@ class _Opening:
                 continue
             newest = self._segments[-1]
             if self._problem is None:
-                self._check_end(index, start)
+                self._refuse_short(index, start)
                 ends = index == start.segment and newest.size == start.durable
                 self._durable = ends and not self._lost
                 self._note_tails(start)
@@ -303,18 +300,14 @@ class _Opening:
 
     # -- mending --------------------------------------------------------------------------
 
-    def _check_end(self, index: int, start: _Start) -> None:
+    def _refuse_short(self, index: int, start: _Start) -> None:
         """All was whole to the end; was it the whole?"""
-        end = self._segments[index].size
-        if index == start.segment and end < start.durable < _EVERYTHING:
-            self._say_lost(self._segments[index], start.durable - end)
-
-    def _say_lost(self, segment: Segment, count: int) -> None:
-        self._lost = True
-        log.critical(
-            "the disk lost bytes that it had synced",
-            extra={"file": segment.path, "byte": segment.size, "lost": count},
-        )
+        segment = self._segments[index]
+        if index == start.segment and segment.size < start.durable < _EVERYTHING:
+            raise JournalDamage(
+                f"{segment.path} at byte {segment.size}: it was synced up to byte "
+                f"{start.durable}, and ends here; {ADVICE}"
+            )
 
     def _mend(self, index: int, start: _Start) -> bool:
         """Cut or set aside what cannot be used, or refuse. False if the reading has to begin
@@ -331,9 +324,6 @@ class _Opening:
         for unfinished in later:
             self._set_aside(unfinished)
         del self._segments[index + 1 :]
-        if index == start.segment and segment.size < start.durable < _EVERYTHING:
-            self._say_lost(segment, start.durable - segment.size)
-            follows = True  # to keep what is cut
         if segment.size == 0:
             return self._drop_newest(start)
         if tail:
@@ -350,35 +340,33 @@ class _Opening:
     def _refuse_damage(self, index: int, start: _Start, follows: bool) -> None:
         segment = self._segments[index]
         before = self._segments[start.segment]
-        if index == start.segment and segment.size < start.durable and follows:
-            reason = (
-                str(self._problem)
-                if self._foreign
-                else f"{self._problem}, but whole batches follow"
+        synced = start.durable < _EVERYTHING or follows  # without landmarks any hole is damage
+        if index == start.segment and segment.size < start.durable and synced:
+            raise JournalDamage(f"{self._reason(start, follows)}; {ADVICE}")
+        if index - 1 == start.segment and before.size < start.durable < _EVERYTHING:
+            raise JournalDamage(
+                f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
+                f"and {segment.path.name} follows; {ADVICE}"
             )
-            raise JournalDamage(f"{reason}; {ADVICE}")
-        if segment.size > 0:
-            return
-        if index == 0 and segment.base > 0 and (start.durable or self._lost):
+        if segment.size == 0 and index == 0 and segment.base > 0 and (start.durable or self._lost):
             # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
                 f"{ADVICE}"
             )
-        if index - 1 == start.segment and before.size < start.durable and follows:
-            raise JournalDamage(
-                f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
-                f"and {segment.path.name} follows; {ADVICE}"
-            )
+
+    def _reason(self, start: _Start, follows: bool) -> str:
+        if self._foreign:
+            return str(self._problem)
+        if follows:
+            return f"{self._problem}, but whole batches follow"
+        return f"{self._problem}, but it was synced up to byte {start.durable}"
 
     def _drop_newest(self, start: _Start) -> bool:
         """The newest segment has not even its checkpoint: it was being started. False if the one
         before was not read."""
         self._set_aside(self._segments.pop())
-        if len(self._segments) <= start.segment:
-            return False
-        self._check_end(len(self._segments) - 1, start)
-        return True
+        return len(self._segments) > start.segment
 
     def _set_aside(self, segment: Segment) -> None:
         """Take a whole segment out of the way; it was never synced."""
@@ -426,7 +414,7 @@ class _Opening:
             return
         files.sync_directory(self._directory)
         log.warning(
-            "the end of a segment is set aside: writes before it were never finished",
+            "the end of a segment is set aside: a write before it was never finished",
             extra={"file": aside, "bytes": len(tail)},
         )
 

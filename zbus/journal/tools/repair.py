@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import attrs
 
+from zbus.core import state as core_state
 from zbus.core.backlog import Backlog
 from zbus.core.state import (
     Entries,
@@ -95,11 +96,17 @@ class Quarantine:
         return place
 
 
+Key = tuple[str, int]
+"""Of a group: lower-case name and incarnation."""
+
+
 class Known(NamedTuple):
     """What the lanes of a topic say about it, for a lane that cannot say it any more."""
 
     topic: TopicOptions
-    groups: dict[str, tuple[str, GroupOptions]]  # by lower-case name
+    groups: dict[Key, tuple[str, GroupOptions]]
+    incarnation: str = ""
+    number: int = 0
 
 
 class _State:
@@ -109,6 +116,8 @@ class _State:
         self.topic = known.topic
         self._known = known
         self.first = 0
+        self._last = StateChange(incarnation=known.incarnation, number=known.number)
+        self._origins: dict[Key, core_state.Origin] = {}
         self.names = {key: name for key, (name, _) in known.groups.items()}
         self.options = {key: options for key, (_, options) in known.groups.items()}
         self.backlogs = {key: Backlog(cursor) for key in known.groups}
@@ -119,13 +128,21 @@ class _State:
         change = decode_change(batch[HEADER_BYTES:])
         if header.is_whole_state:
             self.backlogs.clear()
+            self._origins.clear()
+            self._last = change
         self.topic = change.topic or self.topic
+        emptied, purges = change.emptied or self._last.emptied, change.purges or self._last.purges
+        number = max(self._last.number, change.number)
+        self._last = attrs.evolve(self._last, number=number, emptied=emptied, purges=purges)
         self.first = max(self.first, change.first)
         for group in change.groups:
-            key = group.name.lower()
+            key = _key(group)
             if group.removed:
-                self.backlogs.pop(key, None)
+                for gone in [one for one in self.backlogs if one[0] == key[0]]:
+                    del self.backlogs[gone]
                 continue
+            if group.origin is not None:
+                self._origins[key] = group.origin
             if group.options is not None:
                 self.options[key] = group.options
             self.names[key] = group.name
@@ -133,12 +150,17 @@ class _State:
 
     def snapshot(self) -> StateChange:
         groups = tuple(
-            attrs.evolve(backlog.snapshot(self.names[key]), options=self.options.get(key, _UNKNOWN))
+            attrs.evolve(
+                backlog.snapshot(self.names[key], key[1]),
+                options=self.options.get(key, _UNKNOWN),
+                origin=self._origins.get(key),
+            )
             for key, backlog in self.backlogs.items()
         )
-        return StateChange(self.topic, groups, self.first)
+        all_there_is = attrs.evolve(self._last, topic=self.topic, groups=groups, originals=())
+        return attrs.evolve(all_there_is, first=self.first)
 
-    def again(self, later: dict[str, GroupChange], lowest: int) -> StateChange:
+    def again(self, later: dict[Key, GroupChange], lowest: int) -> StateChange:
         """What the groups named in `later`, the first changes behind a hole, may not have done."""
         groups = []
         for key, change in later.items():
@@ -156,6 +178,7 @@ class _State:
                     max(change.cursor, start),
                     options=self.options.get(key, _UNKNOWN) if backlog is None else None,
                     entries=entries,
+                    incarnation=change.incarnation,
                 )
             )
         return StateChange(None, tuple(groups))
@@ -212,18 +235,27 @@ def learn(files: Files, reports: Collection[LaneReport]) -> Known:
     """Ask the checkpoints of a topic's lanes what topic it is and which groups it has."""
     name = next(iter(reports)).topic
     options: TopicOptions | None = None
-    groups: dict[str, tuple[str, GroupOptions]] = {}
+    groups: dict[Key, tuple[str, GroupOptions]] = {}
+    incarnation, number = "", 0
     for report in reports:
         for segment in report.segments:
             for change in _changes(files, segment):
                 options = change.topic or options
+                incarnation = change.incarnation or incarnation
+                number = max(number, change.number)
                 for group in change.groups:
+                    key = _key(group)
                     if group.removed:
-                        groups.pop(group.name.lower(), None)
+                        groups = {one: known for one, known in groups.items() if one[0] != key[0]}
                     elif group.options is not None:
-                        groups[group.name.lower()] = (group.name, group.options)
+                        groups[key] = (group.name, group.options)
     partitions = max(report.partition for report in reports) + 1
-    return Known(options or TopicOptions(name, partitions=partitions), groups)
+    topic = options or TopicOptions(name, partitions=partitions)
+    return Known(topic, groups, incarnation, number)
+
+
+def _key(group: GroupChange) -> Key:
+    return group.name.lower(), group.incarnation
 
 
 def _changes(files: Files, segment: SegmentReport) -> Iterator[StateChange]:
@@ -347,19 +379,19 @@ class _Rewrite:
         files.rename(new, path)
         files.sync_directory(path.parent)
 
-    def _first_changes(self) -> list[dict[str, GroupChange]]:
+    def _first_changes(self) -> list[dict[Key, GroupChange]]:
         """Give for each hole the first change behind it of each group, up to a whole state."""
-        found: list[dict[str, GroupChange]] = []
-        later: dict[str, GroupChange] = {}
+        found: list[dict[Key, GroupChange]] = []
+        later: dict[Key, GroupChange] = {}
         for start, stop in reversed(list(_good_stretches(self._segment))[1:]):
-            here: dict[str, GroupChange] = {}
+            here: dict[Key, GroupChange] = {}
             for header, raw in _walk(self._files, self._segment.path, start, stop):
                 if header.is_whole_state:
                     later = {}  # it says all there is
                     break
                 if header.kind is Kind.STATE:
                     for group in decode_change(raw[HEADER_BYTES:]).groups:
-                        here.setdefault(group.name.lower(), group)
+                        here.setdefault(_key(group), group)
             later = later | here
             found.append(later)
         return found[::-1]
@@ -370,7 +402,7 @@ class _Rewrite:
         for header, raw in _walk(self._files, self._segment.path, start, stop):
             self._state.apply(header, raw)
 
-    def _fill(self, hole: Hole, later: dict[str, GroupChange]) -> None:
+    def _fill(self, hole: Hole, later: dict[Key, GroupChange]) -> None:
         state = self._state
         time_ms = hole.time_ms
         crc = self._last_crc if hole.start == 0 else hole.previous_crc
@@ -380,13 +412,15 @@ class _Rewrite:
             )
         for batch in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
             crc = self._write_batch(batch)
-        if hole.next_previous_crc is None:
+        if hole.next_previous_crc is None:  # nothing is behind it, and may have any checksum
+            if hole.first_offset < hole.end_offset:
+                self._write(filler.mark(hole.first_offset, hole.end_offset, time_ms, crc, crc ^ 1))
             return
         change = state.again(later, self._lowest)
         if change.groups:
             crc = self._write_batch(filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc))
             for group in change.groups:
-                key = group.name.lower()
+                key = _key(group)
                 state.names[key] = group.name
                 state.options.setdefault(key, group.options or _UNKNOWN)
                 state.backlogs.setdefault(key, Backlog()).apply(group)

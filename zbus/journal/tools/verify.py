@@ -26,6 +26,7 @@ _BESIDE: Final = (
     *(naming.LOCK, naming.RESERVE, naming.QUARANTINE),
     *(naming.LANDMARKS, naming.LANDMARKS_UNFINISHED),
     *(naming.IDENTITY, naming.IDENTITY_UNFINISHED),
+    *(naming.CLOCK, naming.CLOCK_UNFINISHED),
 )
 
 
@@ -130,7 +131,7 @@ def _judge(report: LaneReport, mark: Landmark | None) -> None:
                 mark = None  # it speaks of a former lane of this name
             else:
                 start, durable = index, mark.durable
-                _check_durable(segment, durable)
+                _check_durable(segment, mark)
     if mark is not None and not start and all(s.base != mark.base for s in report.segments):
         return  # its segment is gone; nothing is known of the others
     for index, segment in enumerate(report.segments[start:], start):
@@ -149,17 +150,18 @@ def _judge(report: LaneReport, mark: Landmark | None) -> None:
         return
 
 
-def _check_durable(segment: SegmentReport, durable: int) -> None:
+def _check_durable(segment: SegmentReport, mark: Landmark) -> None:
     """What ends before all that was synced was not cut short by a crash."""
-    torn = segment.unfinished
-    if torn is not None and torn.start < durable:
-        segment.holes.append(torn._replace(stop=segment.bytes))
+    torn, at, holes = segment.unfinished, segment.bytes, segment.holes
+    if torn is not None and torn.start < mark.durable:
+        holes.append(torn._replace(stop=at))
         segment.unfinished = None
-    elif segment.bytes < durable and not segment.holes:
+    elif at < mark.durable and not (holes and holes[-1].stop == at):
         end, crc, time_ms = segment.end_offset, segment.last_crc, segment.last_time_ms
-        reason = f"it was synced up to byte {durable}, and ends here"
-        at = segment.bytes
-        segment.holes.append(Hole(at, at, end, end, crc, None, time_ms, reason))
+        reason = f"it was synced up to byte {mark.durable}, and ends here"
+        holes.append(Hole(at, at, end, end, crc, None, time_ms, reason))
+    if holes and holes[-1].next_previous_crc is None and holes[-1].end_offset < mark.end:
+        holes[-1] = holes[-1]._replace(end_offset=mark.end)
 
 
 def _join(report: LaneReport, segment: SegmentReport) -> bool:

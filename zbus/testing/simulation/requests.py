@@ -15,6 +15,7 @@ from zbus.testing.simulation.network import Reply
 
 _TAGS = (b"", b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"x.y")
 _DELAYS_MS = (1, 20, 1_000, 20_000, 3_600_000)
+_BATCHES = (1, 2, 3, 3, 5, 5, 8, 8, 80)
 _TIMEOUTS_MS = (0, 0, 10, 1_000, 20_000)
 
 
@@ -118,7 +119,7 @@ class Requests:
 
     def _new(self, topic: TopicBook, tag: bytes, delay_ms: int, ttl_ms: int) -> Sent:
         self._serial += 1
-        size = self._random.choice((0, 10, 10, 100, 700, 3_000))
+        size = self._random.choice((0, 10, 10, 10, 100, 100, 700, 700, 3_000, 9_000))
         body = b"%d:%b" % (self._serial, b"x" * size)
         due_ms = self._machine.now_ms + delay_ms if delay_ms else 0
         topic.sent[self._serial] = sent = Sent(
@@ -156,7 +157,9 @@ class Requests:
 
     def _produce_batch(self, client: Client, topic: TopicBook) -> None:
         headers, tag, delay_ms, ttl_ms = self._options(topic)
-        batch = [self._new(topic, tag, delay_ms, ttl_ms) for _ in range(self._random.randint(1, 8))]
+        batch = [
+            self._new(topic, tag, delay_ms, ttl_ms) for _ in range(self._random.choice(_BATCHES))
+        ]
         headers["content-type"] = "application/x-ndjson"
         serials = f"{batch[0].serial} to {batch[-1].serial}"
         self._say(f"{client.name} produces {serials} as a batch to {topic.name}")

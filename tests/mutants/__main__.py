@@ -1,0 +1,188 @@
+"""`python -m tests.mutants [name ...]`: does somebody notice each planted bug?
+
+The tree is copied into a temporary folder, one for each worker. First the tests that the bugs name
+run there as they are: they must pass, and tell how long they take. Then one bug after another is
+planted, its tests run, and the source is put back. A bug is found if a test fails, or if the tests
+do not come to an end in several times the time that they take without it; else it survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.table import MUTANTS
+
+COPIED: Final = ("zbus", "tests", "docs", "examples", "pyproject.toml", "conftest.py", "README.md")
+LIMIT_S: Final = 600  # of tests without a bug
+_FAILED: Final = 1  # what pytest ends with
+_OVERTIME: Final = -1000  # as a status, that there was none in time
+
+
+class Outcome(NamedTuple):
+    """What became of one run of tests."""
+
+    status: int
+    seconds: float
+    told: str  # the last lines
+
+
+class Result(NamedTuple):
+    """What became of one bug."""
+
+    mutant: Mutant
+    word: str  # found, survived or error
+    outcome: Outcome
+
+
+class Tree:
+    """A copy of the repository that bugs are planted in, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._changes = 0
+        for name in COPIED:
+            source, target = ROOT / name, folder / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, target)
+
+    def run(self, tests: Iterable[str], limit_s: float) -> Outcome:
+        quick = ("-p", "tests.mutants.quick", "-p", "no:cacheprovider", "-x", "-q")
+        command = [sys.executable, "-m", "pytest", *quick, "--tb=line", *tests]
+        begun = time.monotonic()
+        # A group of its own: tests may start brokers, which must not outlive them.
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            out, _ = process.communicate(timeout=limit_s)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            out, _ = process.communicate()
+            status = _OVERTIME
+        seconds = time.monotonic() - begun
+        return Outcome(status, seconds, "\n".join(out.splitlines()[-12:]))
+
+    def plant(self, mutant: Mutant) -> Callable[[], None]:
+        """Plant a bug; give what takes it out again."""
+        path = self.folder / mutant.file
+        source = path.read_text(encoding="utf-8")
+        self._write(path, mutant.apply(source))
+        return lambda: self._write(path, source)
+
+    def _write(self, path: Path, source: str) -> None:
+        """A time of its own for each version, in whole seconds: by that, and the size, Python
+        knows whether what it has compiled is still right."""
+        path.write_text(source, encoding="utf-8")
+        self._changes += 1
+        changed_s = int(time.time()) + self._changes
+        os.utime(path, (changed_s, changed_s))
+
+
+class Campaign:
+    """Bugs, and what becomes of them."""
+
+    def __init__(self, mutants: list[Mutant], folder: Path, jobs: int) -> None:
+        self._mutants = mutants
+        self._jobs = jobs
+        self._trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
+        for number in range(jobs):
+            self._trees.put(Tree(folder / str(number)))
+        self._print = threading.Lock()
+        self._alone: dict[str, Outcome] = {}  # the tests without a bug
+
+    def run(self) -> list[Result]:
+        with ThreadPoolExecutor(self._jobs) as pool:
+            tests = sorted({test for mutant in self._mutants for test in mutant.tests})
+            for one, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True):
+                self._alone[one] = outcome
+            return list(pool.map(self._run, self._mutants))
+
+    def _run_alone(self, test: str) -> Outcome:
+        tree = self._trees.get()
+        try:
+            return tree.run([test], LIMIT_S)
+        finally:
+            self._trees.put(tree)
+
+    def _run(self, mutant: Mutant) -> Result:
+        alone = [self._alone[test] for test in mutant.tests]
+        for outcome in alone:
+            if outcome.status != 0:
+                return self._tell(Result(mutant, "error", outcome))
+        limit_s = 30 + 4 * sum([outcome.seconds for outcome in alone])
+        tree = self._trees.get()
+        try:
+            heal = tree.plant(mutant)
+            try:
+                outcome = tree.run(mutant.tests, limit_s)
+            finally:
+                heal()
+        finally:
+            self._trees.put(tree)
+        words = {0: "survived", _FAILED: "found", _OVERTIME: "found"}
+        return self._tell(Result(mutant, words.get(outcome.status, "error"), outcome))
+
+    def _tell(self, result: Result) -> Result:
+        mutant, word, outcome = result
+        how = " (no end)" if outcome.status == _OVERTIME else ""
+        with self._print:
+            print(f"{word:8} {outcome.seconds:6.1f} s  {mutant.name}{how}", flush=True)
+            if word == "error":
+                print(f"{' '.join(mutant.tests)}:\n{outcome.told}", flush=True)
+        return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.mutants", description="Plant bugs, run tests.")
+    parser.add_argument("names", nargs="*", help="of bugs, or how they begin; all if none is given")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
+    parser.add_argument("--list", action="store_true", help="only say what there is")
+    options = parser.parse_args()
+    names = tuple(options.names)
+    mutants = [one for one in MUTANTS if not names or one.name.startswith(names)]
+    if not mutants:
+        parser.error("there is no such bug; --list says which there are")
+    for one in mutants:
+        one.apply((ROOT / one.file).read_text(encoding="utf-8"))
+    if options.list:
+        for one in mutants:
+            print(f"{one.name:32} {one.file}")
+        return 0
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="zbus-mutants-") as folder:
+        results = Campaign(mutants, Path(folder), options.jobs).run()
+    counts = {
+        word: sum([one.word == word for one in results]) for word in ("found", "survived", "error")
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    print(f"{len(results)} mutants in {time.monotonic() - begun:.0f} s: {told}")
+    missed = [one.mutant.name for one in results if one.word != "found"]
+    if missed:
+        print("not found: " + " ".join(missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,591 @@
+"""Bugs in the broker: what is written, answered, handed out, woken and forgotten, and in which
+order."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutants_of
+
+BACKLOG = "core/test_backlog_model.py"
+BROKER = "core/test_broker_model.py"
+CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
+ONCE = "core/test_once_model.py"
+RETENTION = "core/test_retention_model.py"
+
+BACKLOGS: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/backlog.py",
+        (
+            "extend-not-written",
+            "        self.leased.set(offset, deadline_ms)\n        self._touch(offset)\n        return",
+            "        self.leased.set(offset, deadline_ms)\n        return",
+            BACKLOG,
+        ),
+        (
+            "extend-not-written-crash",
+            "        self.leased.set(offset, deadline_ms)\n        self._touch(offset)\n        return",
+            "        self.leased.set(offset, deadline_ms)\n        return",
+            CAMPAIGN,
+        ),
+        (
+            "attempts-of-what-is-done",
+            "        self.attempts.pop(offset, None)\n        return True",
+            "        return True",
+            BACKLOG,
+        ),
+        (
+            "two-in-front",
+            "        return min(first, 0) - 1",
+            "        return min(first, 0)",
+            BACKLOG,
+        ),
+        (
+            "ended-lease-goes-to-the-end",
+            "            self._put(offset, offset)",
+            "            self._put(offset, end)",
+            BACKLOG,
+        ),
+        (
+            "reset-not-applied",
+            "        if change.reset:\n            self._clear()",
+            "        if change.reset:\n            pass",
+            BACKLOG,
+        ),
+        (
+            "reset-not-told",
+            "            return attrs.evolve(self.snapshot(name, incarnation), reset=True)",
+            "            return self.snapshot(name, incarnation)",
+            BACKLOG,
+        ),
+        (
+            "floor-too-high",
+            "        self.cursor = change.cursor\n        self._lowest = -1",
+            "        self.cursor = self._lowest = change.cursor",
+            BACKLOG,
+        ),
+        (
+            "lost-counted-twice",
+            "            lost += first - self.cursor - (len(self.ahead) - len(left))",
+            "            lost += first - self.cursor",
+            BACKLOG,
+        ),
+        (
+            "cursor-goes-first",
+            "            if rank <= self.cursor:",
+            "            if rank < self.cursor:",
+            BACKLOG,
+        ),
+        (
+            "order-of-changes",
+            "        self._touched.pop(offset, None)\n        self._touched[offset] = None",
+            "        self._touched[offset] = None",
+            "core/test_recovery.py",
+        ),
+        (
+            "put-back-behind-the-end",
+            "        for rank, serial in [key for key in self._ready if key[0] > end]:",
+            "        for rank, serial in [key for key in self._ready if key[0] > end + 1]:",
+            BACKLOG,
+        ),
+        (
+            "skipped-on-the-way",
+            "        while self.cursor in self.ahead:",
+            "        if self.cursor in self.ahead:",
+            BACKLOG,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/deadlines.py",
+        (
+            "deadlines-not-a-heap",
+            "        heapq.heapify(self._heap)\n",
+            "",
+            "core/test_deadlines.py",
+        ),
+        (
+            "deadline-a-moment-late",
+            "        while (due_ms := self.next_due()) is not None and due_ms <= now_ms:",
+            "        while (due_ms := self.next_due()) is not None and due_ms < now_ms:",
+            "core/test_deadlines.py",
+        ),
+        (
+            "moved-deadline-keeps-its-turn",
+            "        self._entry_of.pop(item, None)  # so that a moved item is iterated last, too\n",
+            "",
+            "core/test_deadlines.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/delays.py",
+        (
+            "page-not-known-as-first",
+            "        if page[0] == key:\n            self._push(number, page)",
+            "        if len(page) == 1:\n            self._push(number, page)",
+            "core/test_delays.py",
+        ),
+        (
+            "rest-of-a-page-forgotten",
+            "        if at == 0:\n            self._begins_later",
+            "        if at == 0 and len(page) == 0:\n            self._begins_later",
+            "core/test_delays.py",
+        ),
+        (
+            "equal-times-out-of-order",
+            "other_ms if goes_first else other_ms - 1)",
+            "other_ms)",
+            "core/test_delays.py",
+        ),
+        (
+            "delayed-top-too-low",
+            "        self._top = max(self._top, number * PAGE + PAGE - 1)",
+            "        self._top = max(self._top, number * PAGE)",
+            "core/test_delays.py",
+        ),
+        (
+            "delays-not-a-heap",
+            "        heapq.heapify(heads)\n",
+            "",
+            "core/test_delays.py",
+        ),
+        (
+            "delays-of-a-cut-page",
+            "            self._count -= len(page) - len(kept)",
+            "            self._count -= len(page)",
+            "core/test_delays.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/timers.py",
+        (
+            "timers-not-a-heap",
+            "            heapq.heapify(self.heap)\n",
+            "",
+            "core/test_timers.py",
+        ),
+        (
+            "timer-a-moment-late",
+            "        while heap and heap[0][0] <= now_ms:",
+            "        while heap and heap[0][0] < now_ms:",
+            "core/test_timers.py",
+        ),
+        (
+            "timer-without-end",
+            "            if serial > last:\n                later.append(entry)\n                continue",
+            "",
+            "core/test_timers.py",
+        ),
+        (
+            "timer-that-was-moved",
+            "            if timer.entries.get(item) is not entry:\n                continue\n            if",
+            "            if item not in timer.entries:\n                continue\n            if",
+            "core/test_timers.py",
+        ),
+    ),
+]
+
+WRITING: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/log.py",
+        (
+            "found-one-too-far",
+            "        return chunk if offset < chunk.first + len(chunk.bodies) else None",
+            "        return chunk if offset <= chunk.first + len(chunk.bodies) else None",
+            "core/test_log.py",
+        ),
+        (
+            "read-back-over-what-is-at-hand",
+            "        start = max(0, chunks[at - 1].end - chunk.first) if at else 0",
+            "        start = 0",
+            "core/test_log.py",
+        ),
+        (
+            "time-search-one-too-far",
+            "        elif found[0].time_of(found[1]) < self._time_ms:",
+            "        elif found[0].time_of(found[1]) <= self._time_ms:",
+            "core/test_log.py core/test_broker_reading.py",
+        ),
+        (
+            "memory-not-given-back",
+            "            self.recent_bytes -= chunk.held_bytes\n            log.let_go(chunk)",
+            "            log.let_go(chunk)",
+            "core/test_log.py",
+        ),
+        (
+            "read-twice-for-two",
+            "            if begin <= offset < begin + count_max:",
+            "            if begin == offset < begin + count_max and not waiting:",
+            "core/test_log.py",
+        ),
+        (
+            "told-before-all-is-found",
+            "                tell(problem if problem and wanted == offset else chunk)",
+            "                tell(problem or chunk)",
+            "core/test_log.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/tick.py",
+        (
+            "acks-told-before-the-sync",
+            "if synced and (written[2] or written[3] or partition.visible < partition.end):",
+            "if synced and (written[2] or partition.visible < partition.end):",
+            CAMPAIGN,
+        ),
+        (
+            "visible-before-the-sync",
+            "if synced and (written[2] or written[3] or partition.visible < partition.end):",
+            "if synced and (written[2] or written[3]):",
+            "core/test_broker_model.py",
+        ),
+        (
+            "joined-before-the-sync",
+            "        if offset < partition.visible:\n            ticket.settle(Stored(partition))",
+            "        if offset <= partition.visible:\n            ticket.settle(Stored(partition))",
+            ONCE,
+        ),
+        (
+            "refused-put-keeps-its-key",
+            "        partition.originals.truncate(first)\n",
+            "",
+            ONCE,
+        ),
+        (
+            "refused-put-stays-in-groups",
+            "            group.backlogs[partition.index].truncate(first)",
+            "            pass",
+            "core/test_tick_full.py core/test_broker_model.py",
+        ),
+        (
+            "change-of-what-found-no-room",
+            "            change = None if change is None else change.truncated(first)",
+            "            pass",
+            "core/test_tick_full.py core/test_broker_model.py",
+        ),
+        (
+            "confirmed-without-room",
+            "            ticket.settle(FULL_STATE)\n        return []",
+            "            pass\n        return confirms",
+            "core/test_state_full.py",
+        ),
+        (
+            "changes-behind-forgotten",
+            "            for partition in self.behind:\n                self.touch(partition)",
+            "            self.behind.clear()",
+            "core/test_state_full.py",
+        ),
+        (
+            "half-a-topic-is-born",
+            "            at_once = self._refuse_unborn(at_once)\n",
+            "",
+            "core/test_tick_full.py core/test_state_full.py",
+        ),
+        (
+            "message-of-another-time",
+            "            chunk.time_ms = staged.time_ms\n",
+            "",
+            "core/test_puts.py core/test_tick_full.py core/test_once_model.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/leases.py",
+        (
+            "ack-of-what-was-never-given",
+            "            if offset in backlog.attempts or first <= offset < recovered:",
+            "            if True:",
+            "conformance/test_ack_and_redelivery.py core/test_broker_pulls.py conformance/test_leases.py",
+        ),
+        (
+            "front-in-the-wrong-order",
+            "    for offset in reversed(leased) if front and not later else leased:",
+            "    for offset in leased:",
+            "core/test_broker_model.py conformance/test_leases.py",
+        ),
+        (
+            "nack-not-written",
+            "    broker.dispatch.schedule(group, partition.index)\n"
+            "    broker.tick.change(partition, group)",
+            "    broker.dispatch.schedule(group, partition.index)",
+            f"{BROKER} {CAMPAIGN}",
+        ),
+        (
+            "window-stays-shut",
+            "    if group.waiting:\n        broker.dispatch.activate(group)  # the window opened",
+            "    pass",
+            "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
+            "core/test_broker_model.py",
+        ),
+        (
+            "extended-too-early-a-wake",
+            "    broker.dispatch.schedule(group, partition.index)\n    broker.tick",
+            "    broker.tick",
+            "core/test_broker_model.py conformance/test_leases.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/topic.py",
+        (
+            "snapshot-without-options",
+            "            groups.append(attrs.evolve(change, options=group.options, origin=origin))",
+            "            groups.append(attrs.evolve(change, origin=origin))",
+            "core/test_recovery.py",
+        ),
+        (
+            "partition-of-a-key",
+            "            return self.partitions[crc32(key) % len(self.partitions)]",
+            "            return self.partitions[(crc32(key) + self.turn) % len(self.partitions)]",
+            "conformance/test_idempotent_produce.py",
+        ),
+        (
+            "removed-groups-not-told",
+            "        changes = [GroupChange(name, removed=True) for name in self.removed_groups]",
+            "        changes: list[GroupChange] = []",
+            CAMPAIGN,
+        ),
+    ),
+]
+
+ONCE_ONLY: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/once.py",
+        (
+            "key-with-other-content",
+            "    if place[1].digest != digest or place[1].records != count:",
+            "    if place[1].records != count:",
+            ONCE,
+        ),
+        (
+            "original-in-the-first-partition",
+            "    for partition in topic.partitions:\n        original = ",
+            "    for partition in topic.partitions[:1]:\n        original = ",
+            "core/test_once.py",
+        ),
+        (
+            "original-in-the-first-partition-model",
+            "    for partition in topic.partitions:\n        original = ",
+            "    for partition in topic.partitions[:1]:\n        original = ",
+            ONCE,
+        ),
+        (
+            "original-in-the-first-partition-face",
+            "    for partition in topic.partitions:\n        original = ",
+            "    for partition in topic.partitions[:1]:\n        original = ",
+            "conformance/test_idempotent_produce.py",
+        ),
+        (
+            "put-along-in-this-partition",
+            "    for other in partition.topic.partitions:",
+            "    for other in (partition,):",
+            "core/test_once.py core/test_puts.py conformance/test_idempotent_produce.py",
+        ),
+        (
+            "told-of-the-wrong-partition",
+            "        told_of, offset = (known[0][0], known[0][1].offset) if known",
+            "        told_of, offset = (partition, known[0][1].offset) if known",
+            ONCE,
+        ),
+        (
+            "told-of-the-wrong-partition-face",
+            "        told_of, offset = (known[0][0], known[0][1].offset) if known",
+            "        told_of, offset = (partition, known[0][1].offset) if known",
+            "conformance/test_idempotent_produce.py",
+        ),
+        (
+            "duplicate-joins-another-partition",
+            "        tick.join(home, offset, parts.part())",
+            "        tick.join(partition, offset, parts.part())",
+            "core/test_once.py",
+        ),
+        (
+            "twice-in-one-batch",
+            "        elif not id or id not in seen:",
+            "        else:",
+            ONCE,
+        ),
+        (
+            "conflict-told-before-the-sync",
+            "    if partition.end == partition.visible:\n        ticket.settle(refusal)",
+            "    if True:\n        ticket.settle(refusal)",
+            ONCE,
+        ),
+        (
+            "expected-offset-of-a-duplicate",
+            "    if fresh and refused is not None:",
+            "    if refused is not None:",
+            "core/test_once.py conformance/test_idempotent_produce.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/originals.py",
+        (
+            "remembered-a-moment-longer",
+            "            if originals[name].time_ms > before_ms:",
+            "            if originals[name].time_ms >= before_ms:",
+            ONCE,
+        ),
+        (
+            "last-stays-the-original",
+            "        if originals.setdefault(original[0], original) is original and len(",
+            "        originals[original[0]] = original\n        if len(",
+            "core/test_once.py core/test_once_model.py",
+        ),
+        (
+            "one-key-many-puts",
+            "                while stop < count and self._key_of(chunk, stop) == key:",
+            "                while stop < count and self._key_of(chunk, stop) == key and stop < 1:",
+            ONCE,
+        ),
+        (
+            "content-without-its-tag",
+            "        digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)",
+            "        digest.update(_lengths(0, len(key), len(body)) + key)",
+            "core/test_once.py",
+        ),
+        (
+            "keys-without-end",
+            "is original and len(originals) > COUNT_MAX:",
+            "is original and len(originals) > 2 * COUNT_MAX:",
+            "core/test_once.py",
+        ),
+    ),
+]
+
+SERVING: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/dispatch.py",
+        (
+            "handed-out-before-the-sync",
+            "            offset = backlog.next(partition.visible)",
+            "            offset = backlog.next(partition.end)",
+            BROKER,
+        ),
+        (
+            "run-past-what-is-synced",
+            "at, at + partition.visible - offset)",
+            "at, len(chunk.bodies))",
+            f"{BROKER} core/test_broker_pulls.py",
+        ),
+        (
+            "expired-a-moment-late",
+            "            elif expires_ms and expires_ms <= now_ms:",
+            "            elif expires_ms and expires_ms < now_ms:",
+            "conformance/test_delay_and_expiry.py core/test_broker_delays.py",
+        ),
+        (
+            "delayed-a-moment-longer",
+            "            if due_ms > now_ms:\n                backlog.delay",
+            "            if due_ms >= now_ms and due_ms:\n                backlog.delay",
+            "core/test_broker_delays.py conformance/test_delay_and_expiry.py core/test_broker_model.py",
+        ),
+        (
+            "window-one-too-wide",
+            "            count_max = min(count_max, group.options.window - group.leased_count())",
+            "            count_max = min(count_max, group.options.window - group.leased_count() + 1)",
+            "core/test_broker_pulls.py core/test_broker_model.py",
+        ),
+        (
+            "set-aside-in-the-wrong-order",
+            "        for pull in reversed(set_aside):",
+            "        for pull in set_aside:",
+            "core/test_broker_pulls.py conformance/test_partitions.py conformance/test_ordering.py",
+        ),
+        (
+            "one-partition-always-first",
+            "                    group.turn = index + 1",
+            "                    group.turn = index",
+            "conformance/test_partitions.py core/test_broker_pulls.py",
+        ),
+        (
+            "lost-told-twice",
+            "                backlog.untold = 0\n",
+            "",
+            "core/test_retention.py conformance/test_retention.py",
+        ),
+        (
+            "attempts-of-another",
+            "last.stop == at and last.attempts == attempts:",
+            "last.stop == at:",
+            "core/test_broker_pulls.py core/test_broker_model.py conformance/test_leases.py",
+        ),
+        (
+            "answer-over-its-bytes",
+            "        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)",
+            "        count = stop - start",
+            "core/test_broker_pulls.py core/test_broker_reading.py conformance/test_batches.py",
+        ),
+        (
+            "lease-not-lengthened",
+            "                backlog.extend(offset, backlog.leased.due_of(offset) + ms)",
+            "                backlog.extend(offset, backlog.leased.due_of(offset))",
+            "conformance/test_never_early.py core/test_broker_pulls.py",
+        ),
+        (
+            "ended-pull-gets-a-message",
+            "        if group.waiting.get(pull.key) is pull:\n            del",
+            "        if group.waiting.get(pull.key) is not pull:\n            del",
+            "core/test_broker_pulls.py",
+        ),
+        (
+            "woken-but-not-written",
+            "            self.tick.change(partition, group)\n        self._woken_left",
+            "            pass\n        self._woken_left",
+            "core/test_broker_model.py core/test_broker_delays.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/store/retention.py",
+        (
+            "young-segment-goes",
+            "        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:",
+            "        while keep < last and segments[keep].begun_ms <= oldest_ms:",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "one-segment-too-many-by-count",
+            "        keep = max(keep, bisect_right(segments, offset, key=_base) - 1)\n"
+            "    if options.retention_done",
+            "        keep = max(keep, bisect_right(segments, offset, key=_base))\n"
+            "    if options.retention_done",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "one-segment-too-many-by-bytes",
+            "            keep = max(keep, newest)\n",
+            "            keep = max(keep, newest + 1)\n",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "done-by-one-group",
+            "    return min((group.backlogs[partition.index].floor()",
+            "    return max((group.backlogs[partition.index].floor()",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "unsynced-segment-goes",
+            "    last = bisect_right(segments, partition.visible, key=_base) - 1\n    if last",
+            "    last = len(segments) - 1\n    if last",
+            f"{RETENTION} core/test_retention.py simulation/test_retention_crash.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/retention.py",
+        (
+            "trimmed-before-it-is-said",
+            "            self._tick.confirm(partition, _Trim(self, self._recorder, partition))",
+            "            begin(self, partition, first)\n            self._recorder.trim(partition)",
+            "simulation/test_retention_crash.py core/test_retention_model.py core/test_retention.py",
+        ),
+        (
+            "forgotten-newer-than-said",
+            "        begin(self._retention, partition, self._first)",
+            "        begin(self._retention, partition, partition.purged_to)",
+            f"{RETENTION} core/test_retention.py simulation/test_retention_crash.py",
+        ),
+        (
+            "fallen-off-and-not-told",
+            "                group.untold = True\n                self._tick.change(partition, group)",
+            "                self._tick.change(partition, group)",
+            "core/test_retention.py",
+        ),
+    ),
+]
+
+CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING]

@@ -1,0 +1,558 @@
+"""Bugs at the edge: how bytes are read, who may ask, in which order replies leave, and when a
+connection is over; and in the client, what is sent again."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutants_of
+
+HEADS = "wire/test_heads.py wire/test_heads_property.py"
+HTTP = "wire/test_http_reader.py"
+WEBSOCKET = "wire/test_websocket.py"
+EXCHANGE = "client/test_exchange.py"
+LOOP = "server/test_loop_parts.py"
+
+WIRE: list[Mutant] = [
+    *mutants_of(
+        "zbus/wire/heads.py",
+        (
+            "name-twice-in-a-head",
+            "        if len(fields) != len(lines):",
+            "        if len(fields) > len(lines):",
+            HEADS,
+        ),
+        (
+            "id-of-any-length",
+            "            if visible and len(value) <= self._id_bytes_max:",
+            "            if visible:",
+            HEADS,
+        ),
+        (
+            "id-with-any-bytes",
+            "            if visible and len(value) <= self._id_bytes_max:",
+            "            if len(value) <= self._id_bytes_max:",
+            HEADS,
+        ),
+        (
+            "steering-name-remembered",
+            '            if len(name) <= _NAME_BYTES_MAX and (name not in GUARDED or name == b"content-'
+            'length"):',
+            "            if len(name) <= _NAME_BYTES_MAX:",
+            HEADS,
+        ),
+        (
+            "length-of-any-digits",
+            "            if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:",
+            "            if not value.isdigit():",
+            HEADS,
+        ),
+        (
+            "no-room-for-an-id",
+            '        if template.count(b"\\r\\n") >= self._limits.fields_max:',
+            '        if template.count(b"\\r\\n") > self._limits.fields_max:',
+            HEADS,
+        ),
+        (
+            "receive-with-a-body-remembered",
+            "            if id_ or body or not head.direct:",
+            "            if id_ or not head.direct:",
+            "wire/test_receives.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/wire/http.py",
+        (
+            "body-at-the-limit-refused",
+            "        if length > self._limits.body_bytes_max:",
+            "        if length >= self._limits.body_bytes_max:",
+            HTTP,
+        ),
+        (
+            "body-of-any-length",
+            "                if length == len(body) <= self._limits.body_bytes_max and head.direct:",
+            "                if length == len(body) and head.direct:",
+            HTTP,
+        ),
+        (
+            "end-of-head-in-two-pieces",
+            "        searched = len(rest) - 3",
+            "        searched = len(rest) - 2",
+            HTTP,
+        ),
+        (
+            "two-empty-lines",
+            "            if self._blank:\n                raise",
+            "            if self._blank and at:\n                raise",
+            HTTP,
+        ),
+        (
+            "body-budget-not-given-back",
+            "                    if self._budget is not None:\n                        self._budget.give",
+            "                    if self._budget is None:\n                        self._budget.give",
+            f"wire/test_budget.py {HTTP}",
+        ),
+        (
+            "continue-although-it-came",
+            "        if head.expects_continue and end == len(data):",
+            "        if head.expects_continue:",
+            HTTP,
+        ),
+        (
+            "read-after-the-last-request",
+            "        while at < len(data) and not self.done:",
+            "        while at < len(data):",
+            HTTP,
+        ),
+    ),
+    *mutants_of(
+        "zbus/wire/chunks.py",
+        (
+            "chunks-over-the-limit",
+            "        if len(self.data) + size > self._limits.body_bytes_max:",
+            "        if size > self._limits.body_bytes_max:",
+            "wire/test_chunks.py",
+        ),
+        (
+            "half-a-line-kept",
+            "        held.clear()\n",
+            "",
+            "wire/test_chunks.py",
+        ),
+        (
+            "trailers-without-a-limit",
+            "        if self._trailers > self._limits.fields_max:",
+            "        if self._trailers > self._limits.fields_max + 1:",
+            "wire/test_chunks.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/wire/websocket.py",
+        (
+            "message-over-the-limit-in-pieces",
+            "        if length + held > self._bytes_max and",
+            "        if length > self._bytes_max and",
+            WEBSOCKET,
+        ),
+        (
+            "length-longer-than-need-be",
+            "            canonical = length > 125",
+            "            canonical = length >= 125",
+            WEBSOCKET,
+        ),
+        (
+            "message-within-a-message",
+            "            if self._message is not None:\n                return False",
+            "            if self._message is None and self._missing:\n                return False",
+            WEBSOCKET,
+        ),
+        (
+            "text-that-is-none",
+            "        if kind == _FINAL_TEXT and not _is_utf8(payload):\n            return False\n",
+            "",
+            WEBSOCKET,
+        ),
+        (
+            "ping-of-any-length",
+            "        elif kind not in (_PING, _PONG) or end - begin > 125:",
+            "        elif kind not in (_PING, _PONG):",
+            WEBSOCKET,
+        ),
+        (
+            "frame-without-mask",
+            "        if data[at + 1] < 0x80:",
+            "        if data[at + 1] < 0x80 and data[at] & 0x80 == 0:",
+            WEBSOCKET,
+        ),
+        (
+            "fragments-of-all-messages",
+            "                self._fragments = 0\n",
+            "",
+            WEBSOCKET,
+        ),
+        (
+            "short-length-at-64-kib",
+            "    if length < 1 << 16:",
+            "    if length < (1 << 16) - 1:",
+            WEBSOCKET,
+        ),
+    ),
+]
+
+FACES: list[Mutant] = [
+    *mutants_of(
+        "zbus/faces/access.py",
+        (
+            "token-a-moment-longer",
+            "        return now_ms < self.grant.expires_ms",
+            "        return now_ms <= self.grant.expires_ms",
+            "faces/test_access.py conformance/test_access.py",
+        ),
+        (
+            "token-that-was-taken-away",
+            "        for bearer in old:\n            bearer.grant = NOTHING\n",
+            "",
+            "faces/test_access.py",
+        ),
+        (
+            "name-is-a-beginning",
+            "    return name.startswith(pattern[:-1]) if pattern[-1:] == ALL else name == pattern",
+            "    return name.startswith(pattern.removesuffix(ALL))",
+            "faces/test_access.py",
+        ),
+        (
+            "any-group-of-a-topic",
+            "            and (group is None or any(_matches(one, group) for one in groups))",
+            "            and (group is None or any(groups))",
+            "faces/test_access.py",
+        ),
+        (
+            "topic-for-all-its-groups",
+            "            ALL in groups and _matches(pattern, name) for pattern, groups in self.topics",
+            "            _matches(pattern, name) for pattern, groups in self.topics",
+            "faces/test_access.py conformance/test_access.py",
+        ),
+        (
+            "lapsed-noticed-once",
+            "        self._tokens, self._principals = tokens, principals\n        self._again_ms = 0",
+            "        self._tokens, self._principals = tokens, principals",
+            "faces/test_access.py conformance/test_access.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/guard.py",
+        (
+            "name-that-ends-like-ours",
+            'name.endswith(b".localhost")',
+            'name.endswith(b"localhost")',
+            "faces/test_guard.py",
+        ),
+        (
+            "fetched-ahead-of-time",
+            '        if not typed or b"referer" in fields:',
+            "        if not typed:",
+            "faces/test_guard.py",
+        ),
+        (
+            "address-in-a-frame",
+            '        if mode != b"navigate" or dest != b"document":',
+            '        if mode != b"navigate":',
+            "faces/test_guard.py",
+        ),
+        (
+            "any-page-with-a-cookie",
+            '        anybody = b"*" in self._origins and b"token=" not in fields.get(b"cookie", b"")',
+            '        anybody = b"*" in self._origins',
+            "faces/test_guard.py",
+        ),
+        (
+            "port-of-another",
+            "    return _with_port(authority, port) == _with_port(host, port)",
+            "    return _without_port(authority) == _without_port(host)",
+            "faces/test_guard.py",
+        ),
+        (
+            "message-steers-the-browser",
+            "        if name in _STEERING or name.startswith(_STEERING_PREFIXES):",
+            "        if name in _STEERING:",
+            "faces/test_guard.py conformance/test_browsers.py",
+        ),
+        (
+            "early-only-by-one-word",
+            "    return any(value.startswith(_EARLY_WORDS) for value in values)",
+            '    return any(value == b"prefetch" for value in values)',
+            "faces/test_guard.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/peer.py",
+        (
+            "reply-out-of-turn",
+            "        self.turns.append(reply)",
+            "        self.turns.appendleft(reply)",
+            "conformance/test_ordering.py",
+        ),
+        (
+            "later-replies-stay",
+            "        if self.ordered and peer.turns:\n            peer.answer_next()",
+            "        if self.ordered and len(peer.turns or ()) > 1:\n            peer.answer_next()",
+            "conformance/test_bugs_fixed.py conformance/test_rpc_and_route.py conformance/test_consume.py",
+        ),
+        (
+            "put-keeps-its-turn",
+            "        if self.together is not None:\n            self.together.part(self)",
+            "        self.together = None",
+            "conformance/test_ordering.py conformance/test_produce.py",
+        ),
+        (
+            "requests-of-who-is-gone",
+            "        self._undone = None\n\n    @property",
+            "        pass\n\n    @property",
+            "conformance/test_limits.py",
+        ),
+        (
+            "held-replies-not-counted",
+            "        peer.held_bytes += len(data)",
+            "        peer.held_bytes += 0",
+            "conformance/test_limits.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/zbus/replies.py",
+        (
+            "ordered-without-a-turn",
+            "            self.ordered = True\n            peer.take_turn(self)",
+            "            self.ordered = False",
+            "conformance/test_ordering.py",
+        ),
+        (
+            "quiet-on-plain-http",
+            "        self.quiet = quiet and params.headed",
+            "        self.quiet = quiet",
+            "conformance/test_produce.py conformance/test_stock_bytes.py conformance/test_ordering.py",
+        ),
+        (
+            "call-never-counted-off",
+            "        self.peer.open_waits -= 1\n        if isinstance(outcome, Routed):",
+            "        if isinstance(outcome, Routed):",
+            "conformance/test_limits.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/zbus/puts.py",
+        (
+            "offset-of-the-first",
+            "            offset += 1\n",
+            "",
+            "conformance/test_produce.py conformance/test_ordering.py",
+        ),
+        (
+            "parted-reply-at-its-neighbour",
+            "            reply.offset = self.offset + at",
+            "            reply.offset = self.offset",
+            "conformance/test_produce.py conformance/test_ordering.py",
+        ),
+        (
+            "parted-takes-any-place",
+            "if other is peer and not id)",
+            "if other is peer)",
+            "conformance/test_ordering.py conformance/test_produce.py",
+        ),
+        (
+            "parted-counted-twice",
+            "        peer.open_tickets -= 1  # the reply counts itself\n",
+            "",
+            "conformance/test_limits.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/zbus/pulls.py",
+        (
+            "lost-not-told",
+            '            lines += b"skipped: %d\\r\\n" % skipped',
+            "            pass",
+            "conformance/test_retention.py",
+        ),
+        (
+            "pull-waits-for-ever",
+            "        if not self.open:\n            self.peer.open_waits -= 1",
+            "        if self.open:\n            self.peer.open_waits -= 1",
+            "conformance/test_limits.py",
+        ),
+        (
+            "pull-without-a-turn",
+            "        else:\n            self.ordered = True\n            peer.take_turn(self)",
+            "        else:\n            self.ordered = False",
+            "conformance/test_ordering.py",
+        ),
+        (
+            "peek-held-for-ever",
+            "        self.peer.held_bytes -= PEEK_BYTES\n",
+            "",
+            "conformance/test_limits.py",
+        ),
+    ),
+]
+
+SERVER: list[Mutant] = [
+    *mutants_of(
+        "zbus/server/loop.py",
+        (
+            "told-although-the-journal-failed",
+            "        if not self.failure:\n            self._send()",
+            "        if True:\n            self._send()",
+            "server/test_loop_parts.py server/test_sync.py simulation/test_faults.py",
+        ),
+        (
+            "reply-overtakes-what-is-unsent",
+            "            link.unsent += data\n            self._held[link] = None\n            return None",
+            "            link.unsent[:0] = data\n            self._held[link] = None\n            return None",
+            "server/test_mixed_links.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "sent-and-kept",
+            "            del link.unsent[:sent]\n            link.out_bytes -= sent",
+            "            del link.unsent[: sent - 1]\n            link.out_bytes -= sent",
+            "server/test_mixed_links.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "read-twice-in-a-turn",
+            "                    if target.turn != turn:\n",
+            "                    if True:\n",
+            LOOP,
+        ),
+        (
+            "pull-of-who-hung-up",
+            "        link.forget_requests()\n        self._broker.leave(link)",
+            "        link.forget_requests()",
+            "server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "stalled-for-ever",
+            "        if link.stalled and 2 * link.out_bytes <= self.limits.output_bytes_max:",
+            "        if link.stalled and 2 * link.out_bytes < 0:",
+            "server/test_loop_parts.py server/test_mixed_links.py simulation/test_simulation.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/server/mailbox.py",
+        (
+            "posted-in-the-same-turn",
+            "        for _ in range(len(self._posted)):  # what these post is for the next turn",
+            "        while self._posted:",
+            f"{LOOP} server/test_sync.py",
+        ),
+        (
+            "post-without-a-bell",
+            "        self._signalled = self.rang = False\n        try:",
+            "        self.rang = False\n        try:",
+            f"{LOOP} server/test_sync.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/server/sweep.py",
+        (
+            "half-a-head-for-ever",
+            "            since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms",
+            "            since_ms = link.half_head_since_ms = now_ms",
+            "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "slow-heads-add-up",
+            '        if waiting_for != "head":\n            link.half_head_since_ms = 0\n',
+            "",
+            "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "silent-although-it-reads",
+            "        silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms",
+            "        silent = now_ms - link.heard_ms > patience.idle_timeout_ms",
+            "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+        (
+            "pinged-again-and-again",
+            "// 2 and link.pinged_ms <= link.heard_ms:",
+            "// 2:",
+            "server/test_sweep_websocket.py",
+        ),
+        (
+            "stalled-a-little-early",
+            "            if now_ms - link.sent_ms > patience.stall_timeout_ms:",
+            "            if now_ms - link.heard_ms > patience.stall_timeout_ms:",
+            "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/server/pressure.py",
+        (
+            "no-way-between-the-marks",
+            "        if self._disk is not None:\n            least += least // 10",
+            "        if self._disk is None:\n            least += 0",
+            "server/test_pressure.py",
+        ),
+        (
+            "smaller-of-two-marks",
+            "        return max(least, space.total * marks.disk_free_percent_min // 100)",
+            "        return min(least, space.total * marks.disk_free_percent_min // 100)",
+            "server/test_pressure.py",
+        ),
+        (
+            "full-disk-refuses-in-memory",
+            "        self._broker.puts.refusing_in_memory = self._memory",
+            "        self._broker.puts.refusing_in_memory = refusing",
+            "server/test_pressure.py",
+        ),
+        (
+            "refused-before-memory-gave-way",
+            "            used = self._gauges.memory_used() or used",
+            "            pass",
+            "server/test_pressure.py",
+        ),
+    ),
+]
+
+CLIENT: list[Mutant] = [
+    *mutants_of(
+        "zbus/client/exchange.py",
+        (
+            "removed-by-somebody-else",
+            "        elif response.status == 404 and call.sent > 1 and call.request.removes:",
+            "        elif response.status == 404 and call.request.removes:",
+            EXCHANGE,
+        ),
+        (
+            "sent-again-although-unsafe",
+            "            unknown = call.sent > 0 and not call.safe",
+            "            unknown = False",
+            EXCHANGE,
+        ),
+        (
+            "put-without-its-key-again",
+            "        if keyed:\n            call.safe = True",
+            "        call.safe = True",
+            EXCHANGE,
+        ),
+        (
+            "one-retry-too-few",
+            "        hopeless = self._failures > retries",
+            "        hopeless = self._failures >= retries",
+            EXCHANGE,
+        ),
+        (
+            "sent-twice-on-one-connection",
+            "        self.online = False\n        self._out.clear()\n        self._reader",
+            "        self.online = False\n        self._reader",
+            EXCHANGE,
+        ),
+        (
+            "given-up-and-sent",
+            "            if call.data in self._out:\n                self._out.remove(call.data)\n",
+            "",
+            EXCHANGE,
+        ),
+        (
+            "late-bytes-of-the-old-connection",
+            "        self._out.clear()\n        self._reader = ResponseReader()",
+            "        self._out.clear()",
+            EXCHANGE,
+        ),
+        (
+            "all-come-back-at-once",
+            "        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)",
+            "        self.retry_at_s = now_s + pause_s",
+            EXCHANGE,
+        ),
+        (
+            "refusal-of-a-waiting-pull",
+            "                if call.sent and not call.request.waits:",
+            "                if call.sent:",
+            EXCHANGE,
+        ),
+        (
+            "failures-never-forgotten",
+            "                self._failures = 0\n",
+            "",
+            EXCHANGE,
+        ),
+    ),
+]
+
+EDGE = [*WIRE, *FACES, *SERVER, *CLIENT]

@@ -1,0 +1,691 @@
+"""Bugs in storage: what is synced and when, checksums, where recovery begins, what fits."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutants_of
+
+CRASH = "simulation/test_crash_states.py"
+CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
+LANDMARKS = "journal/test_landmarks.py"
+LOCAL = "journal/test_local.py"
+OPENING = "journal/test_opening.py"
+READER = "journal/test_reader.py"
+SYNCER = "journal/test_syncer.py"
+BATCH = "journal/test_batch.py"
+
+# What has to be on the disk before something else may happen.
+SYNC_RULES: list[Mutant] = [
+    *mutants_of(
+        "zbus/journal/local/engine.py",
+        (
+            "commit-without-sync",
+            "        self._when_durable(lanes_known, partial(done, verdicts))",
+            "        done(verdicts)",
+            CAMPAIGN,
+        ),
+        (
+            "trim-before-sync",
+            "self._when_durable([known], partial(self._remove_segments, lane, known, segments))",
+            "self._remove_segments(lane, known, segments)",
+            CRASH,
+        ),
+        (
+            "removals-at-once",
+            "self._when_durable([known], partial(self._remove_segments, lane, known, others))",
+            "self._remove_segments(lane, known, others)",
+            CRASH,
+        ),
+        (
+            "removal-not-dirty",
+            "        known.dirty_above(known.directory)\n        if others:",
+            "        if others:",
+            CRASH,
+        ),
+        (
+            "removed-lane-not-synced",
+            "        self._syncer.wait(self._syncer.add((), {parent}), gone)",
+            "        gone()",
+            CAMPAIGN,
+        ),
+        (
+            "landmark-before-sync",
+            "        number = self._sync(changed.values(), save)",
+            "        save()\n        number = self._sync(changed.values(), lambda: None)",
+            CAMPAIGN,
+        ),
+        (
+            "found-not-synced",
+            "        if self._changed:\n            # What a killed",
+            "        if not self._changed:\n            # What a killed",
+            CRASH,
+        ),
+        (
+            "found-not-written-again",
+            "                self._write_again(segment, position)",
+            "                pass",
+            "simulation/test_faults.py",
+        ),
+        (
+            "found-directories-not-synced",
+            "            files.sync_directory(directory)\n\n    def _write_again",
+            "            pass\n\n    def _write_again",
+            CRASH,
+        ),
+        (
+            "dirty-without-directories",
+            "            directories.update(lane.dirty_directories)",
+            "            pass",
+            CAMPAIGN,
+        ),
+        (
+            "dirty-without-closed-newest",
+            "                segments.add(lane.newest)",
+            "                pass",
+            CAMPAIGN,
+        ),
+        (
+            "new-lane-of-a-known-name",
+            "            haunted = self._landmarks.haunts(naming.lane_key(directory))",
+            "            haunted = False",
+            CRASH,
+        ),
+        (
+            "roll-of-a-known-name",
+            "            haunted = begins and self._landmarks.haunts(known.key)",
+            "            haunted = False",
+            f"{CRASH} {LANDMARKS}",
+        ),
+        (
+            "write-after-a-failed-sync",
+            "            self._failed = self._syncer.failed = True  # a sync after this would lie",
+            "            self._failed = True",
+            f"{CRASH} simulation/test_faults.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/lane.py",
+        (
+            "round-not-noted",
+            "        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()\n"
+            "        self.round = number",
+            "        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()",
+            CAMPAIGN,
+        ),
+        (
+            "cut-off-not-synced",
+            "            self.dirty = True  # else a power cut may bring back what was cut off",
+            "            pass",
+            CRASH,
+        ),
+        (
+            "roll-forgets-the-old-segment",
+            "            if self.dirty:\n                self._hand_over_old(old)",
+            "            pass",
+            CRASH,
+        ),
+        (
+            "roll-forgets-the-closed-segment",
+            "closed = (*self.dirty_behind, old) if self.file == CLOSED else self.dirty_behind",
+            "closed = self.dirty_behind",
+            CRASH,
+        ),
+        (
+            "new-segment-without-its-name",
+            "        self._begin(segment, file, batches)\n        self.dirty_above(self.directory)",
+            "        self._begin(segment, file, batches)",
+            CAMPAIGN,
+        ),
+        (
+            "new-lane-without-its-names",
+            "batches), batches)\n        lane.dirty_above(*lane._above())",
+            "batches), batches)",
+            CAMPAIGN,
+        ),
+        (
+            "new-lane-without-its-topic",
+            "        return self.directory, self.directory.parent, self.directory.parent.parent",
+            "        return self.directory, self.directory.parent",
+            CAMPAIGN,
+        ),
+        (
+            "names-of-the-last-only",
+            "self.dirty_directories = tuple(dict.fromkeys((*self.dirty_directories, *directories)))",
+            "self.dirty_directories = directories",
+            CRASH,
+        ),
+        (
+            "found-lane-clean",
+            "        lane.dirty = not found.durable",
+            "        lane.dirty = False",
+            f"{CRASH} {LANDMARKS}",
+        ),
+        (
+            "replacement-not-synced",
+            "            self._files.sync(file)\n            self._files.rename(unfinished, path)",
+            "            self._files.rename(unfinished, path)",
+            CRASH,
+        ),
+        (
+            "sync-here-without-names",
+            "            self._files.sync_directory(directory)\n        self.handed_over(self.round)",
+            "            pass\n        self.handed_over(self.round)",
+            CRASH,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/syncer.py",
+        (
+            "wait-for-the-round-before",
+            "        elif number >= self._collecting.number:",
+            "        elif number > self._collecting.number:",
+            CAMPAIGN,
+        ),
+        (
+            "wait-not-for-the-running",
+            "        if self._running is not None and number == self._running.number:",
+            "        if self._running is not None and number > self._running.number + 1:",
+            CAMPAIGN,
+        ),
+        (
+            "directories-not-synced",
+            "                self._files.sync_directory(directory)",
+            "                pass",
+            CAMPAIGN,
+        ),
+        (
+            "closed-file-not-synced",
+            "            self._files.sync(file)\n        finally:",
+            "            pass\n        finally:",
+            CAMPAIGN,
+        ),
+        (
+            "let-go-forgets-to-sync",
+            "            collecting.segments.add(segment)",
+            "            pass",
+            CAMPAIGN,
+        ),
+        (
+            "close-under-a-sync",
+            "        if self._needed(file):\n            self._retired.add(file)",
+            "        if file in self._collecting.files:\n            self._retired.add(file)",
+            SYNCER,
+        ),
+        (
+            "also-before-the-sync",
+            "            count = len(round_.files) + len(round_.segments) + len(round_.directories)",
+            "            while round_.also:\n                round_.also.pop()()\n"
+            "            count = len(round_.files) + len(round_.segments) + len(round_.directories)",
+            CAMPAIGN,
+        ),
+        (
+            "many-need-no-sync",
+            "            if count <= FILES_MAX or not self._sync_all(round_):",
+            "            if count <= FILES_MAX:",
+            f"{CAMPAIGN} {SYNCER}",
+        ),
+        (
+            "told-although-it-failed",
+            "            self.failed = True\n            self._fail(round_.error)\n            return",
+            "            self.failed = True\n            self._fail(round_.error)",
+            SYNCER + " simulation/test_faults.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/landmarks.py",
+        (
+            "landmarks-renamed-before-sync",
+            "                files.sync(file)\n            finally:",
+            "                pass\n            finally:",
+            CAMPAIGN,
+        ),
+        (
+            "landmarks-without-their-name",
+            "            files.sync_directory(self._data_dir)",
+            "            pass",
+            CRASH,
+        ),
+        (
+            "ghost-laid-too-early",
+            "            if self._ghosts.get(lane) == number:",
+            "            if lane in self._ghosts:",
+            CRASH,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/opening.py",
+        (
+            "removed-lane-half-gone",
+            "                files.sync_directory(directory)  # else half of it might get its name back",
+            "                pass",
+            CRASH,
+        ),
+        (
+            "later-segments-clean",
+            "            self._tails = [(first, start.durable), *((segment, 0) for segment in later)]",
+            "            self._tails = [(first, start.durable)]",
+            LANDMARKS,
+        ),
+        (
+            "unsynced-end-taken-for-synced",
+            "                ends = index == start.segment and newest.size == start.durable",
+            "                ends = index == start.segment",
+            f"{LANDMARKS} {CRASH}",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/files.py",
+        (
+            "made-directory-not-synced",
+            "    if made:\n        files.sync_directory(path.parent)",
+            "    if made:\n        pass",
+            CRASH,
+        ),
+    ),
+]
+
+# What is read back: checksums, the chain, positions, limits.
+READING: list[Mutant] = [
+    *mutants_of(
+        "zbus/journal/local/segment.py",
+        (
+            "walk-trusts-large-batches",
+            "not is_intact(window, at, header):",
+            "(length <= 4096 and not is_intact(window, at, header)):",
+            OPENING,
+        ),
+        (
+            "walk-trusts-large-batches-torn",
+            "not is_intact(window, at, header):",
+            "(length <= 4096 and not is_intact(window, at, header)):",
+            "simulation/test_torn_tails.py",
+        ),
+        (
+            "walk-trusts-large-batches-verify",
+            "not is_intact(window, at, header):",
+            "(length <= 4096 and not is_intact(window, at, header)):",
+            "journal/test_verify.py",
+        ),
+        (
+            "walk-trusts-large-batches-crash",
+            "not is_intact(window, at, header):",
+            "(length <= 4096 and not is_intact(window, at, header)):",
+            CAMPAIGN,
+        ),
+        (
+            "walk-ends-one-batch-early",
+            "        if position + length > limit:",
+            "        if position + length >= limit:",
+            OPENING,
+        ),
+        (
+            "walk-with-a-small-window",
+            "            count = max(length, min(window_bytes, limit - position))",
+            "            count = min(window_bytes, limit - position)",
+            f"{LOCAL} {OPENING}",
+        ),
+        (
+            "located-one-too-far",
+            "        return self._positions[index] if index >= 0 else 0",
+            "        return self._positions[min(index + 1, len(self._positions) - 1)] if index >= 0"
+            " else 0",
+            READER,
+        ),
+        (
+            "newer-version-cut-off",
+            "            _refuse_newer(files, file, path, position, limit)\n",
+            "",
+            OPENING,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/batch.py",
+        (
+            "read-trusts-large-batches",
+            "    return header if is_intact(buffer, position, header) else",
+            "    return header if header.length > 4096 or is_intact(buffer, position, header) else",
+            BATCH,
+        ),
+        (
+            "checksum-without-header",
+            "    crc = crc32(view[start : start + header.payload_length], "
+            "crc32(view[position : start - 4]))\n    return crc == header.crc",
+            "    crc = crc32(view[start : start + header.payload_length], "
+            "crc32(view[position : start - 4]))\n    return crc & 0xFF == header.crc & 0xFF",
+            BATCH,
+        ),
+        (
+            "chain-not-looked-at",
+            "            if found.previous_crc != self.previous_crc:",
+            "            if found.previous_crc > found.crc and not found.previous_crc:",
+            BATCH,
+        ),
+        (
+            "body-taken-for-a-log",
+            "(at >= extent or header.previous_crc == link)",
+            "at >= position",
+            BATCH,
+        ),
+        (
+            "search-without-bound",
+            "            if budget_bytes < 0 or not",
+            "            if not",
+            BATCH,
+        ),
+        (
+            "link-not-required",
+            "    if not batches or batches[0].header.previous_crc != previous_crc:",
+            "    if not batches:",
+            "journal/test_contract.py",
+        ),
+        (
+            "unknown-flags-read",
+            "    if header.records > COUNT_MAX or header.flags & ~columns:",
+            "    if header.records > COUNT_MAX:",
+            BATCH,
+        ),
+        (
+            "cut-batch-decoded",
+            "    if kind is not _DATA and (header.records or header.flags & ~_STATE_FLAGS[kind]):",
+            "    if kind is not _DATA and header.flags & ~_STATE_FLAGS[kind]:",
+            BATCH,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/columns.py",
+        (
+            "column-one-too-long",
+            "        if after > len(self._raw):",
+            "        if after > len(self._raw) + 8:",
+            BATCH,
+        ),
+        (
+            "columns-may-leave-a-rest",
+            "        if self._at != len(self._raw):",
+            "        if self._at > len(self._raw):",
+            BATCH,
+        ),
+        (
+            "dictionary-one-too-far",
+            "        if used and max(used) >= different:",
+            "        if used and max(used) > different:",
+            BATCH,
+        ),
+        (
+            "part-begins-one-early",
+            "            begin = start + sum(lengths[:first]) if first else start",
+            "            begin = start + sum(lengths[: first - 1]) if first else start",
+            BATCH,
+        ),
+        (
+            "one-header-for-all",
+            "    if first is values[-1] and values.count(first) == count:",
+            "    if first is values[-1]:",
+            BATCH,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/checkpoint.py",
+        (
+            "lost-count-not-stored",
+            " or group.entries or group.delayed or group.skipped\n",
+            " or group.entries or group.delayed\n",
+            "journal/test_checkpoint.py core/test_retention_model.py",
+        ),
+        (
+            "state-may-leave-a-rest",
+            "    if at != len(payload):",
+            "    if at > len(payload):",
+            "journal/test_checkpoint.py",
+        ),
+        (
+            "entry-state-one-too-far",
+            "    if max(states) >= len(EntryState):",
+            "    if max(states) > len(EntryState):",
+            "journal/test_checkpoint.py",
+        ),
+        (
+            "reset-not-stored",
+            '    if group.reset:\n        stored["reset"] = True',
+            "    if group.reset:\n        pass",
+            "journal/test_checkpoint.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/opening.py",
+        (
+            "damage-below-synced-is-cut",
+            "        if index == start.segment and segment.size < start.durable and synced:",
+            "        if index == start.segment and segment.size > start.durable and synced:",
+            LANDMARKS,
+        ),
+        (
+            "torn-at-synced-is-damage",
+            "        if index == start.segment and segment.size < start.durable and synced:",
+            "        if index == start.segment and segment.size <= start.durable and synced:",
+            CRASH,
+        ),
+        (
+            "lane-chain-not-looked-at",
+            "            return header.previous_crc == self._last_crc",
+            "            return True",
+            OPENING,
+        ),
+        (
+            "hole-between-segments",
+            "        return header.base_offset == self._end",
+            "        return True",
+            CRASH,
+        ),
+        (
+            "landmark-of-another-segment",
+            "                if crc is not None and (header.crc != crc or not header.is_whole_state):",
+            "                if crc is not None and not header.is_whole_state:",
+            LANDMARKS,
+        ),
+        (
+            "unknown-lane-read-from-its-end",
+            "        if mark is None:  # begun after the landmarks were written\n"
+            "            return _Start(0)",
+            "        if mark is None:\n            return _Start(len(self._segments) - 1)",
+            LANDMARKS,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/reader.py",
+        (
+            "read-one-batch-early",
+            "                if header.end_offset <= wanted:",
+            "                if header.end_offset < wanted:",
+            READER,
+        ),
+        (
+            "read-without-a-limit",
+            "                if parts and total + len(batch) > bytes_max:",
+            "                if parts and total > bytes_max:",
+            f"journal/test_contract.py {READER}",
+        ),
+        (
+            "read-past-what-was-written",
+            "            size = limit if segment is segments[-1] else self._files.size(file)",
+            "            size = self._files.size(file)",
+            f"{LOCAL} {READER} {CRASH}",
+        ),
+        (
+            "read-another-file-of-that-name",
+            "            file = None if segment.removed else self._file(segment)",
+            "            file = self._file(segment)",
+            CRASH,
+        ),
+        (
+            "reader-one-batch-behind",
+            "                self._behind[segment] = wanted, position + header.length",
+            "                self._behind[segment] = wanted + 1, position + header.length",
+            READER,
+        ),
+        (
+            "gap-between-batches-read",
+            "    if base > wanted or (base < wanted and not first):",
+            "    if base < wanted and not first:",
+            OPENING,
+        ),
+    ),
+]
+
+# A disk or descriptors that run out.
+ROOM: list[Mutant] = [
+    *mutants_of(
+        "zbus/journal/local/engine.py",
+        (
+            "acks-refused-on-a-full-disk",
+            "                if refusable or not self._reserve.free():",
+            "                if not refusable or not self._reserve.free():",
+            LOCAL,
+        ),
+        (
+            "messages-take-the-reserve",
+            "            if refusable:\n                self._reserve.require()",
+            "            if not refusable:\n                self._reserve.require()",
+            LOCAL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/reserve.py",
+        (
+            "reserve-never-made-again",
+            "        if self._refused % TRY_EVERY == 0:",
+            "        if self._refused % TRY_EVERY == TRY_EVERY:",
+            LOCAL,
+        ),
+        (
+            "half-a-reserve",
+            "            self._files.remove(self._path)  # gives back what it got of it",
+            "            pass",
+            LOCAL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/handles.py",
+        (
+            "one-handle-too-many",
+            "        while len(self._lanes) >= self._segments_max:",
+            "        while len(self._lanes) > self._segments_max:",
+            LANDMARKS,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/lane.py",
+        (
+            "half-a-write-stays",
+            "            self._files.truncate(self.file, size)\n            self.dirty = True",
+            "            self.dirty = True",
+            f"{LOCAL} {CRASH}",
+        ),
+        (
+            "segment-in-the-place-of-messages",
+            "        if base < old.base or (base == old.base and old.has_data):",
+            "        if base < old.base:",
+            "journal/test_contract.py journal/test_local.py",
+        ),
+    ),
+]
+
+STORE: list[Mutant] = [
+    *mutants_of(
+        "zbus/store/writer.py",
+        (
+            "state-before-its-messages",
+            "            size = self._append(partition, state, batches, now_ms)",
+            "            if len(batches) == 2 and change is not None:\n"
+            "                told = encode_state(\n"
+            "                    Kind.STATE, partition.end, now_ms, encode_change(change),"
+            " state.last_crc\n                )\n"
+            "                assert chunk is not None\n"
+            "                batches = [told, encode_chunk(chunk, told.header.crc)]\n"
+            "            size = self._append(partition, state, batches, now_ms)",
+            "core/test_recovery.py",
+        ),
+        (
+            "half-a-put-in-a-portion",
+            "            if at in begins:",
+            "            if at not in begins or begins:",
+            "core/test_once.py",
+        ),
+        (
+            "checkpoint-of-what-is-to-come",
+            "partition.snapshot(now_ms).truncated(first))",
+            "partition.snapshot(now_ms))",
+            "core/test_recovery.py",
+        ),
+        (
+            "checkpoint-behind-its-messages",
+            "                offset = partition.end if chunk is None else chunk.first",
+            "                offset = partition.end",
+            CAMPAIGN,
+        ),
+        (
+            "behind-forgotten",
+            "            state.behind = state.behind or chunk is None",
+            "            state.behind = False",
+            "core/test_state_full.py",
+        ),
+        (
+            "unsynced-messages-read-raw",
+            "                if batch.header.base_offset >= visible:",
+            "                if batch.header.base_offset > visible + 1000:",
+            "core/test_broker_reading.py conformance/test_read.py",
+        ),
+        (
+            "gap-read-over",
+            "                    elif chunk.first != found.end:",
+            "                    elif chunk.first < found.end:",
+            "core/test_log.py core/test_broker_reading.py",
+        ),
+        (
+            "batches-of-a-fetch-skipped",
+            "                    skipped = max(0, offset - batch.header.base_offset)",
+            "                    skipped = max(0, offset - batch.header.base_offset - 1)",
+            "core/test_log.py core/test_broker_reading.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/store/replay.py",
+        (
+            "snapshot-does-not-reset",
+            "            self.backlogs.clear()\n            self.origins",
+            "            self.origins",
+            "core/test_recovery.py",
+        ),
+        (
+            "snapshot-keeps-originals",
+            "            self.originals = Originals()\n            self._tick = []",
+            "            self._tick = []",
+            "core/test_recovery.py",
+        ),
+        (
+            "removed-group-comes-back",
+            "                self.backlogs.pop(key, None)",
+            "                pass",
+            "core/test_recovery.py",
+        ),
+        (
+            "forgotten-comes-back",
+            "        partition.first = max(self.first, self.forgotten)",
+            "        partition.first = self.first",
+            "core/test_tick_full.py core/test_retention.py",
+        ),
+        (
+            "keys-without-a-topic-window",
+            "        if self._remembers_ids or may_have_keys(header, batch):",
+            "        if self._remembers_ids:",
+            "core/test_once_model.py",
+        ),
+        (
+            "ids-of-the-first-tick",
+            "            for batch in self._tick if self._remembers_ids else ():",
+            "            for batch in ():",
+            "core/test_once.py core/test_once_model.py",
+        ),
+    ),
+]
+
+JOURNAL = [*SYNC_RULES, *READING, *ROOM, *STORE]

@@ -1,0 +1,12 @@
+"""All planted bugs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.core import CORE
+from tests.mutants.edge import EDGE
+from tests.mutants.journal import JOURNAL
+from tests.mutants.mutant import Mutant
+
+MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE]
