@@ -142,8 +142,8 @@ SEEDS = [
     else seed
     for seed in range(60)
 ]
-"""In one of the logs 17 inserts a piece of a segment into it again, and damages what is before: of the
-batches that are there twice, repair takes the run that holds fewer. That is to be mended."""
+"""In one of the logs 17 inserts a piece of a segment into it again, and damages what is before. Of
+the batches that are there twice, repair takes the run that holds fewer: that is to be mended."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -210,6 +210,28 @@ def test_old_segments_wait_for_the_newest(lane: Lane) -> None:
     lane.check_crashes(least=1)
 
 
+def test_a_trim_while_another_is_under_way(lane: Lane) -> None:
+    """Segments of the second must not go before those of the first: that would leave a gap, and
+    what is behind it would be taken for writes that nobody was told of."""
+    for _ in range(5):
+        lane.write(lane.writer.checkpoint)
+        lane.put()
+        lane.commit()
+
+    def look(operation: Operation) -> None:
+        lane.disk.faults = None
+        lane.check_crashes(least=0)
+        lane.disk.faults = look
+
+    lane.disk.faults = look
+    lane.trimmed = 5
+    lane.opened.journal.trim(LANE, 4)
+    lane.opened.journal.trim(LANE, 5)
+    lane.opened.run()
+    lane.disk.faults = None
+    assert len([path for path in lane.disk.list_all() if path.suffix == ".log"]) == 1
+
+
 def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
     """The disk was full in the middle of a batch; then there was space, and the segment ended."""
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
-from zbus.journal.local.directory import make_way, remove_tree, take_directory
+from zbus.journal.local.directory import make_way, take_directory
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
 from zbus.journal.local.identity import make_identity
@@ -33,6 +33,7 @@ from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.local.lane import CLOSED, LocalLane
 from zbus.journal.local.opening import Found, find_lanes
 from zbus.journal.local.reader import Reader
+from zbus.journal.local.removal import Removal
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
 from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of
 from zbus.journal.local.syncer import Syncer
@@ -80,7 +81,6 @@ class LocalJournal:
         self._failed = False
         self._closed = False
         self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
-        self._removed = 0  # lanes so far, for unique names
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
         self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
         self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
@@ -94,6 +94,11 @@ class LocalJournal:
         self._handles = Handles(files, open_segments_max)
         self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal, self._lock)
         self._reader = Reader(files, worker("zbus-read"), post)
+        self._removal = Removal(
+            *(files, data_dir, self._reserve, self._syncer, self._reader),
+            lambda lane, done: self._when_durable([lane], done),
+            self._fatal,
+        )
 
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         if self._failed or self._closed:
@@ -151,11 +156,11 @@ class LocalJournal:
         known = self._known().get(lane)
         if known is None or self._failed:
             return
-        if before is None:
-            self._forget_lane(lane, known)
-        elif segments := known.forget_before(before):
-            # What they held is in the newest checkpoint; not before that is durable may they go.
-            self._when_durable([known], partial(self._remove_segments, lane, known, segments))
+        if before is not None:
+            self._removal.trim(known, before)
+            return
+        self._let_go(lane, known)
+        self._removal.remove_directory(known.directory, known.segments, lambda: None)
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         if self._failed or self._closed:
@@ -171,7 +176,7 @@ class LocalJournal:
             self._let_go(lane, one)
         segments = [segment for _, one in found for segment in one.segments]
         # One name stands for all of them, and a name is taken away wholly or not at all.
-        self._remove_directory(found[0][1].directory.parent, segments, done)
+        self._removal.remove_directory(found[0][1].directory.parent, segments, done)
 
     def lanes(self) -> Iterator[StoredLane]:
         for lane, known in list(self._known().items()):
@@ -218,6 +223,7 @@ class LocalJournal:
         if self._closed:
             return
         self._closed = True
+        self._removal.close()
         self._reader.close()
         lanes = list((self._lanes or {}).values())
         for lane in self._changed.values():
@@ -373,75 +379,14 @@ class LocalJournal:
                 files.add(lane.file)
         return files, directories, segments
 
-    def _remove_segments(self, lane: Lane, known: LocalLane, segments: list[Segment]) -> None:
-        """One after another, each durably before the next: a crash must not leave a gap."""
-        if self._known().get(lane) is not known:  # it went meanwhile, and may have a successor
-            return
-        oldest, *others = segments
-        try:
-            removed = self._rename_removed(known.directory, oldest.path)
-            oldest.removed = True
-        except JournalFull:
-            known.segments[:0] = segments  # there is no room to make room: another time
-            return
-        except OSError as error:
-            self._fatal(f"removing segments of {known.directory} failed: {error}")
-            return
-        self._reader.remove([oldest], partial(self._files.remove, removed), self._fatal)
-        known.dirty_above(known.directory)
-        if others:
-            self._when_durable([known], partial(self._remove_segments, lane, known, others))
-
-    def _forget_lane(self, lane: Lane, known: LocalLane) -> None:
-        self._let_go(lane, known)
-        self._remove_directory(known.directory, known.segments, lambda: None)
-
     def _let_go(self, lane: Lane, known: LocalLane) -> None:
+        known.leaving.clear()
         for segment in known.segments:
             segment.removed = True
         del self._known()[lane]
         self._changed.pop(lane, None)
         self._landmarks.forget(known.key)
         known.release()
-
-    def _remove_directory(
-        self, path: Path, segments: Sequence[Segment], done: Callable[[], None]
-    ) -> None:
-        """Take its name away, durably before anything in it: a crash leaves all of it or nothing.
-        What may take long is done elsewhere."""
-        parent = path.parent
-        try:
-            try:
-                removed = self._rename_removed(parent, path)
-            except JournalFull:
-                if not self._reserve.free():
-                    raise
-                removed = self._rename_removed(parent, path)
-        except (OSError, JournalFull) as error:
-            self._fatal(f"removing {path} failed: {error}")
-            return
-
-        def gone() -> None:
-            if not self._closed:  # else the next start frees the space
-                empty = parent if parent != self._data_dir else None
-                remove, drop = partial(remove_tree, self._files, removed), self._drop_empty
-                self._reader.remove(segments, remove, self._fatal, partial(drop, empty))
-            done()
-
-        self._syncer.wait(self._syncer.add((), {parent}), gone)
-
-    def _rename_removed(self, directory: Path, path: Path) -> Path:
-        """Take a name away at once. To free the space may take long, so that is done elsewhere."""
-        self._removed += 1
-        name = path.name if directory != self._data_dir else ""  # it may be as long as can be
-        removed = directory / f"{naming.REMOVED_PREFIX}{name}-{self._removed}"
-        self._files.rename(path, removed)
-        return removed
-
-    def _drop_empty(self, topic: Path | None) -> None:
-        with suppress(OSError):  # it may be another topic's by now, or gone
-            if topic is not None and not self._closed and not self._files.list(topic):
-                self._files.remove(topic)
 
     def _fatal(self, text: str) -> None:
         if not self._failed:

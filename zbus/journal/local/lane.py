@@ -10,6 +10,7 @@ then nobody was told of either, and recovery knows by the landmark.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -51,6 +52,7 @@ class LocalLane:
         "file",
         "key",
         "last_crc",
+        "leaving",
         "mark",
         "newest",
         "round",
@@ -68,6 +70,8 @@ class LocalLane:
         self.key = key  # its name among the landmarks
         self.segments: list[Segment] = []  # the oldest first
         self.newest: Segment  # the last of them, as soon as there is one
+        # Segments that are being removed, by who asked for it; none of these is in `segments`.
+        self.leaving: deque[list[Segment]] = deque()
         self.file = CLOSED  # the newest segment, for writing
         self.used_ms = 0  # when the engine last saw that it was written to
         self.last_crc = 0
@@ -154,6 +158,11 @@ class LocalLane:
         forgotten = self.segments[:count]
         del self.segments[:count]
         return forgotten
+
+    def keep_leaving(self) -> None:
+        """Put back what is not removed yet."""
+        self.segments[:0] = [segment for segments in self.leaving for segment in segments]
+        self.leaving.clear()
 
     def landmark(self) -> Landmark:
         """What is true of it as soon as all that was written so far is synced."""
