@@ -254,12 +254,14 @@ class LocalLane:
 
     def _replacement(self, path: Path, batches: Sequence[Batch]) -> int:
         """Write a segment that is whole and durable before it takes its name; one of the same base,
-        which has no messages yet, is there until then."""
+        which has no messages yet, is there until then. The name is durable at once, too: a round
+        that was to sync the former segment by its path will sync this one."""
         unfinished = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
         file = self._write_new(unfinished, batches)
         try:
             self._files.sync(file)
             self._files.rename(unfinished, path)
+            self._files.sync_directory(path.parent)
         except BaseException:
             self._discard(unfinished, file)
             raise
