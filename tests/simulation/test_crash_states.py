@@ -16,10 +16,10 @@ from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import SNAPSHOT, Kind, decode_chunk, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import JournalError, JournalFull
+from zbus.journal.port import JournalError, JournalFull, Verdicts
 from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
-from zbus.testing.engines import Writer, split
+from zbus.testing.engines import Writer, recovered, split
 
 STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector
@@ -350,6 +350,29 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(lane: Lane) -> None:
         disk = lane.disk.crash(random)
         disk.capacity_bytes = disk.used_bytes
         check_left(disk, lane.durable)
+
+
+def test_a_segment_that_is_replaced_while_its_file_is_closed() -> None:
+    """Its sync goes by the path, which leads to another file by then."""
+    disk = Disk()
+    opened = Opened(disk, open_segments_max=1)
+    list(opened.journal.lanes())
+    writer, other = Writer(LANE), Writer(("other", 0))
+    for one in (writer, other):
+        one.append(opened.journal, one.checkpoint)
+    opened.journal.commit([LANE, other.lane], True, lambda _: None)
+    opened.run()
+    opened.upkeep()
+    writer.append(opened.journal, partial(writer.state, 1))
+    other.append(opened.journal, partial(other.state, 1))  # closes the one before
+    confirmed: list[Verdicts] = []
+    opened.journal.commit([LANE], True, confirmed.append)
+    writer.append(opened.journal, partial(writer.state, 2, Kind.CHECKPOINT))
+    opened.run()
+    assert confirmed
+    for seed in range(100):
+        stored = recovered(Opened(disk.crash(Random(seed))).journal)[LANE]
+        assert len(stored) == 2 or b'"cursor":2' in stored[0], "what was confirmed is gone"
 
 
 def test_lanes_of_one_name_one_after_another() -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tests.simulation.stack import Jobs
 from zbus.journal.batch import HEADER_BYTES, iterate
 from zbus.journal.local.engine import LocalJournal
+from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
 from zbus.testing.engines import Writer, split
@@ -35,7 +36,7 @@ LARGE = {0: [9_000], 1: [20] * 300, 2: [5_000] + [30] * 100}
 class Opened:
     """A journal on a disk; nothing but `run` runs its jobs and what they post."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, open_segments_max: int = OPEN_SEGMENTS_MAX) -> None:
         self.posted: deque[Callable[[], None]] = deque()
         self.worker = Jobs()
         self.failures: list[str] = []
@@ -45,6 +46,7 @@ class Opened:
             self.failures.append,
             disk,
             reserve_bytes=0,
+            open_segments_max=open_segments_max,
             worker=lambda name: self.worker,
         )
 
