@@ -403,7 +403,7 @@ SERVER: list[Mutant] = [
             "pull-of-who-hung-up",
             "        link.forget_requests()\n        self._broker.leave(link)",
             "        link.forget_requests()",
-            "server/test_loop_parts.py simulation/test_simulation.py",
+            "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
         ),
         (
             "stalled-for-ever",

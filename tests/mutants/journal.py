@@ -16,35 +16,53 @@ BATCH = "journal/test_batch.py"
 # What has to be on the disk before something else may happen.
 SYNC_RULES: list[Mutant] = [
     *mutants_of(
-        "zbus/journal/local/engine.py",
-        (
-            "commit-without-sync",
-            "        self._when_durable(lanes_known, partial(done, verdicts))",
-            "        done(verdicts)",
-            CAMPAIGN,
-        ),
+        "zbus/journal/local/removal.py",
         (
             "trim-before-sync",
-            "self._when_durable([known], partial(self._remove_segments, lane, known, segments))",
-            "self._remove_segments(lane, known, segments)",
+            "        if len(lane.leaving) == 1:\n            self._when_durable(lane, partial(self._remove_next, lane))",
+            "        if len(lane.leaving) == 1:\n            self._remove_next(lane)",
             CRASH,
         ),
         (
             "removals-at-once",
-            "self._when_durable([known], partial(self._remove_segments, lane, known, others))",
-            "self._remove_segments(lane, known, others)",
+            "        if lane.leaving:\n            self._when_durable(lane, partial(self._remove_next, lane))",
+            "        if lane.leaving:\n            self._remove_next(lane)",
+            CRASH,
+        ),
+        (
+            "trims-side-by-side",
+            "        if len(lane.leaving) == 1:",
+            "        if lane.leaving:",
             CRASH,
         ),
         (
             "removal-not-dirty",
-            "        known.dirty_above(known.directory)\n        if others:",
-            "        if others:",
+            "        lane.dirty_above(lane.directory)\n",
+            "",
             CRASH,
         ),
         (
             "removed-lane-not-synced",
             "        self._syncer.wait(self._syncer.add((), {parent}), gone)",
             "        gone()",
+            CAMPAIGN,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/lane.py",
+        (
+            "replaced-name-not-synced",
+            "            self._files.sync_directory(path.parent)\n        except",
+            "        except",
+            CRASH,
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/engine.py",
+        (
+            "commit-without-sync",
+            "        self._when_durable(lanes_known, partial(done, verdicts))",
+            "        done(verdicts)",
             CAMPAIGN,
         ),
         (

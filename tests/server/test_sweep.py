@@ -1,4 +1,4 @@
-"""What a sweep does not hold against a client: that the broker did not read from it."""
+"""What a sweep holds against a client, and what it does not."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 
 PING = frame(1, b'{"cmd":"ping"}')
+
+
+def running() -> Process:
+    options = Options(durability="os")
+    return Process(Disk(), VirtualClock(EPOCH_MS), options, "p", Random(1), lambda *_: None)
 
 
 def turn(process: Process, ms: int = 1) -> None:
@@ -32,9 +37,7 @@ def turn(process: Process, ms: int = 1) -> None:
 )
 def test_half_a_request_of_a_client_that_is_not_read(begun: bytes, rest: bytes) -> None:
     """Large replies wait for their turn behind a pull, so the rest stays in the socket."""
-    process = Process(
-        Disk(), VirtualClock(EPOCH_MS), Options(durability="os"), "p", Random(1), lambda *_: None
-    )
+    process = running()
     client = process.accept(100, 1 << 20)
     client.send(request("/T?cmd=declare") + request("/T", b"x" * 60_000))
     for _ in range(5):
@@ -53,3 +56,88 @@ def test_half_a_request_of_a_client_that_is_not_read(begun: bytes, rest: bytes) 
     assert b"408" not in replies
     assert replies.count(b"HTTP/1.1 2") >= 8
     assert client.alive
+
+
+def test_a_head_that_comes_by_the_byte() -> None:
+    """It has ten seconds as a whole: each byte does not begin them again."""
+    process = running()
+    client = process.accept(100, 1 << 20)
+    for byte in request("/?cmd=ping")[:14]:
+        client.send(bytes((byte,)))
+        turn(process, 1_000)
+    assert client.replies()[0].status == 408
+    assert not client.alive
+
+
+def test_slow_heads_do_not_add_up() -> None:
+    """Each has its own ten seconds."""
+    process = running()
+    client = process.accept(100, 1 << 20)
+    whole = request("/?cmd=ping")
+    for _ in range(3):
+        client.send(whole[:10])
+        for _ in range(6):
+            turn(process, 1_000)
+        client.send(whole[10:])
+        turn(process, 1_000)
+    assert [reply.status for reply in client.replies()] == [200, 200, 200]
+    assert client.alive
+
+
+def test_a_reader_that_only_takes_is_not_idle() -> None:
+    """It says nothing for ten minutes, but takes what is sent to it."""
+    process = running()
+    reader, writer = process.accept(100, 1 << 20), process.accept(101, 1 << 20)
+    writer.send(request("/T?cmd=declare"))
+    turn(process)
+    reader.send(request("/T?cmd=consume") * 6)
+    for number in range(6):
+        writer.send(request("/T", b"%d" % number))
+        for _ in range(100):
+            turn(process, 1_000)
+    assert [reply.body for reply in reader.replies()] == [b"%d" % number for number in range(6)]
+    assert reader.alive
+
+
+def test_who_takes_nothing_is_dropped_however_much_it_says() -> None:
+    process = running()
+    client = process.accept(100, room_bytes=100)
+    client.send(request("/T?cmd=declare") + request("/T", b"x" * 10_000))
+    client.send(request("/T?cmd=consume"))
+    for _ in range(20):
+        client.send(request("/?cmd=ping"))
+        turn(process, 1_000)
+    assert not client.alive
+
+
+def test_who_takes_a_little_now_and_then_is_not_dropped() -> None:
+    """It says nothing meanwhile."""
+    process = running()
+    client = process.accept(100, room_bytes=100)
+    client.send(request("/T?cmd=declare") + request("/T", b"x" * 2_000))
+    client.send(request("/T?cmd=consume"))
+    taken = b""
+    for _ in range(40):
+        turn(process, 1_000)
+        taken += client.receive()
+    assert client.alive
+    assert taken.endswith(b"x" * 2_000)
+
+
+def test_no_message_is_handed_to_who_hung_up() -> None:
+    """It may still read, but nobody knows: the next who asks gets the message."""
+    process = running()
+    gone, other = process.accept(100, 1 << 20), process.accept(101, 1 << 20)
+    gone.send(request("/T?cmd=declare"))
+    turn(process)
+    gone.replies()
+    gone.send(request("/T?cmd=consume&timeout=100000"))
+    turn(process)
+    gone.finish()
+    turn(process)
+    other.send(request("/T", b"a message"))
+    turn(process)
+    other.send(request("/T?cmd=consume"))
+    turn(process)
+    assert [reply.body for reply in other.replies()][1:] == [b"a message"]
+    assert b"a message" not in gone.receive()
