@@ -27,6 +27,13 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_was_there_before() -> None:
+    """It is not gone through each time."""
+    gc.collect()
+    gc.freeze()
+
+
 def left_by(work: Callable[[], None]) -> int:
     """Objects in rings. The first time the interpreter itself may leave some."""
     found = []
