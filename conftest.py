@@ -6,6 +6,6 @@ pytest_plugins = ["zbus.testing.fixtures"]
 
 
 def pytest_collection_finish() -> None:
-    """Eight thousand tests are a million objects that stay: no collection has to go through them."""
+    """Eight thousand tests are a million objects that stay: no collection goes through them."""
     gc.collect()
     gc.freeze()
