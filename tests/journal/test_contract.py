@@ -16,7 +16,7 @@ from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal
 from zbus.testing.contract import LANE, JournalContract
-from zbus.testing.engines import Bench, Writer, recovered, split
+from zbus.testing.engines import Bench, Writer, recovered, split, stored_lanes
 
 
 class TestMemory(JournalContract):
@@ -79,8 +79,8 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
         if restart:
             local.close()
             local = loop.local(data_dir)
-    stored = next(iter(local.lanes()))
-    first_offset = max(stored.first_offset, next(iter(memory.lanes())).first_offset)
+    stored = stored_lanes(local)[0]
+    first_offset = max(stored.first_offset, stored_lanes(memory)[0].first_offset)
     state = [raw for raw in stored.batches if next(iterate(raw)).header.records == 0]
     assert state == [
         raw for raw in recovered(memory)[LANE] if next(iterate(raw)).header.records == 0

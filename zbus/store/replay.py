@@ -13,6 +13,7 @@ any of their partitions says, until the first decision is made.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import attrs
 
@@ -30,7 +31,7 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.checkpoint import decode_change
-from zbus.journal.port import Journal, JournalDamage, Lane, StoredLane
+from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, StoredLane
 from zbus.store.lane import Extent, state_of
 
 log = logging.getLogger("zbus")
@@ -179,24 +180,33 @@ class _Lane:
         partition.first = max(partition.first, first)
 
 
-def recover(journal: Journal) -> tuple[list[Topic], int]:
+def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[list[Topic], int]:
     """All topics that the journal holds, and the latest time it knows of (epoch milliseconds).
 
-    Raises JournalDamage for bytes that are not what was written.
+    `wait` runs what the engine has posted, and waits for it; needed for one that answers later.
+    Raises JournalDamage for bytes that are not what was written, JournalError for anything else.
     """
     lanes: dict[str, dict[int, _Lane]] = {}
-    time_ms = 0
-    for stored in journal.lanes():
-        lane = _Lane(stored)
-        name, index = lane.lane
-        lanes.setdefault(name, {})[index] = lane
-        time_ms = max(time_ms, lane.time_ms)
+    answers: list[JournalError | None] = []
+
+    def found(stored: StoredLane) -> None:
+        name, index = stored.lane
+        lanes.setdefault(name, {})[index] = _Lane(stored)
+
+    journal.open(None, found, answers.append)
+    while not answers:
+        if wait is None:
+            raise JournalError("the engine did not say in time what is stored")
+        wait()
+    if answers[0] is not None:
+        raise answers[0]
+    time_ms = max([lane.time_ms for known in lanes.values() for lane in known.values()], default=0)
     topics = []
-    for name, found in sorted(lanes.items()):
-        if 0 in found or not any(lane.incarnation for lane in found.values()):
-            topics.append(_topic(name, dict(sorted(found.items()))))
+    for name, known in sorted(lanes.items()):
+        if 0 in known or not any(lane.incarnation for lane in known.values()):
+            topics.append(_topic(name, dict(sorted(known.items()))))
         else:
-            _drop(journal, name, found)
+            _drop(journal, name, known)
     return topics, time_ms
 
 

@@ -9,7 +9,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, Lane, Verdicts
+from zbus.journal.port import Found, Journal, JournalError, Lane, StoredLane, Verdicts
 
 WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 
@@ -98,4 +98,26 @@ def bodies(batches: bytes) -> list[bytes]:
 
 
 def recovered(journal: Journal) -> dict[Lane, list[bytes]]:
-    return {stored.lane: list(stored.batches) for stored in journal.lanes()}
+    """All lanes, and their batches from the newest checkpoint on."""
+    found: dict[Lane, list[bytes]] = {}
+
+    def keep(stored: StoredLane) -> None:
+        found[stored.lane] = list(stored.batches)
+
+    _open(journal, keep)
+    return found
+
+
+def stored_lanes(journal: Journal) -> list[StoredLane]:
+    """All lanes, of an engine that answers at once and whose batches can be read later."""
+    found: list[StoredLane] = []
+    _open(journal, found.append)
+    return found
+
+
+def _open(journal: Journal, found: Found) -> None:
+    answers: list[JournalError | None] = []
+    journal.open(None, found, answers.append)
+    (problem,) = answers
+    if problem is not None:
+        raise problem

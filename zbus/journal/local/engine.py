@@ -178,17 +178,30 @@ class LocalJournal:
         # One name stands for all of them, and a name is taken away wholly or not at all.
         self._removal.remove_directory(found[0][1].directory.parent, segments, done)
 
-    def lanes(self) -> Iterator[StoredLane]:
-        for lane, known in list(self._known().items()):
-            newest, begin = known.newest, known.mark
-            at_hand = self._at_hand.pop(lane, None)
-            batches = at_hand or batches_of(self._files, newest.path, begin, newest.size)
-            segments = [
-                StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
-            ]
-            first, noted = known.segments[0].base, self._noted
-            was_durable = None if noted is None else known.key in noted
-            yield StoredLane(lane, first, batches, begin, segments, was_durable)
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Callable[[StoredLane], None],
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        problem = None
+        try:
+            for lane, known in list(self._known().items()):
+                if lanes is None or lane in lanes:
+                    self.verdicts.pop(lane, None)
+                    found(self._stored(lane, known))
+        except JournalError as error:
+            problem = error
+        done(problem)
+
+    def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
+        newest, begin = known.newest, known.mark
+        at_hand = self._at_hand.pop(lane, None)
+        batches = at_hand or batches_of(self._files, newest.path, begin, newest.size)
+        segments = [StoredSegment(one.base, partial(self._measure, one)) for one in known.segments]
+        first, noted = known.segments[0].base, self._noted
+        was_durable = None if noted is None else known.key in noted
+        return StoredLane(lane, first, batches, begin, segments, was_durable)
 
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.
