@@ -1,0 +1,159 @@
+"""An engine whose every answer comes late, in any order across lanes, with any verdict.
+
+What is asked of a lane waits until `step` does it, one thing after another; a lane knows nothing of
+the others. So a test decides when what becomes known, and what becomes of it: the broker and
+whatever else builds on the port has to be right for every order and every verdict.
+
+    journal = LateJournal(post)
+    journal.append(lane, 0, batches)
+    journal.commit([lane], True, done)
+    journal.step(lane, Verdict.LOST)      # the append
+    journal.step(lane)                    # the commit: `done` is posted, with the verdict
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from zbus.journal.batch import Batch, Kind, require_link
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.port import Found, JournalError, Lane, Post, StoredLane, Verdict, Verdicts
+
+Fate = Verdict | None
+"""What becomes of an append; None: it is stored."""
+
+
+class LateJournal:
+    """See above. What is stored is in memory; `close` does all that was asked for before."""
+
+    late = True
+
+    def __init__(self, post: Post, stored: MemoryJournal | None = None) -> None:
+        """`stored` is what a former engine left."""
+        self.stored = MemoryJournal() if stored is None else stored
+        self.verdicts: dict[Lane, Verdict] = {}
+        self.waiting: dict[Lane, deque[Callable[[Fate, bool], None]]] = {}
+        self._post = post
+
+    def step(self, lane: Lane, fate: Fate = None, written: bool = False) -> None:
+        """Do the oldest thing that was asked of the lane. If that is an append, `fate` becomes of
+        it; one that is LOST may have been `written` all the same."""
+        waiting = self.waiting[lane]
+        do = waiting.popleft()
+        if not waiting:
+            del self.waiting[lane]
+        do(fate, written)
+
+    def run(self) -> None:
+        """Do everything."""
+        while self.waiting:
+            self.step(next(iter(self.waiting)))
+
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        require_link(batches, after)
+        if not after and batches[0].header.kind is not Kind.CHECKPOINT:
+            raise JournalError(f"{lane} is new and must begin with a checkpoint")
+        self._ask(lane, partial(self._append, lane, after, batches))
+
+    def _append(
+        self, lane: Lane, after: int, batches: Sequence[Batch], fate: Fate, written: bool
+    ) -> None:
+        if lane in self.verdicts:
+            return
+        if fate is not None:
+            self.verdicts[lane] = fate
+        if fate is None or (fate is Verdict.LOST and written):
+            self.stored.append(lane, after, batches)
+            if self.stored.verdicts:
+                self.verdicts.update(self.stored.verdicts)
+                self.stored.verdicts.clear()
+
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        verdicts: dict[Lane, Verdict] = {}
+
+        def note(lane: Lane) -> None:
+            if lane in self.verdicts:
+                verdicts[lane] = self.verdicts[lane]
+
+        self._when_all(lanes, note, partial(self._post, partial(done, verdicts)))
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        def read(fate: Fate, written: bool) -> None:
+            answers: list[bytes | JournalError] = []
+            self.stored.read(lane, offset, bytes_max, answers.append)
+            self._post(partial(done, answers[0]))
+
+        self._ask(lane, read)
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        def trim(fate: Fate, written: bool) -> None:
+            if before is None:
+                self.verdicts.pop(lane, None)
+            self.stored.trim(lane, before)
+
+        self._ask(lane, trim)
+
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        def remove() -> None:
+            for lane in lanes:
+                self.verdicts.pop(lane, None)
+                self.stored.trim(lane, None)
+            self._post(done)
+
+        self._when_all(lanes, lambda lane: None, remove)
+
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        def open_stored() -> None:
+            there: list[StoredLane] = []
+            self.stored.open(lanes, there.append, lambda _: None)
+            for lane in asked:
+                self.verdicts.pop(lane, None)
+            self._post(partial(tell, there))
+
+        def tell(there: list[StoredLane]) -> None:
+            for stored in there:
+                found(stored)
+            done(None)
+
+        known: list[Lane] = []
+        self.stored.open(None, lambda stored: known.append(stored.lane), lambda _: None)
+        asked = list(dict.fromkeys([*known, *self.waiting])) if lanes is None else list(lanes)
+        self._when_all(asked, lambda lane: None, open_stored)
+
+    def close(self) -> None:
+        self.run()
+
+    def _ask(self, lane: Lane, do: Callable[[Fate, bool], None]) -> None:
+        self.waiting.setdefault(lane, deque()).append(do)
+
+    def _when_all(
+        self, lanes: Collection[Lane], reached: Callable[[Lane], None], done: Callable[[], None]
+    ) -> None:
+        """Call `done` when all these lanes have come so far."""
+        left = dict.fromkeys(lanes)
+        if not left:
+            done()
+
+        def one(lane: Lane, fate: Fate, written: bool) -> None:
+            reached(lane)
+            del left[lane]
+            if not left:
+                done()
+
+        for lane in list(left):
+            self._ask(lane, partial(one, lane))
