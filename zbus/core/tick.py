@@ -16,13 +16,14 @@ from zbus.core.deciding import Decided
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
 from zbus.core.outcomes import DONE, Outcome, Stored
-from zbus.core.recorder import Recorder
+from zbus.core.recorder import Failed, Recorder
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.timers import Timer
 from zbus.core.topic import Partition, Topic
 
-Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]]]"
-"""A partition, its end, and the puts and confirmations that become true when it is durable."""
+Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
+"""A partition, its end, the puts and confirmations that become true when it is durable, and its
+epoch."""
 
 
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
@@ -45,6 +46,7 @@ class Tick:
 
     looks: Timer[Partition]  # for `Retention`
     forgets: Timer[Partition]  # for `zbus.core.once`
+    fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
     def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
         self.now_ms = 0
@@ -175,6 +177,9 @@ class Tick:
         after_sync: list[Written] = []
         for partition in touched:
             partition.touched = False
+            if partition.fenced is not None:
+                self.refuse(partition, partition.fenced)
+                continue
             written = self._write(partition)
             synced = partition.topic.options.durability == "disk"
             # A moved cursor that nobody waits for rides along with the next sync.
@@ -226,7 +231,16 @@ class Tick:
                     confirms.append((Decided(partition.topic), DONE))
         if partition.topic.retains:
             self.look_at(partition)
-        return partition, partition.end, puts, confirms
+        return partition, partition.end, puts, confirms, partition.epoch
+
+    def refuse(self, partition: Partition, why: BrokerError) -> None:
+        """Nothing of what this tick gathered for the partition is written."""
+        self.behind.pop(partition, None)
+        puts, confirms = partition.puts, partition.confirms
+        partition.reset(partition.first, partition.written)
+        partition.visible = partition.first
+        for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+            ticket.settle(why)
 
     def look_at(self, partition: Partition) -> None:
         """Some of the partition may have become expendable."""
@@ -250,7 +264,7 @@ class Tick:
         """A topic comes to life with all its partitions or not at all."""
         alive = []
         for one in written:
-            partition, _, puts, confirms = one
+            partition, _, puts, confirms, _ = one
             if partition.topic in self.unborn:
                 for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                     ticket.settle(FULL)
@@ -276,13 +290,27 @@ class Tick:
         partitions = [one[0] for one in written]
         self._recorder.commit(partitions, synced, partial(self._answered, written))
 
-    def _answered(self, written: list[Written]) -> None:
+    def _answered(self, written: list[Written], failed: Failed) -> None:
         self.open_commits -= 1
+        if failed:
+            written = self._refuse_failed(written, failed)
         self._durable(written)
 
+    def _refuse_failed(self, written: list[Written], failed: Failed) -> list[Written]:
+        """Answer what was written to partitions that failed; give the rest."""
+        for partition, _, puts, confirms, epoch in written:
+            why = failed.get(partition)
+            if why is None:
+                continue
+            if epoch == partition.epoch and not partition.removed:
+                self.fence(partition, why)  # else it was, and may have been reopened since
+            for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+                ticket.settle(why)
+        return [one for one in written if one[0] not in failed]
+
     def _durable(self, written: list[Written]) -> None:
-        for partition, end, puts, confirms in written:
-            if end > partition.visible:
+        for partition, end, puts, confirms, epoch in written:
+            if end > partition.visible and epoch == partition.epoch:
                 partition.visible = end
                 self._visible(partition)
             if puts:
