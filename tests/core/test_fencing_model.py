@@ -38,7 +38,7 @@ class Model:
         self.given: list[tuple[int, int]] = []  # handed out by g, and not acknowledged yet
         self.tickets: list[Probe] = []
         self.groups = 0
-        self.emptied = False
+        self.purges: list[tuple[Probe, int]] = []  # and how many puts there were before
 
     @property
     def topic(self) -> Topic:
@@ -87,6 +87,13 @@ class Model:
             probe = self.box.declare(topic.options, f"group{self.groups}")
         self.tickets.append(probe)
 
+    def purge(self) -> None:
+        if self.random.random() < 0.2:
+            probe = Probe()
+            self.box.broker.purge_topic(probe, self.topic)
+            self.purges.append((probe, len(self.puts)))
+            self.tickets.append(probe)
+
     def turn(self) -> None:
         self.box.turn(self.random.choice((0, 1, 10)))
         self.look()
@@ -122,6 +129,7 @@ class Model:
             *[self.post] * 6,
             self.nack,
             self.change,
+            self.purge,
         )
         for _ in range(steps):
             self.random.choice(verbs)()
@@ -153,9 +161,13 @@ class Model:
             group.backlogs[index].seek(partition.first)
         for record in self.drain("everything"):
             stored[record[0]] = record[1]
-        for put, bodies, index in self.puts:
-            if put.fine:
-                for at, body in enumerate(bodies):
+        purged = max([count for purge, count in self.purges if purge.fine], default=0)
+        asked = max([count for _, count in self.purges], default=0)
+        for number, (put, bodies, index) in enumerate(self.puts):
+            for at, body in enumerate(bodies):
+                if number < purged:
+                    assert body not in stored.values(), f"{body!r} was purged"
+                elif put.fine and number >= asked:
                     place = (index, put.offset + at)
                     assert stored.get(place) == body, f"{place} was confirmed to be {body!r}"
         for place, body in stored.items():

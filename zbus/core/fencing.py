@@ -60,10 +60,6 @@ class Fencing:
         zero = topic.partitions[0]
         if partition is not zero and zero.fenced is not None:
             return  # it is read with that
-        if partition is not zero and topic.emptying:
-            # Whether it was emptied is being decided; what it says is read after that.
-            self._retries.set(partition, self._broker.now_ms + 1)
-            return
         partitions = topic.partitions if partition is zero else [partition]
         epochs = [one.epoch for one in partitions]
         why = partition.fenced
@@ -74,6 +70,10 @@ class Fencing:
                 return False
             if [one.epoch for one in partitions] != epochs:
                 return False  # partition 0 was fenced meanwhile: all of it is read again
+            if partition is not zero and topic.emptying:
+                # Whether it is emptied is being decided; what it holds is known after that.
+                self._retries.set(partition, self._broker.now_ms + 1)
+                return False
             for one in partitions:
                 self._broker.tick.refuse(one, why)
             return True
@@ -102,6 +102,7 @@ class Fencing:
     def _serve(self, partition: Partition) -> None:
         """It was read again."""
         broker, index = self._broker, partition.index
+        self._retries.discard(partition)
         partition.fenced = None
         partition.recovered = partition.end
         partition.log = Log(partition, broker.memory, broker.recorder)

@@ -207,8 +207,7 @@ class Tick:
         if stored:
             if self.behind:
                 self.behind.pop(partition, None)
-            if partition.topic.departing and not partition.index:
-                confirms.append((Decided(partition.topic), DONE))
+            self._decide(partition, confirms)
             if chunk is not None:
                 partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
@@ -227,11 +226,15 @@ class Tick:
                     self.unborn.append(partition.topic)
             else:
                 self.behind.pop(partition, None)
-                if partition.topic.departing and not partition.index:
-                    confirms.append((Decided(partition.topic), DONE))
+                self._decide(partition, confirms)
         if partition.topic.retains:
             self.look_at(partition)
         return partition, partition.end, puts, confirms, partition.epoch
+
+    def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
+        """What partition 0 has just written is decided when that is durable."""
+        if not partition.index and partition.topic.undecided:
+            confirms.append((Decided(partition.topic), DONE))
 
     def refuse(self, partition: Partition, why: BrokerError) -> None:
         """Nothing of what this tick gathered for the partition is written."""
@@ -288,6 +291,10 @@ class Tick:
         """Go on with these when they are durable."""
         self.open_commits += 1
         partitions = [one[0] for one in written]
+        for partition in list(partitions):
+            if partition.index and partition.topic.undecided:
+                zero = partition.topic.partitions[0]  # a change may build on what it decides
+                partitions += [] if zero in partitions else [zero]
         self._recorder.commit(partitions, synced, partial(self._answered, written))
 
     def _answered(self, written: list[Written], failed: Failed) -> None:
@@ -297,16 +304,27 @@ class Tick:
         self._durable(written)
 
     def _refuse_failed(self, written: list[Written], failed: Failed) -> list[Written]:
-        """Answer what was written to partitions that failed; give the rest."""
-        for partition, _, puts, confirms, epoch in written:
+        """Answer what was written to partitions that failed, and what builds on a decision of a
+        partition 0 that did; give the rest."""
+        rest: list[Written] = []
+        for partition, end, puts, confirms, epoch in written:
             why = failed.get(partition)
-            if why is None:
+            undecided = failed.get(partition.topic.partitions[0])
+            if why is None and undecided is None:
+                rest.append((partition, end, puts, confirms, epoch))
                 continue
-            if epoch == partition.epoch and not partition.removed:
+            if why is not None and epoch == partition.epoch and not partition.removed:
                 self.fence(partition, why)  # else it was, and may have been reopened since
-            for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+            refused = [ticket for ticket, _ in confirms]
+            if why is None:
+                rest.append((partition, end, puts, [], epoch))
+                why = undecided
+            else:
+                refused += puts
+            assert why is not None
+            for ticket in refused:
                 ticket.settle(why)
-        return [one for one in written if one[0] not in failed]
+        return rest
 
     def _durable(self, written: list[Written]) -> None:
         for partition, end, puts, confirms, epoch in written:

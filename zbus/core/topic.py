@@ -147,6 +147,12 @@ class Partition:
                 origin = None if index else group.origin
                 change = attrs.evolve(change, options=group.options, origin=origin)
             changes.append(change)
+        # If a decision is lost, what was before it counts, and as it was then.
+        for other in known.departing if index else ():
+            backlog = other.backlogs[index]
+            if backlog.dirty:
+                backlog.dirty = False
+                changes.append(backlog.changes(other.name, other.incarnation))
         self.changed = []
         if self.removed_groups or self.options_changed:
             self.removed_groups = []
@@ -172,6 +178,7 @@ class Topic:
         "born",
         "careful",
         "competing",
+        "decided",
         "departing",
         "emptied",
         "emptying",
@@ -198,6 +205,7 @@ class Topic:
         # Of a topic with several partitions, see `zbus.core.deciding`.
         self.incarnation = ""
         self.number = 0  # the last one given to a decision
+        self.decided = 0  # the last one of which that is durable
         self.departing: list[Departed] = []
         self.emptied: tuple[int, ...] = ()  # the last decision to empty it: number, then offsets
         self.emptying = 0  # such decisions that are not durable yet
@@ -211,6 +219,11 @@ class Topic:
         self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
         self.competing = options.competing
+
+    @property
+    def undecided(self) -> bool:
+        """Partition 0 has not said yet, durably, all that was decided."""
+        return self.decided < self.number
 
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""

@@ -248,6 +248,7 @@ def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
         topic.incarnation, topic.emptied = zero.incarnation, zero.emptied
     # Not even the number of a decision that is lost is given again: some partition may speak of it.
     topic.number = max([topic.number, *[lane.number for lane in lanes.values()]])
+    topic.decided = topic.number
     _fill_partitions(topic, lanes)
     former, topic.groups = topic.groups, {}
     for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
