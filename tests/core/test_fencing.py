@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.support import Box, Probe, PullProbe, ranges, refusal
+from tests.core.support import Box, Probe, cool, ranges, refusal
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.flock import Follower
@@ -15,7 +15,7 @@ from zbus.core.message import Message
 from zbus.core.outcomes import Outcome
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.journal.port import JournalDamage, Verdict
+from zbus.journal.port import JournalDamage, JournalError, Verdict
 from zbus.testing.late import LateJournal
 
 LEASED = GroupOptions(lease=True, lease_ms=1_000)
@@ -332,14 +332,143 @@ def test_a_topic_that_is_removed_while_it_is_read() -> None:
     assert box.broker.topic("T") is None
 
 
-def test_a_read_that_was_under_way_is_not_believed() -> None:
-    """What it found may be what another writer has replaced."""
-    box = LateBox()
-    box.put(b"a", b"b")
+def test_an_ack_waits_for_the_decision_it_builds_on() -> None:
+    """The group was emptied just now. If that is lost, so is the ack: it is of what comes after."""
+    box = LateBox(3)
+    box.put(b"a", index=2)
     box.settle()
-    pull: PullProbe = box.pull(count=2)
+    pull = box.pull()
     box.settle()
-    assert pull.bodies == [b"a", b"b"]
-    box.fail()
+    box.settle(10)
+    assert pull.bodies == [b"a"]
+    emptied = Probe()
+    box.broker.purge_group(emptied, box.group())
+    box.turn()
+    ack = box.ack(0, index=2)
+    box.turn()
+    while ("T", 2) in box.late.waiting:
+        box.late.step(("T", 2))
+    while ("T", 1) in box.late.waiting:
+        box.late.step(("T", 1))
+    box.run_posted()
+    assert ack.open
+    box.late.step(("T", 0), Verdict.LOST)
+    box.settle()
+    assert refusal(emptied).refusal is Refusal.FENCED
+    assert refusal(ack).refusal is Refusal.FENCED
     box.settle(2_000)
-    assert box.take() == [b"a", b"b"]
+    assert box.take() == [b"a"]
+
+
+def test_an_answer_of_before_shows_nothing_of_a_fenced_partition() -> None:
+    box = LateBox()
+    box.declare("U", "g")
+    box.settle()
+    both = [box.put(b"a"), box.put(b"b", topic="U")]  # one commit
+    box.turn()
+    box.late.step(("T", 0))
+    box.late.step(("T", 0))
+    box.fail()
+    box.late.step(("U", 0))
+    box.late.step(("U", 0))
+    box.run_posted()
+    assert [put.fine for put in both] == [True, True]
+    assert box.partition().visible == box.partition().first
+    box.settle()
+    assert box.take() == [b"a"]
+
+
+def test_nothing_at_hand_is_given_at_once() -> None:
+    box = LateBox()
+    box.declare("T", "plain", GroupOptions(lease=False))
+    box.put(b"a")
+    box.settle()
+    session = box.session()
+    box.broker.register(session, box.group("plain"))
+    box.fail()
+    assert box.broker.take(box.group("plain"), session) is None
+    box.settle()
+    assert box.take("plain") == [b"a"]
+
+
+def test_nothing_that_was_put_back_is_handed_out() -> None:
+    box = LateBox()
+    box.put(b"a")
+    box.settle()
+    box.pull()
+    box.settle(10)
+    box.nack(0)
+    box.settle()
+    box.fail()
+    pull = box.pull(wait=True)
+    box.turn()
+    assert pull.bodies == []
+    box.settle()
+    assert pull.bodies == [b"a"]
+
+
+def test_a_message_in_the_place_of_one_that_was_lost() -> None:
+    """What was at hand of the lost one is at hand no more."""
+    box = LateBox()
+    box.put(b"a")
+    box.settle()
+    assert box.take() == [b"a"]
+    box.settle(10)  # that it was given is written
+    box.fail()
+    box.settle()
+    box.put(b"b")
+    box.settle()
+    assert box.take() == [b"b"]
+
+
+def test_a_read_that_began_before_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = LateBox()
+    box.put(b"a")
+    box.settle()
+    cool(box)
+    reads: list[Callable[[bytes | JournalError], None]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(box.late, "read", lambda lane, offset, size, done: reads.append(done))
+        pull = box.pull(wait=True)
+        box.turn()
+        (answer,) = reads
+    box.fail()
+    box.settle()
+    assert pull.bodies == [b"a"]
+    pull = box.pull(wait=True)
+    box.turn()
+    answer(JournalError("of what was there before"))
+    box.settle()
+    assert pull.open
+
+
+def test_a_group_that_was_never_made_ends_its_pulls() -> None:
+    box = LateBox()
+    declared = box.declare("T", "other")
+    box.turn()
+    pull = box.pull("other", wait=True)
+    box.turn()
+    box.late.step(("T", 0), Verdict.LOST)
+    box.settle()
+    assert refusal(declared).refusal is Refusal.FENCED
+    assert refusal(pull).refusal is Refusal.GROUP_UNKNOWN
+
+
+def test_a_partition_that_is_another_topics_by_now_stays_closed() -> None:
+    """Somebody else removed the topic and made one of that name."""
+    box, other = LateBox(3), LateBox(3)
+    options = other.topic().options
+    other.broker.remove_topic(Probe(), other.topic())
+    other.settle()
+    other.declare(options, "g")
+    other.settle()
+    box.late.stored._lanes["T", 1] = other.late.stored._lanes["T", 1]
+    put = box.put(b"x", index=1)
+    box.settle()
+    assert refusal(put).refusal is Refusal.FENCED
+    for ms in (0, 1_000):
+        box.settle(ms)
+        assert box.partition(index=1).fenced is not None
+    put = box.put(b"y", index=2)
+    box.settle()
+    assert put.fine
