@@ -15,6 +15,7 @@ from zbus.core.message import Message
 from zbus.core.outcomes import Outcome
 from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalDamage, JournalError, Verdict
 from zbus.testing.late import LateJournal
 
@@ -27,7 +28,8 @@ class LateBox(Box):
 
     def __init__(self, partitions: int = 1, durability: str = "disk") -> None:
         self.posted: deque[Callable[[], None]] = deque()
-        self.late = LateJournal(self.posted.append)
+        self.stored = MemoryJournal()
+        self.late = LateJournal(self.posted.append, self.stored)
         super().__init__(self.late, wait=self.run_posted)
         self.declare(TopicOptions("T", durability=durability, partitions=partitions), "g", LEASED)
         self.settle()
@@ -462,7 +464,7 @@ def test_a_partition_that_is_another_topics_by_now_stays_closed() -> None:
     other.settle()
     other.declare(options, "g")
     other.settle()
-    box.late.stored._lanes["T", 1] = other.late.stored._lanes["T", 1]
+    box.stored._lanes["T", 1] = other.stored._lanes["T", 1]
     put = box.put(b"x", index=1)
     box.settle()
     assert refusal(put).refusal is Refusal.FENCED

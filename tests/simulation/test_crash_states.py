@@ -250,6 +250,24 @@ def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
     lane.check_crashes(least=1)
 
 
+def test_messages_that_found_room_before_what_came_with_them_did_not(lane: Lane) -> None:
+    """They are refused, and no power cut brings them back."""
+    batches = split(Writer(LANE, lane.writer.last, 1).data(BODY))
+    state = Writer(LANE, batches[0].header.crc, 2).state()
+
+    def fail(operation: Operation) -> None:
+        if operation.name == "write":
+            raise ShortWrite(len(batches[0].raw) + 5, JournalFull("no space"))
+
+    lane.disk.faults = fail
+    with pytest.raises(JournalFull):
+        lane.opened.journal.append(LANE, lane.writer.last, [*batches, *split(state)])
+    lane.disk.faults = None
+    for seed in range(300):
+        stored = recovered(Opened(lane.disk.crash(Random(seed))).journal)
+        assert batches[0].raw not in stored.get(LANE, [])
+
+
 def test_a_segment_that_takes_the_place_of_another(lane: Lane) -> None:
     for _ in range(3):
         lane.write(lane.writer.checkpoint)

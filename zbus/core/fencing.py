@@ -3,8 +3,8 @@
 A partition is *serving*, *fenced* or *reopening*. It is fenced when storage says that what was
 written to it is not there, or that nobody knows: another writer was here, or an answer was lost.
 Then what the broker knows of the partition may be wrong. Whoever waits for it is told so, with an
-error that says to try again; nothing of it is handed out, and nothing is written to it. At once it
-is being read again, and it serves as soon as that is done; if it fails, it is tried once a second.
+error that says to try again; nothing of it is handed out, and nothing is written to it. It is read
+again at once (but once a second at most), and serves as soon as that is done.
 
 Requests need not ask: what they stage for a fenced partition is refused at the end of their turn,
 as a whole, and forgotten when the partition is read. Pulls wait, as at the end of a log.
@@ -38,6 +38,7 @@ class Fencing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._retries = broker.timers.timer(self._reopen)
+        self._opened_ms: dict[Partition, int] = {}  # when it was read again last
         broker.tick.fence = self.fence
 
     def fence(self, partition: Partition, why: BrokerError) -> None:
@@ -48,12 +49,17 @@ class Fencing:
             one.epoch += 1
             one.visible = one.first
         self._broker.following.end(topic, why)
-        self._reopen(partition)
+        again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
+        if again_ms <= self._broker.now_ms:
+            self._reopen(partition)
+        else:
+            self._retries.set(partition, again_ms)  # it may fail each time: the disk is full
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
         for partition in topic.partitions:
             self._retries.discard(partition)
+            self._opened_ms.pop(partition, None)
 
     def _reopen(self, partition: Partition) -> None:
         topic = partition.topic
@@ -103,6 +109,7 @@ class Fencing:
         """It was read again."""
         broker, index = self._broker, partition.index
         self._retries.discard(partition)
+        self._opened_ms[partition] = broker.now_ms
         partition.fenced = None
         partition.recovered = partition.end
         partition.log = Log(partition, broker.memory, broker.recorder)

@@ -316,11 +316,11 @@ class Tick:
             if why is not None and epoch == partition.epoch and not partition.removed:
                 self.fence(partition, why)  # else it was, and may have been reopened since
             refused = [ticket for ticket, _ in confirms]
-            if why is None:
+            if why is None and partition.topic.born:
                 rest.append((partition, end, puts, [], epoch))
-                why = undecided
             else:
                 refused += puts
+            why = why or undecided
             assert why is not None
             for ticket in refused:
                 ticket.settle(why)

@@ -219,7 +219,7 @@ def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
     """There is no partition 0. Either a crash came while the topic was made: nobody was told of it
     and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
     for index, lane in lanes.items():
-        if lane.was_durable or (lane.was_durable is None and lane.end):
+        if lane.end and lane.was_durable is not False:
             raise JournalDamage(
                 f"partition 0 of topic {name!r} is missing, and partition {index} is there; put it "
                 "back from a backup, or move the topic's directory out of the data directory"

@@ -184,7 +184,7 @@ class LocalJournal:
         found: Callable[[StoredLane], None],
         done: Callable[[JournalError | None], None],
     ) -> None:
-        problem = None
+        problem: JournalError | None = None
         try:
             for lane, known in list(self._known().items()):
                 if lanes is None or lane in lanes:
@@ -192,6 +192,9 @@ class LocalJournal:
                     found(self._stored(lane, known))
         except JournalError as error:
             problem = error
+        except OSError as error:
+            text = reason(error, self._data_dir)
+            problem = JournalError(f"cannot read {self._data_dir}: {text}")
         done(problem)
 
     def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
