@@ -4,6 +4,9 @@ What is asked of a lane waits until `step` does it, one thing after another; a l
 the others. So a test decides when what becomes known, and what becomes of it: the broker and
 whatever else builds on the port has to be right for every order and every verdict.
 
+Only `remove` ties lanes together, since after a crash all of them are there or none: a lane that
+has come so far is not among `waiting` until the others have come so far as well.
+
     journal = LateJournal(post)
     journal.append(lane, 0, batches)
     journal.commit([lane], True, done)
@@ -19,14 +22,24 @@ from functools import partial
 
 from zbus.journal.batch import Batch, Kind, require_link
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Found, JournalError, Lane, Post, StoredLane, Verdict, Verdicts
+from zbus.journal.port import (
+    Found,
+    JournalError,
+    JournalFull,
+    Lane,
+    Post,
+    StoredLane,
+    Verdict,
+    Verdicts,
+)
 
 Fate = Verdict | None
 """What becomes of an append; None: it is stored."""
 
 
 class LateJournal:
-    """See above. What is stored is in memory; `close` does all that was asked for before."""
+    """See above. What is stored is in memory; `close` does all that was asked for before. Whoever
+    lets go of it instead, and makes another one with its `stored`, has crashed it."""
 
     late = True
 
@@ -34,7 +47,9 @@ class LateJournal:
         """`stored` is what a former engine left."""
         self.stored = MemoryJournal() if stored is None else stored
         self.verdicts: dict[Lane, Verdict] = {}
+        self.stored.verdicts.clear()
         self.waiting: dict[Lane, deque[Callable[[Fate, bool], None]]] = {}
+        self._held: dict[Lane, deque[Callable[[Fate, bool], None]]] = {}  # until all are there
         self._post = post
 
     def step(self, lane: Lane, fate: Fate = None, written: bool = False) -> None:
@@ -53,7 +68,7 @@ class LateJournal:
 
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         require_link(batches, after)
-        if not after and batches[0].header.kind is not Kind.CHECKPOINT:
+        if not after and batches[0].header.kind is not Kind.CHECKPOINT and not self._knows(lane):
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
         self._ask(lane, partial(self._append, lane, after, batches))
 
@@ -62,13 +77,17 @@ class LateJournal:
     ) -> None:
         if lane in self.verdicts:
             return
-        if fate is not None:
-            self.verdicts[lane] = fate
+        verdict = fate
         if fate is None or (fate is Verdict.LOST and written):
-            self.stored.append(lane, after, batches)
-            if self.stored.verdicts:
-                self.verdicts.update(self.stored.verdicts)
-                self.stored.verdicts.clear()
+            try:
+                self.stored.append(lane, after, batches)
+            except JournalError as error:  # else a lane that is not there and would begin amiss
+                full = isinstance(error, JournalFull)
+                verdict = fate or (Verdict.FULL if full else Verdict.CONFLICT)
+            verdict = verdict or self.stored.verdicts.get(lane)
+            self.stored.verdicts.clear()
+        if verdict is not None:
+            self.verdicts[lane] = verdict
 
     def commit(
         self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
@@ -104,13 +123,18 @@ class LateJournal:
         self._ask(lane, trim)
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
-        def remove() -> None:
-            for lane in lanes:
+        def hold(lane: Lane) -> None:
+            self._held[lane] = self.waiting.pop(lane, deque())
+
+        def forget() -> None:
+            for lane in dict.fromkeys(lanes):
                 self.verdicts.pop(lane, None)
                 self.stored.trim(lane, None)
+                if behind := self._held.pop(lane):
+                    self.waiting[lane] = behind
             self._post(done)
 
-        self._when_all(lanes, lambda lane: None, remove)
+        self._when_all(lanes, hold, forget)
 
     def open(
         self,
@@ -118,28 +142,38 @@ class LateJournal:
         found: Found,
         done: Callable[[JournalError | None], None],
     ) -> None:
-        def open_stored() -> None:
-            there: list[StoredLane] = []
-            self.stored.open(lanes, there.append, lambda _: None)
-            for lane in asked:
-                self.verdicts.pop(lane, None)
-            self._post(partial(tell, there))
+        there: list[StoredLane] = []
 
-        def tell(there: list[StoredLane]) -> None:
+        def open_one(lane: Lane) -> None:
+            self.verdicts.pop(lane, None)
+            self.stored.open([lane], there.append, lambda _: None)
+
+        def tell() -> None:
             for stored in there:
                 found(stored)
             done(None)
 
-        known: list[Lane] = []
-        self.stored.open(None, lambda stored: known.append(stored.lane), lambda _: None)
-        asked = list(dict.fromkeys([*known, *self.waiting])) if lanes is None else list(lanes)
-        self._when_all(asked, lambda lane: None, open_stored)
+        if lanes is None:
+            lanes = {*self._stored_lanes(), *self.waiting, *self._held, *self.verdicts}
+        self._when_all(sorted(lanes), open_one, partial(self._post, tell))
 
     def close(self) -> None:
         self.run()
 
+    def _stored_lanes(self) -> list[Lane]:
+        lanes: list[Lane] = []
+        self.stored.open(None, lambda stored: lanes.append(stored.lane), lambda _: None)
+        return lanes
+
+    def _knows(self, lane: Lane) -> bool:
+        """Whether the lane may be there when what is asked of it now is done."""
+        return lane in self.waiting or lane in self._held or lane in self._stored_lanes()
+
     def _ask(self, lane: Lane, do: Callable[[Fate, bool], None]) -> None:
-        self.waiting.setdefault(lane, deque()).append(do)
+        queue = self._held.get(lane)
+        if queue is None:
+            queue = self.waiting.setdefault(lane, deque())
+        queue.append(do)
 
     def _when_all(
         self, lanes: Collection[Lane], reached: Callable[[Lane], None], done: Callable[[], None]

@@ -186,10 +186,11 @@ class LocalJournal:
     ) -> None:
         problem = None
         try:
-            for lane, known in list(self._known().items()):
-                if lanes is None or lane in lanes:
-                    self.verdicts.pop(lane, None)
-                    found(self._stored(lane, known))
+            there = self._known()
+            for lane in there | self.verdicts if lanes is None else lanes:
+                self.verdicts.pop(lane, None)
+                if lane in there:
+                    found(self._stored(lane, there[lane]))
         except JournalError as error:
             problem = error
         done(problem)
