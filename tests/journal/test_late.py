@@ -13,7 +13,7 @@ from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from zbus.journal.batch import Kind, read_header
 from zbus.journal.memory import MemoryJournal
@@ -28,6 +28,7 @@ lanes = st.sampled_from(LANES)
 sets_of_lanes = st.lists(lanes, unique=True)
 kinds = st.lists(st.sampled_from([Kind.DATA, Kind.DATA, Kind.STATE, Kind.CHECKPOINT]), min_size=1)
 rarely = st.sampled_from([False] * 5 + [True])
+sometimes = st.sampled_from([False, False, True])
 fates = st.sampled_from([None, None, None, None, *Verdict])
 
 
@@ -165,6 +166,13 @@ class LateMachine(RuleBasedStateMachine):
         self.writers = {lane: Writer(lane) for lane in LANES}
         self.expect: set[int] = set()
 
+    @initialize(begun=sets_of_lanes)
+    def begin(self, begun: list[Lane]) -> None:
+        """Some lanes are there already."""
+        for lane in begun:
+            self.another_writes(lane)
+            self.writers[lane].last = self.model.lanes[lane].last
+
     def ask(self, what: str, lanes: Collection[Lane], answered: bool = True) -> Asked:
         self.number += 1
         if answered:
@@ -193,13 +201,19 @@ class LateMachine(RuleBasedStateMachine):
             writer.last, writer.end = last, end
             assert not last
             assert kinds[0] is not Kind.CHECKPOINT
-            assert not (one.log or one.queue or one.held)
+            assert not one.log
+            assert not one.queue
+            assert not one.held
             return
         asked = self.ask("append", [lane], answered=False)
         asked.after, asked.batches = last, made
         self.model.ask(asked)
 
-    @rule(lane=lanes)
+    @rule(lane=lanes, really=rarely)
+    def another(self, lane: Lane, really: bool) -> None:
+        if really:
+            self.another_writes(lane)
+
     def another_writes(self, lane: Lane) -> None:
         """Another process, behind what is really there."""
         one = self.model.lanes[lane]
@@ -227,17 +241,19 @@ class LateMachine(RuleBasedStateMachine):
 
         self.journal.read(lane, offset, 1 << 20, done)
 
-    @rule(lane=lanes, before=st.none() | st.integers(0, 20))
-    def trim(self, lane: Lane, before: int | None) -> None:
+    @rule(lane=lanes, before=st.integers(0, 20), forget=sometimes)
+    def trim(self, lane: Lane, before: int, forget: bool) -> None:
         asked = self.ask("trim", [lane], answered=False)
-        asked.offset = before
+        asked.offset = None if forget else before
         self.model.ask(asked)
-        self.journal.trim(lane, before)
-        if before is None:
+        self.journal.trim(lane, asked.offset)
+        if forget:
             self.writers[lane] = Writer(lane)
 
-    @rule(lanes=sets_of_lanes)
-    def remove(self, lanes: list[Lane]) -> None:
+    @rule(lanes=sets_of_lanes, really=sometimes)
+    def remove(self, lanes: list[Lane], really: bool) -> None:
+        if not really:
+            return
         asked = self.ask("remove", lanes)
         self.model.ask(asked)
         self.journal.remove(lanes, lambda: self.answered(asked, {}))
@@ -269,13 +285,15 @@ class LateMachine(RuleBasedStateMachine):
 
         self.journal.open(lanes, keep, done)
 
-    @rule(choice=st.integers(0, 5), fate=fates, written=st.booleans(), count=st.integers(1, 5))
-    def step(self, choice: int, fate: Fate, written: bool, count: int) -> None:
-        for _ in range(count):
+    @rule(choices=st.lists(st.integers(0, 5), max_size=12), fate=fates, written=st.booleans())
+    def step(self, choices: list[int], fate: Fate, written: bool) -> None:
+        """The fate is that of the first, if it is an append."""
+        for choice in choices:
             if ready := self.model.ready():
                 lane = ready[choice % len(ready)]
                 self.model.step(lane, fate, written)
                 self.journal.step(lane, fate, written)
+                fate = None
 
     @rule(count=st.integers(1, 5))
     def run_posted(self, count: int) -> None:
@@ -283,7 +301,11 @@ class LateMachine(RuleBasedStateMachine):
             self.bench.run_one()
             count -= 1
 
-    @rule()
+    @rule(really=rarely)
+    def maybe_crash(self, really: bool) -> None:
+        if really:
+            self.crash()
+
     def crash(self) -> None:
         for one in self.model.lanes.values():
             one.crash()
@@ -303,14 +325,13 @@ class LateMachine(RuleBasedStateMachine):
         assert not self.expect, "each is answered"
         self.crash()
         self.open(LANES)
-        for _ in LANES:
-            self.step(0, None, False, 1)
+        self.step([0] * len(LANES), None, False)
         self.run_posted(-1)
         assert not self.expect
 
 
 TestLate = LateMachine.TestCase
-TestLate.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLate.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
 def test_a_store_that_is_full_is_a_verdict() -> None:
@@ -338,3 +359,51 @@ def test_what_a_former_engine_was_refused_is_forgotten() -> None:
     journal.close()
     assert journal.verdicts == {}
     assert list(recovered(stored)) == [LANE]
+
+
+def test_a_topic_is_removed_when_all_its_lanes_have_come_so_far() -> None:
+    """Until then a crash finds all of them; what was asked for later waits."""
+    bench = Bench()
+    journal, (one, two) = LateJournal(bench.post), (Writer(lane) for lane in LANES[:2])
+    calls: list[object] = []
+    one.append(journal, one.checkpoint)
+    two.append(journal, two.checkpoint)
+    journal.run()
+    journal.remove(LANES[:2], lambda: calls.append("removed"))
+    journal.step(one.lane)
+    journal.append(one.lane, 0, split(Writer(one.lane).data(b"amiss, but who knows")))
+    journal.open(None, lambda found: calls.append(found.lane), calls.append)
+    assert list(journal.waiting) == [two.lane]
+    assert list(recovered(journal.stored)) == LANES[:2]
+    journal.step(two.lane)
+    assert recovered(journal.stored) == {}
+    journal.step(one.lane)
+    assert journal.verdicts == {one.lane: Verdict.CONFLICT}
+    journal.run()
+    assert journal.verdicts == {}
+    bench.run_until(lambda: len(calls) == 2)
+    assert calls == ["removed", None]
+
+
+def test_what_is_asked_of_a_topic_that_is_being_removed_comes_behind() -> None:
+    bench = Bench()
+    journal = LateJournal(bench.post)
+    calls: list[object] = []
+    journal.append(LANE, 0, split(Writer(LANE).checkpoint()))
+    journal.step(LANE, Verdict.FULL)
+    journal.remove(LANES[:2], lambda: calls.append("removed"))
+    journal.step(LANE)
+    assert journal.verdicts == {LANE: Verdict.FULL}, "it is not removed yet"
+    journal.append(LANE, 0, split(Writer(LANE).data(b"amiss, but the lane may be there by then")))
+    journal.open(None, lambda found: calls.append(found.lane), calls.append)
+    again = Writer(LANE)
+    again.append(journal, again.checkpoint)
+    journal.step(LANES[1])
+    assert journal.verdicts == {}
+    journal.step(LANE)
+    assert journal.verdicts == {LANE: Verdict.CONFLICT}
+    journal.run()
+    assert journal.verdicts == {}
+    assert list(recovered(journal.stored)) == [LANE]
+    bench.run_until(lambda: len(calls) == 2)
+    assert calls == ["removed", None]

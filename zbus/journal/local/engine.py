@@ -82,7 +82,7 @@ class LocalJournal:
         self._closed = False
         self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
-        self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
+        self._at_hand: dict[Lane, list[bytes]] = {}  # what `open` need not read again
         self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
