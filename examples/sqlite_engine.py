@@ -123,8 +123,10 @@ class SqliteJournal:
         found: Found,
         done: Callable[[JournalError | None], None],
     ) -> None:
-        for lane in [one for one in self._marks if lanes is None or one in lanes]:
+        for lane in self._marks | self.verdicts if lanes is None else lanes:
             self.verdicts.pop(lane, None)
+            if lane not in self._marks:
+                continue
             checkpoint = f"SELECT max(number) {OF_LANE} AND kind = {Kind.CHECKPOINT:d}"
             query = f"SELECT raw {OF_LANE} AND number >= ({checkpoint}) ORDER BY number"
             batches = [raw for (raw,) in self._sql.execute(query, (*lane, *lane))]

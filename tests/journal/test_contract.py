@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal
 from zbus.testing.contract import LANE, JournalContract
 from zbus.testing.engines import Bench, Writer, recovered, split, stored_lanes
+from zbus.testing.late import LateJournal
 
 
 class TestMemory(JournalContract):
@@ -45,6 +47,38 @@ class TestSqlite(JournalContract):
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Callable[[], Any]:
         return lambda: SqliteJournal(tmp_path / "journal.db")
+
+
+class LateBench(Bench):
+    """Waits by doing what was asked for: of some lane, then of another, as it happens."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+        self.journal = LateJournal(self.post)
+
+    def late(self) -> LateJournal:
+        """The engine, made again."""
+        self.journal = LateJournal(self.post, self.journal.stored)
+        return self.journal
+
+    def run_one(self) -> None:
+        waiting = list(self.journal.waiting)
+        if waiting and (self.posted.empty() or self.random.random() < 0.7):
+            self.journal.step(self.random.choice(waiting))
+        else:
+            assert not self.posted.empty(), "there is nothing to wait for"
+            super().run_one()
+
+
+class TestLate(JournalContract):
+    @pytest.fixture(params=range(4))
+    def bench(self, request: pytest.FixtureRequest) -> Bench:
+        return LateBench(request.param)
+
+    @pytest.fixture
+    def engine(self, bench: LateBench) -> Callable[[], Any]:
+        return bench.late
 
 
 STEPS = st.lists(

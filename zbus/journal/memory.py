@@ -127,7 +127,7 @@ class MemoryJournal:
         found: Found,
         done: Callable[[JournalError | None], None],
     ) -> None:
-        for lane in list(self._lanes) if lanes is None else lanes:
+        for lane in self._lanes | self.verdicts if lanes is None else lanes:
             self.verdicts.pop(lane, None)
             known = self._lanes.get(lane)
             if known is None:

@@ -160,7 +160,7 @@ class LateJournal:
             done(None)
 
         if lanes is None:
-            lanes = {*self._stored_lanes(), *self.waiting, *self._held}
+            lanes = {*self._stored_lanes(), *self.waiting, *self._held, *self.verdicts}
         self._when_all(sorted(lanes), open_one, partial(self._post, tell))
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class LocalJournal:
         self._closed = False
         self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
-        self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
+        self._at_hand: dict[Lane, list[bytes]] = {}  # what `open` need not read again
         self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
@@ -186,10 +186,11 @@ class LocalJournal:
     ) -> None:
         problem: JournalError | None = None
         try:
-            for lane, known in list(self._known().items()):
-                if lanes is None or lane in lanes:
-                    self.verdicts.pop(lane, None)
-                    found(self._stored(lane, known))
+            there = self._known()
+            for lane in there | self.verdicts if lanes is None else lanes:
+                self.verdicts.pop(lane, None)
+                if lane in there:
+                    found(self._stored(lane, there[lane]))
         except JournalError as error:
             problem = error
         except OSError as error:
