@@ -131,8 +131,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "cut-off-not-synced",
-            "            self.dirty = True  # else a power cut may bring back what was cut off",
-            "            pass",
+            "            try:\n                self._files.sync(self.file)\n",
+            "            try:\n                pass\n",
             CRASH,
         ),
         (

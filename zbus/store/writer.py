@@ -346,7 +346,8 @@ class LogWriter:
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
         for partition in topic.partitions:
             partition.removed = True
-        lanes = [one.lane for one in topic.partitions if state_of(one).segment_bytes]
+        # Of a fenced one nothing is known: something may be stored.
+        lanes = [one.lane for one in topic.partitions if one.fenced or self.holds(one)]
         if lanes:
             self._engine(topic.partitions[0]).remove(lanes, done)
         else:
