@@ -666,7 +666,7 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/replay.py",
+        "zbus/core/told.py",
         (
             "snapshot-does-not-reset",
             "            self.backlogs.clear()\n            self.origins",
@@ -674,15 +674,18 @@ STORE: list[Mutant] = [
             "core/test_recovery.py",
         ),
         (
-            "snapshot-keeps-originals",
-            "            self.originals = Originals()\n            self._tick = []",
-            "            self._tick = []",
-            "core/test_recovery.py",
-        ),
-        (
             "removed-group-comes-back",
             "                self.backlogs.pop(key, None)",
             "                pass",
+            "core/test_recovery.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/store/replay.py",
+        (
+            "snapshot-keeps-originals",
+            "            self.originals = Originals()\n            self._tick = []",
+            "            self._tick = []",
             "core/test_recovery.py",
         ),
         (
@@ -699,8 +702,8 @@ STORE: list[Mutant] = [
         ),
         (
             "ids-of-the-first-tick",
-            "            for batch in self._tick if self._remembers_ids else ():",
-            "            for batch in ():",
+            "            for chunk in self._tick:",
+            "            for chunk in ():",
             "core/test_once.py core/test_once_model.py",
         ),
     ),
