@@ -30,7 +30,7 @@ from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.local import naming
 from zbus.journal.local.files import Files
-from zbus.journal.local.segment import WINDOW_BYTES, walk
+from zbus.journal.local.segment import WINDOW_BYTES, walk_file
 from zbus.journal.port import JournalError
 from zbus.journal.tools import filler
 from zbus.journal.tools.scan import LOST_MAX, Hole, SegmentReport
@@ -186,7 +186,7 @@ def repair_lane(
         if segment.holes:
             told = _begin(known, report.partition, lowest)
             if segment.holes[0].start == 0 and index:  # the one before is in order by now
-                for header, raw in _walk(files, report.segments[index - 1].path, 0, None):
+                for _, header, raw in walk_file(files, report.segments[index - 1].path):
                     _apply(told, header, raw)
             _Rewrite(files, segment, told, last_crc, lowest).run(quarantine)
         last_crc = segment.last_crc
@@ -237,7 +237,7 @@ def _key(group: GroupChange) -> Key:
 
 def _changes(files: Files, segment: SegmentReport) -> Iterator[StateChange]:
     for start, stop in _good_stretches(segment):
-        for header, raw in _walk(files, segment.path, start, stop):
+        for _, header, raw in walk_file(files, segment.path, start, stop):
             if header.kind is not Kind.DATA:
                 yield decode_change(raw[HEADER_BYTES:])
 
@@ -287,18 +287,6 @@ def _put_in_place(files: Files, report: LaneReport, quarantine: Quarantine) -> N
     for waits, right in waiting:
         files.rename(waits, right)
     files.sync_directory(directory)
-
-
-def _walk(
-    files: Files, path: Path, start: int, stop: int | None
-) -> Iterator[tuple[BatchHeader, bytes]]:
-    file = files.open(path, "read")
-    try:
-        limit = files.size(file) if stop is None else stop
-        for _, header, raw in walk(files, file, path, start, limit):
-            yield header, raw
-    finally:
-        files.close(file)
 
 
 def _good_stretches(segment: SegmentReport) -> Iterator[tuple[int, int]]:
@@ -354,7 +342,7 @@ class _Rewrite:
         later: dict[Key, GroupChange] = {}
         for start, stop in reversed(list(_good_stretches(self._segment))[1:]):
             here: dict[Key, GroupChange] = {}
-            for header, raw in _walk(self._files, self._segment.path, start, stop):
+            for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
                 if header.is_whole_state:
                     later = {}  # it says all there is
                     break
@@ -368,7 +356,7 @@ class _Rewrite:
     def _copy(self, source: int, start: int, stop: int) -> None:
         _copy(self._files, source, start, stop, self._file, self._size)
         self._size += stop - start
-        for header, raw in _walk(self._files, self._segment.path, start, stop):
+        for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
             _apply(self._told, header, raw)
 
     def _fill(self, hole: Hole, later: dict[Key, GroupChange]) -> None:

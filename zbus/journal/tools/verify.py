@@ -8,6 +8,7 @@ one follows. There the offsets, which must go on without a gap, tell what is mis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
-from zbus.journal.local.segment import walk
+from zbus.journal.local.segment import walk_file
 from zbus.journal.port import JournalDamage
 from zbus.journal.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
 
@@ -215,15 +216,10 @@ def _misplaced(files: Files, path: Path, base: int) -> str:
 
 def first_batch(files: Files, path: Path) -> tuple[BatchHeader, str] | None:
     """Give the header and topic of a segment's checkpoint, if that is good."""
-    file = files.open(path, "read")
-    try:
-        for _, header, raw in walk(files, file, path, 0, files.size(file)):
+    with suppress(JournalDamage):
+        for _, header, raw in walk_file(files, path):
             name = topic_name(raw[HEADER_BYTES:]) if header.kind is Kind.CHECKPOINT else None
             return None if name is None else (header, name)
-    except JournalDamage:
-        pass
-    finally:
-        files.close(file)
     return None
 
 
