@@ -38,7 +38,7 @@ class Told:
             self.backlogs.clear()
             self.origins.clear()
             self.purges.clear()
-            self.incarnation = change.incarnation
+            self.incarnation, self.number, self.emptied = change.incarnation, 0, ()
         self.topic = change.topic or self.topic
         if change.first > self.forgotten:
             self.forgotten = change.first
