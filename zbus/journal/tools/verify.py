@@ -108,18 +108,19 @@ def verify_lane(
         else:
             found[base] = path
     report.topic = _topic_of(files, [*found.values(), *report.misplaced], directory.parent.name)
-    bases = sorted(found)
+    bases, mark = sorted(found), (marks or {}).get(naming.lane_key(directory))
     place = came_from = Place(0, None, 0)
     for index, base in enumerate(bases):
         upper = bases[index + 1] if index + 1 < len(bases) else None
         segment = Scan(files, found[base], base, upper, progress).run(place)
-        if not _join(report, segment) and report.segments:
+        if not _join(report, segment, mark) and report.segments:
             last = report.segments.pop()  # the newest again
-            _join(report, Scan(files, last.path, last.base, None, lambda _: None).run(came_from))
+            again = Scan(files, last.path, last.base, None, lambda _: None).run(came_from)
+            _join(report, again, mark)
         came_from = place
         place = Place(segment.end_offset, segment.last_crc, segment.last_time_ms)
     if marks is not None:
-        _judge(report, marks.get(naming.lane_key(directory)))
+        _judge(report, mark)
     return report
 
 
@@ -165,13 +166,14 @@ def _check_durable(segment: SegmentReport, mark: Landmark) -> None:
         holes[-1] = holes[-1]._replace(end_offset=mark.end)
 
 
-def _join(report: LaneReport, segment: SegmentReport) -> bool:
+def _join(report: LaneReport, segment: SegmentReport, mark: Landmark | None) -> bool:
     """Add a segment; what is missing between it and the one before is a hole of that one.
 
     False if it was never finished, and is none.
     """
     unborn = segment.unfinished is not None and segment.unfinished.start == 0
-    if unborn and (report.segments or segment.base == 0):
+    was_synced = mark is not None and mark.base == segment.base and mark.durable > 0
+    if unborn and not was_synced and (report.segments or segment.base == 0):
         report.unfinished_files.append(segment.path)  # its making was; the one before is newest
         return False
     if unborn and segment.unfinished:
