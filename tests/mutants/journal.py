@@ -666,6 +666,24 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/journal/tools/verify.py",
+        (
+            "synced-beginning-taken-for-unborn",
+            "    if unborn and not was_synced and",
+            "    if unborn and",
+            "journal/test_verify.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/tools/scan.py",
+        (
+            "piece-there-twice-given-up-whole",
+            "            if run.end > last.first:",
+            "            if False:",
+            "journal/test_repair_property.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/core/told.py",
         (
             "snapshot-does-not-reset",
