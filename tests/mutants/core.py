@@ -719,8 +719,8 @@ FENCED: list[Mutant] = [
         "zbus/store/replay.py",
         (
             "departing-not-read-again",
-            "            other.backlogs[partition.index] = known.get(",
-            "            known.get(",
+            "            other.backlogs[partition.index] = known or",
+            "            known or",
             FENCE,
         ),
     ),

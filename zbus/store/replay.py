@@ -21,7 +21,8 @@ import attrs
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
-from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
+from zbus.core.state import Origin
+from zbus.core.told import Told
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
@@ -38,18 +39,14 @@ from zbus.store.lane import Extent, state_of
 log = logging.getLogger("zbus")
 
 
-class Replay:
+class Replay(Told):
     """One lane while it is replayed. Raises JournalDamage if bytes are not what was written."""
 
     def __init__(self, stored: StoredLane) -> None:
+        super().__init__(stored.lane[1])
         self.lane: Lane = stored.lane
         self.was_durable = stored.was_durable
-        self.incarnation = ""  # of the topic
-        self.number = 0  # the highest of a decision that it speaks of
-        self.emptied: tuple[int, ...] = ()
-        self.purges: dict[int, int] = {}
         self.first = stored.first_offset
-        self.forgotten = 0  # what is before it, the log says itself
         self.end = 0
         self.last_crc = 0
         self.size = stored.begin
@@ -57,21 +54,14 @@ class Replay:
         self.snapshot_at = 0
         self.replays = 0
         self.time_ms = 0
-        self.topic: TopicOptions | None = None
         self.originals = Originals()
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
-        # By lower-case name and incarnation. Partition 0 has one of each name; the others have
-        # those, too, of which they cannot know whether they are the past or the future.
-        self.backlogs: dict[str, dict[int, Backlog]] = {}
-        self.origins: dict[str, Origin] = {}  # in partition 0
-        self.options: dict[str, GroupOptions] = {}
-        self.names: dict[str, str] = {}
         self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
         for batch in stored.batches:
-            self._apply(batch)
+            self._batch(batch)
 
-    def _apply(self, batch: bytes) -> None:
+    def _batch(self, batch: bytes) -> None:
         header = read_header(batch)
         self.last_crc = header.crc
         self.time_ms = max(self.time_ms, header.time_ms)
@@ -89,53 +79,15 @@ class Replay:
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
             self.replays = 0
-            self.backlogs.clear()
-            self.origins.clear()
-            self.purges.clear()
-            self.incarnation = change.incarnation
             self.originals = Originals()
             self._tick = []
-        self._change(change)
+        self.apply(change, header.is_whole_state)
+        if change.topic is not None and self._remembers_ids:
+            for chunk in self._tick:
+                # It may have been declared before these were put: its tick's state comes last.
+                self._note(read_header(chunk), chunk)
         for original in change.originals:
             self.originals.remember(original)
-
-    def _change(self, change: StateChange) -> None:
-        if change.topic is not None:
-            self.topic = change.topic
-            for batch in self._tick if self._remembers_ids else ():
-                # It may have been declared before these were put: its tick's state comes last.
-                self._note(read_header(batch), batch)
-        if change.first > self.forgotten:
-            self.forgotten = change.first
-            for backlog in [one for known in self.backlogs.values() for one in known.values()]:
-                # What is lost by it, the groups' own changes say: they come next.
-                backlog.fall_off(change.first)
-        self.number = max(self.number, change.number, *[number for number, _ in change.purges])
-        self.emptied = change.emptied or self.emptied
-        self.purges.update(change.purges)
-        for group in change.groups:
-            key = group.name.lower()
-            if group.removed:
-                self.backlogs.pop(key, None)
-                self.origins.pop(key, None)
-                continue
-            if group.options is not None:
-                self.options[key] = group.options
-                self.names[key] = group.name
-            self._group(key, group)
-
-    def _group(self, key: str, change: GroupChange) -> None:
-        known = self.backlogs.setdefault(key, {})
-        backlog = known.get(change.incarnation)
-        if backlog is None:
-            if self.lane[1] == 0:
-                known.clear()
-                self.origins.pop(key, None)
-            self.number = max(self.number, change.incarnation)
-            backlog = known[change.incarnation] = Backlog()
-        backlog.apply(change)
-        if change.origin is not None:
-            self.origins[key] = change.origin
 
     @property
     def _remembers_ids(self) -> bool:
@@ -288,7 +240,7 @@ def _fill_partitions(topic: Topic, lanes: Lanes) -> None:
 
 def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | None) -> None:
     index, origin = partition.index, group.origin
-    backlog = here.backlogs.get(key, {}).get(group.incarnation) if here else None
+    backlog = here.backlog(key, group.incarnation) if here else None
     if backlog is None:
         backlog = Backlog(partition.first)
         if origin is not None:
@@ -333,8 +285,8 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
         for key, group in topic.groups.items():
             _fill_backlog(group, key, partition, here)
         for other in topic.departing:
-            known = here.backlogs.get(other.name.lower(), {}) if here else {}
-            other.backlogs[partition.index] = known.get(other.incarnation, Backlog(partition.first))
+            known = here.backlog(other.name, other.incarnation) if here else None
+            other.backlogs[partition.index] = known or Backlog(partition.first)
     return []
 
 
@@ -344,8 +296,7 @@ def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: Replay 
         backlog.seek(origin.starts[index])
         return
     model_key = origin.model.lower()
-    known = here.backlogs.get(model_key, {}) if here else {}
-    model = known.get(origin.incarnation)
+    model = here.backlog(model_key, origin.incarnation) if here else None
     if model is None:
         if origin.before is None:
             return  # it is as new as the partition

@@ -35,7 +35,7 @@ from zbus.journal.local.opening import Found, find_lanes
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.removal import Removal
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
-from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of
+from zbus.journal.local.segment import WINDOW_BYTES, Segment, walk_file
 from zbus.journal.local.syncer import Syncer
 from zbus.journal.local.warming import Warming
 from zbus.journal.local.worker import ThreadWorker, Worker
@@ -201,7 +201,8 @@ class LocalJournal:
     def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
         newest, begin = known.newest, known.mark
         at_hand = self._at_hand.pop(lane, None)
-        batches = at_hand or batches_of(self._files, newest.path, begin, newest.size)
+        stored = walk_file(self._files, newest.path, begin, newest.size)
+        batches = at_hand or (batch for _, _, batch in stored)
         segments = [StoredSegment(one.base, partial(self._measure, one)) for one in known.segments]
         first, noted = known.segments[0].base, self._noted
         was_durable = None if noted is None else known.key in noted
