@@ -199,6 +199,7 @@ class Tick:
                 self._ask(at_once, False)
 
     def _write(self, partition: Partition) -> Written:
+        topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
@@ -207,11 +208,12 @@ class Tick:
         if stored:
             if self.behind:
                 self.behind.pop(partition, None)
-            self._decide(partition, confirms)
+            if topic.decided < topic.number:
+                self._decide(partition, confirms)
             if chunk is not None:
                 partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
-                partition.topic.turn += 1
+                topic.turn += 1
         else:
             first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
@@ -220,20 +222,20 @@ class Tick:
             puts = []
             change = None if change is None else change.truncated(first)
             if not self._recorder.write(partition, None, change, self.now_ms):
-                if self._recorder.holds(partition) or partition.topic.born:
+                if self._recorder.holds(partition) or topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
-                    self.unborn.append(partition.topic)
+                    self.unborn.append(topic)
             else:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
-        if partition.topic.retains:
+        if topic.retains:
             self.look_at(partition)
         return partition, partition.end, puts, confirms, partition.epoch
 
     def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
         """What partition 0 has just written is decided when that is durable."""
-        if not partition.index and partition.topic.undecided:
+        if not partition.index and partition.topic.undecided:  # the callers have looked, to be fast
             confirms.append((Decided(partition.topic), DONE))
 
     def refuse(self, partition: Partition, why: BrokerError) -> None:

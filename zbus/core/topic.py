@@ -148,11 +148,12 @@ class Partition:
                 change = attrs.evolve(change, options=group.options, origin=origin)
             changes.append(change)
         # If a decision is lost, what was before it counts, and as it was then.
-        for other in known.departing if index else ():
-            backlog = other.backlogs[index]
-            if backlog.dirty:
-                backlog.dirty = False
-                changes.append(backlog.changes(other.name, other.incarnation))
+        if known.departing and index:
+            for other in known.departing:
+                backlog = other.backlogs[index]
+                if backlog.dirty:
+                    backlog.dirty = False
+                    changes.append(backlog.changes(other.name, other.incarnation))
         self.changed = []
         if self.removed_groups or self.options_changed:
             self.removed_groups = []
