@@ -8,11 +8,12 @@ there to be read: the engine over files is faster, and syncs on a thread.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from zbus.journal.batch import Batch, Kind, require_link
 from zbus.journal.port import (
+    Found,
     JournalError,
     JournalFull,
     Lane,
@@ -116,8 +117,16 @@ class SqliteJournal:
             self.trim(lane, None)
         self.commit(lanes, True, lambda _: done())
 
-    def lanes(self) -> Iterator[StoredLane]:
-        for lane in list(self._marks):
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        for lane in self._marks | self.verdicts if lanes is None else lanes:
+            self.verdicts.pop(lane, None)
+            if lane not in self._marks:
+                continue
             checkpoint = f"SELECT max(number) {OF_LANE} AND kind = {Kind.CHECKPOINT:d}"
             query = f"SELECT raw {OF_LANE} AND number >= ({checkpoint}) ORDER BY number"
             batches = [raw for (raw,) in self._sql.execute(query, (*lane, *lane))]
@@ -126,7 +135,8 @@ class SqliteJournal:
             if oldest is None:
                 query = f"SELECT first {OF_LANE} AND number = ({checkpoint})"
                 (oldest,) = self._sql.execute(query, (*lane, *lane)).fetchone()
-            yield StoredLane(lane, oldest, batches)
+            found(StoredLane(lane, oldest, batches))
+        done(None)
 
     def close(self) -> None:
         self._sql.execute("COMMIT")

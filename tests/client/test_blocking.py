@@ -275,7 +275,7 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
 
 
 def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
-    """Ctrl-C, as soon as something is the case."""
+    """Ctrl-C, as soon as something is the case; the thread is to be started."""
     main = threading.get_ident()
 
     def press() -> None:
@@ -283,9 +283,7 @@ def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
             pass
         signal.pthread_kill(main, signal.SIGINT)
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    return thread
+    return threading.Thread(target=press)
 
 
 def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -> None:
@@ -296,6 +294,7 @@ def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -
     with zbus.connect(url) as other, bus.pipeline() as pipe:
         calls = [pipe.produce(topic, str(number)) for number in range(10)]
         thread = interrupt_when(lambda: other.query(empty, empty)["consumerCount"])
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
             bus.pull(empty, empty, wait_ms=60_000)
         thread.join(10)
@@ -308,15 +307,14 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
     bus.produce_many(topic, ["0", "1"])
     found = []
     state = functools.partial(bus.query, topic, "g")
-    thread = threading.Thread()
+    thread = interrupt_when(lambda: state()["leasedCount"] < 2)
 
     def work() -> None:
-        nonlocal thread
         with bus.consume(topic, "g") as messages:
             for message in messages:
                 found.append(message.text)
                 if message.text == "1":
-                    thread = interrupt_when(lambda: state()["leasedCount"] < 2)
+                    thread.start()
                     messages.ack(message)
 
     with pytest.raises(KeyboardInterrupt):

@@ -186,13 +186,15 @@ class Box:
         now_ms: int = EPOCH_MS,
         limits: Limits | None = None,
         segment_bytes_max: int = 64 << 20,
+        wait: Callable[[], None] | None = None,
     ) -> None:
+        """`wait` makes an engine answer that does so later."""
         self.journal = journal
         recorder = LogWriter(journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count()
         ids = (b"id-%d" % number for number in serial)
         self.broker = Broker(recorder, ids, limits or Limits())
-        topics, time_ms = recover(journal)
+        topics, time_ms = recover(journal, wait)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
             self.broker.restore(topic)

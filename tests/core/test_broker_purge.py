@@ -8,6 +8,7 @@ from tests.core.support import Box, CrashJournal, Probe, cool, refusal
 from zbus.core.errors import Refusal
 from zbus.core.outcomes import Peeked
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.testing.engines import stored_lanes
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -126,7 +127,7 @@ def test_the_topic_is_purged_and_removed_in_one_turn(durability: str) -> None:
     box.settle()
     assert removed.fine
     assert refusal(purged).refusal is Refusal.TOPIC_UNKNOWN
-    assert list(journal.lanes()) == []
+    assert stored_lanes(journal) == []
 
 
 def test_memory_is_given_back_when_all_groups_have_read() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
 
 import attrs
 import pytest
@@ -23,7 +23,7 @@ from zbus.core.originals import (
 from zbus.core.outcomes import Duplicate, Stored
 from zbus.core.state import TopicOptions
 from zbus.journal.batch import Batch, Kind, read_header
-from zbus.journal.port import StoredLane
+from zbus.journal.port import Found, JournalError, Lane, StoredLane
 
 DEDUPE = TopicOptions("T", dedupe_ms=1_000)
 
@@ -451,12 +451,19 @@ def test_a_restart_remembers_the_same(
 class LateJournal(CrashJournal):
     """Recovery is given no more than it needs: from the last checkpoint or snapshot on."""
 
-    def lanes(self) -> Iterator[StoredLane]:
-        for stored in super().lanes():
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        def late(stored: StoredLane) -> None:
             batches = list(stored.batches)
             whole = [n for n, batch in enumerate(batches) if read_header(batch).is_whole_state]
             begin = sum(map(len, batches[: whole[-1]]))
-            yield StoredLane(stored.lane, stored.first_offset, batches[whole[-1] :], begin)
+            found(StoredLane(stored.lane, stored.first_offset, batches[whole[-1] :], begin))
+
+        super().open(lanes, late, done)
 
 
 @pytest.mark.parametrize("count", range(1, 12))

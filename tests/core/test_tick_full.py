@@ -10,7 +10,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_st
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.batch import Batch
-from zbus.journal.port import JournalError, Lane, Verdict
+from zbus.journal.port import Lane, Verdict
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 
@@ -176,6 +176,10 @@ def test_a_lane_that_another_writer_was_at_is_noticed_before_anything_is_told(
     box.settle()
     journal.verdicts["T", 0] = Verdict.CONFLICT
     put = box.put(b"x")
-    with pytest.raises(JournalError, match="partition 0 of T is not durable: another writer"):
-        box.settle()
-    assert put.answers == []
+    box.settle()
+    assert refusal(put).refusal is Refusal.FENCED
+    assert "partition 0 of T is read again, because another writer was here" in refusal(put).text
+    put = box.put(b"y")
+    box.settle()
+    assert (put.fine, put.offset) == (True, 0)
+    assert box.take() == [b"y"]

@@ -12,7 +12,7 @@ from zbus.core.topic import Topic
 from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OpenMode, OsFiles
-from zbus.journal.local.segment import walk
+from zbus.journal.local.segment import walk_file
 from zbus.journal.local.worker import Job
 from zbus.store.replay import recover
 from zbus.testing.world import World
@@ -160,12 +160,10 @@ def places(data_dir: Path) -> list[tuple[Path, int, int, Kind, int, int]]:
     files = OsFiles()
     found: list[tuple[Path, int, int, Kind, int, int]] = []
     for path in sorted(data_dir.glob("*/*/*.log")):
-        file = files.open(path, "read")
-        for at, header, _ in walk(files, file, path, 0, files.size(file)):
+        for at, header, _ in walk_file(files, path):
             found.append(
                 (path, at, at + header.length, header.kind, header.base_offset, header.end_offset)
             )
-        files.close(file)
     return found
 
 

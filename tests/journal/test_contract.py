@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal
 from zbus.testing.contract import LANE, JournalContract
-from zbus.testing.engines import Bench, Writer, recovered, split
+from zbus.testing.engines import Bench, Writer, recovered, split, stored_lanes
+from zbus.testing.late import LateJournal
 
 
 class TestMemory(JournalContract):
@@ -45,6 +47,38 @@ class TestSqlite(JournalContract):
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Callable[[], Any]:
         return lambda: SqliteJournal(tmp_path / "journal.db")
+
+
+class LateBench(Bench):
+    """Waits by doing what was asked for: of some lane, then of another, as it happens."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+        self.journal = LateJournal(self.post)
+
+    def late(self) -> LateJournal:
+        """The engine, made again."""
+        self.journal = LateJournal(self.post, self.journal.stored)
+        return self.journal
+
+    def run_one(self) -> None:
+        waiting = list(self.journal.waiting)
+        if waiting and (self.posted.empty() or self.random.random() < 0.7):
+            self.journal.step(self.random.choice(waiting))
+        else:
+            assert not self.posted.empty(), "there is nothing to wait for"
+            super().run_one()
+
+
+class TestLate(JournalContract):
+    @pytest.fixture(params=range(4))
+    def bench(self, request: pytest.FixtureRequest) -> Bench:
+        return LateBench(request.param)
+
+    @pytest.fixture
+    def engine(self, bench: LateBench) -> Callable[[], Any]:
+        return bench.late
 
 
 STEPS = st.lists(
@@ -79,8 +113,8 @@ def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: obj
         if restart:
             local.close()
             local = loop.local(data_dir)
-    stored = next(iter(local.lanes()))
-    first_offset = max(stored.first_offset, next(iter(memory.lanes())).first_offset)
+    stored = stored_lanes(local)[0]
+    first_offset = max(stored.first_offset, stored_lanes(memory)[0].first_offset)
     state = [raw for raw in stored.batches if next(iterate(raw)).header.records == 0]
     assert state == [
         raw for raw in recovered(memory)[LANE] if next(iterate(raw)).header.records == 0

@@ -16,7 +16,7 @@ from zbus.journal.local.files import OsFiles
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.journal.tools.backup import back_up
 from zbus.journal.tools.checkup import check_up
-from zbus.testing.engines import Writer, bodies, recovered, split
+from zbus.testing.engines import Writer, bodies, recovered, split, stored_lanes
 
 LANE = ("orders", 0)
 FIRST = "orders/0/00000000000000000000.log"
@@ -284,7 +284,7 @@ def test_a_hole_between_segments_is_not_jumped_over(
     (tmp_path / FIRST).unlink()
     journal.close()
     journal = loop.local(tmp_path)
-    assert next(iter(journal.lanes())).first_offset == 3
+    assert stored_lanes(journal)[0].first_offset == 3
     journal.close()
 
 

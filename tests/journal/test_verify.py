@@ -522,3 +522,25 @@ def test_a_repair_settles_what_only_landmarks_call_unfinished(tmp_path: Path) ->
         ("orders", "1", 2): b"c",
     }
     assert in_quarantine(tmp_path, log[3])
+
+
+@pytest.mark.parametrize(
+    "ruin", [lambda raw: b"", lambda raw: bytes(len(raw)), lambda raw: raw[:9]]
+)
+def test_a_synced_segment_of_which_nothing_is_left(
+    data_dir: Path, ruin: Callable[[bytes], bytes]
+) -> None:
+    """The landmarks say that it was there: it is no segment that was just being made."""
+    original, path = intact(data_dir), segments(data_dir)[-1]
+    path.write_bytes(ruin(path.read_bytes()))
+    with pytest.raises(JournalError, match="zbus verify --repair"):
+        started(data_dir)
+    assert check_up(FILES, data_dir).damaged
+    assert check_up(FILES, data_dir, repair=True).repaired
+    started(data_dir)
+    served, base = intact(data_dir), naming.segment_base(path.name) or 0
+    assert served.keys() == original.keys()
+    lost = {place for place in served if served[place].headers == filler.LOST_LINE}
+    assert lost == {
+        place for place in original if place[:2] == ("orders", "0") and place[2] >= base
+    }

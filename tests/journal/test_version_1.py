@@ -32,7 +32,7 @@ from zbus.journal.tools.filler import LOST_LINE
 from zbus.store.lane import state_of
 from zbus.store.replay import recover
 from zbus.testing import disk as simulated
-from zbus.testing.engines import Writer
+from zbus.testing.engines import Writer, stored_lanes
 from zbus.wire.target import encode_header_value
 
 EXPECTED = json.loads((VERSION_1 / "expected.json").read_text(encoding="utf-8"))
@@ -314,7 +314,7 @@ def test_the_power_fails_while_it_is_written_on(seed: int) -> None:
     random = Random(seed)
     disk = on_a_disk()
     opened = torn_tails.Opened(disk)
-    list(opened.journal.lanes())
+    stored_lanes(opened.journal)
     writers = {lane: Writer(lane, one["last_crc"], one["end"]) for lane, one in LANES.items()}
     written = {
         lane: [one[5].encode("latin-1") for one in known["messages"]]

@@ -588,4 +588,142 @@ SERVING: list[Mutant] = [
     ),
 ]
 
-CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING]
+FENCE = "core/test_fencing.py core/test_fencing_model.py"
+
+# A partition that failed is closed, read again and opened.
+FENCED: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/tick.py",
+        (
+            "confirmed-before-decided",
+            "            if partition.index and partition.topic.undecided:",
+            "            if False:",
+            FENCE,
+        ),
+        (
+            "verdict-forgotten",
+            "        self.open_commits -= 1\n        if failed:",
+            "        self.open_commits -= 1\n        if False:",
+            FENCE,
+        ),
+        (
+            "fenced-again-by-an-old-answer",
+            "            if why is not None and epoch == partition.epoch and",
+            "            if why is not None and",
+            FENCE,
+        ),
+        (
+            "written-although-fenced",
+            "            if partition.fenced is not None:\n                self.refuse",
+            "            if False:\n                self.refuse",
+            FENCE,
+        ),
+        (
+            "old-commit-shows-what-is-gone",
+            "            if end > partition.visible and epoch == partition.epoch:",
+            "            if end > partition.visible:",
+            FENCE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/topic.py",
+        (
+            "former-incarnation-untold",
+            "        for other in known.departing if index else ():",
+            "        for other in ():",
+            FENCE,
+        ),
+        (
+            "turn-of-a-fenced-partition",
+            "        return partition if partition.fenced is None else self._serving(partition)",
+            "        return partition",
+            FENCE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/fencing.py",
+        (
+            "fenced-and-still-visible",
+            "            one.visible = one.first\n",
+            "",
+            FENCE,
+        ),
+        (
+            "chunks-of-before",
+            "            group.chunks[index] = NO_CHUNK\n",
+            "",
+            FENCE,
+        ),
+        (
+            "log-of-before",
+            "        partition.log = Log(partition, broker.memory, broker.recorder)\n",
+            "",
+            FENCE,
+        ),
+        (
+            "staged-when-it-is-read",
+            "                self._broker.tick.refuse(one, why)",
+            "                pass",
+            FENCE,
+        ),
+        (
+            "read-while-it-is-emptied",
+            "            if partition is not zero and topic.emptying:",
+            "            if False:",
+            FENCE,
+        ),
+        (
+            "not-tried-again",
+            "                self._retries.set(partitions[0], broker.now_ms + RETRY_MS)",
+            "                pass",
+            FENCE,
+        ),
+        (
+            "only-partition-0",
+            "        for one in topic.partitions if partition.index == 0 else [partition]:",
+            "        for one in [partition]:",
+            FENCE,
+        ),
+        (
+            "followers-not-told",
+            "        self._broker.following.end(topic, why)\n",
+            "",
+            FENCE,
+        ),
+        (
+            "groups-stay",
+            "        for group in outcome:\n",
+            "        for group in []:\n",
+            FENCE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/dispatch.py",
+        (
+            "handed-out-of-a-fenced-partition",
+            "        if partition.fenced is not None:\n            return\n",
+            "",
+            FENCE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/log.py",
+        (
+            "old-read-believed",
+            "            if partition.log is not self:",
+            "            if False:",
+            FENCE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/store/replay.py",
+        (
+            "departing-not-read-again",
+            "            other.backlogs[partition.index] = known or",
+            "            known or",
+            FENCE,
+        ),
+    ),
+]
+
+CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED]

@@ -131,8 +131,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "cut-off-not-synced",
-            "            self.dirty = True  # else a power cut may bring back what was cut off",
-            "            pass",
+            "            try:\n                self._files.sync(self.file)\n",
+            "            try:\n                pass\n",
             CRASH,
         ),
         (
@@ -666,7 +666,25 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/replay.py",
+        "zbus/journal/tools/verify.py",
+        (
+            "synced-beginning-taken-for-unborn",
+            "    if unborn and not was_synced and",
+            "    if unborn and",
+            "journal/test_verify.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/tools/scan.py",
+        (
+            "piece-there-twice-given-up-whole",
+            "            if run.end > last.first:",
+            "            if False:",
+            "journal/test_repair_property.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/told.py",
         (
             "snapshot-does-not-reset",
             "            self.backlogs.clear()\n            self.origins",
@@ -674,15 +692,18 @@ STORE: list[Mutant] = [
             "core/test_recovery.py",
         ),
         (
-            "snapshot-keeps-originals",
-            "            self.originals = Originals()\n            self._tick = []",
-            "            self._tick = []",
-            "core/test_recovery.py",
-        ),
-        (
             "removed-group-comes-back",
             "                self.backlogs.pop(key, None)",
             "                pass",
+            "core/test_recovery.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/store/replay.py",
+        (
+            "snapshot-keeps-originals",
+            "            self.originals = Originals()\n            self._tick = []",
+            "            self._tick = []",
             "core/test_recovery.py",
         ),
         (
@@ -699,8 +720,8 @@ STORE: list[Mutant] = [
         ),
         (
             "ids-of-the-first-tick",
-            "            for batch in self._tick if self._remembers_ids else ():",
-            "            for batch in ():",
+            "            for chunk in self._tick:",
+            "            for chunk in ():",
             "core/test_once.py core/test_once_model.py",
         ),
     ),

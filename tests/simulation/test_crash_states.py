@@ -19,7 +19,7 @@ from zbus.journal.checkpoint import encode_change
 from zbus.journal.port import JournalError, JournalFull, Verdicts
 from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
-from zbus.testing.engines import Writer, recovered, split
+from zbus.testing.engines import Writer, recovered, split, stored_lanes
 
 STATES = 10_000
 BODY = bytes(range(256)) * 3  # more than a sector
@@ -64,7 +64,7 @@ class Lane:
     def restart(self) -> None:
         self.disk = self.disk.kill()
         self.opened = Opened(self.disk)
-        list(self.opened.journal.lanes())
+        stored_lanes(self.opened.journal)
 
     def check_crashes(self, least: int = 2) -> None:
         """Whatever is left: no hole, and all that was committed."""
@@ -80,7 +80,7 @@ class Lane:
 
 def check_left(left: Disk, durable: int, trimmed: int = 0) -> None:
     opened = Opened(left)
-    stored = list(opened.journal.lanes())
+    stored = stored_lanes(opened.journal)
     if not stored:
         assert not durable
         return
@@ -181,7 +181,7 @@ def test_what_a_kill_left_is_synced_when_it_is_found(rolled: bool, at_once: bool
     if not at_once:
         lane.disk.sync_all = lambda file: False  # type: ignore[method-assign]
     lane.opened = Opened(lane.disk)
-    list(lane.opened.journal.lanes())
+    stored_lanes(lane.opened.journal)
     lane.durable = lane.writer.end
     lane.check_crashes(least=1)
 
@@ -248,6 +248,24 @@ def test_half_a_write_that_was_cut_off_again(lane: Lane) -> None:
     lane.put()
     lane.commit()
     lane.check_crashes(least=1)
+
+
+def test_messages_that_found_room_before_what_came_with_them_did_not(lane: Lane) -> None:
+    """They are refused, and no power cut brings them back."""
+    batches = split(Writer(LANE, lane.writer.last, 1).data(BODY))
+    state = Writer(LANE, batches[0].header.crc, 2).state()
+
+    def fail(operation: Operation) -> None:
+        if operation.name == "write":
+            raise ShortWrite(len(batches[0].raw) + 5, JournalFull("no space"))
+
+    lane.disk.faults = fail
+    with pytest.raises(JournalFull):
+        lane.opened.journal.append(LANE, lane.writer.last, [*batches, *split(state)])
+    lane.disk.faults = None
+    for seed in range(300):
+        stored = recovered(Opened(lane.disk.crash(Random(seed))).journal)
+        assert batches[0].raw not in stored.get(LANE, [])
 
 
 def test_a_segment_that_takes_the_place_of_another(lane: Lane) -> None:
@@ -318,10 +336,10 @@ def test_a_removal_that_a_kill_cut_short(lane: Lane) -> None:
         lane.opened.run()
     lane.disk.faults = None
     disk = lane.disk.kill()
-    assert list(Opened(disk).journal.lanes()) == []
+    assert stored_lanes(Opened(disk).journal) == []
     random = Random(1)
     for left in (*disk.crash_states(limit=300), *(disk.crash(random) for _ in range(300))):
-        if list(Opened(left.kill()).journal.lanes()):
+        if stored_lanes(Opened(left.kill()).journal):
             check_left(left, lane.durable)
 
 
@@ -356,7 +374,7 @@ def test_a_segment_that_is_replaced_while_its_file_is_closed() -> None:
     """Its sync goes by the path, which leads to another file by then."""
     disk = Disk()
     opened = Opened(disk, open_segments_max=1)
-    list(opened.journal.lanes())
+    stored_lanes(opened.journal)
     writer, other = Writer(LANE), Writer(("other", 0))
     for one in (writer, other):
         one.append(opened.journal, one.checkpoint)
@@ -381,7 +399,7 @@ def test_lanes_of_one_name_one_after_another() -> None:
     disk = Disk()
     opened = Opened(disk)
     journal = opened.journal
-    list(journal.lanes())
+    stored_lanes(journal)
 
     def live(count: int) -> None:
         writer = Writer(LANE)
@@ -400,13 +418,13 @@ def test_lanes_of_one_name_one_after_another() -> None:
     opened.run()
     live(6)
     for seed in range(500):
-        list(Opened(disk.crash(Random(seed))).journal.lanes())
+        stored_lanes(Opened(disk.crash(Random(seed))).journal)
 
 
 def test_a_lane_rolls_where_the_former_of_its_name_did() -> None:
     """The landmarks on disk tell how much of a segment of that very name was synced."""
     lane = Lane(Disk())
-    list(lane.opened.journal.lanes())
+    stored_lanes(lane.opened.journal)
     for former in (True, False):
         lane.writer = Writer(LANE)
         begin = partial(lane.writer.state, 1 + former, Kind.CHECKPOINT)
@@ -427,7 +445,7 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     """It was asked for with the old file's size in mind; the new one is another file."""
     disk = Disk()
     opened = Opened(disk)
-    list(opened.journal.lanes())
+    stored_lanes(opened.journal)
     writer = Writer(LANE)
 
     def whole(kind: Kind, flags: int, groups: int) -> bytes:
@@ -444,7 +462,7 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     opened.upkeep()
     opened.run()
     opened = Opened(disk.kill())
-    list(opened.journal.lanes())
+    stored_lanes(opened.journal)
     answers: list[bytes | JournalError] = []
     opened.journal.read(LANE, 0, 1 << 20, answers.append)
     writer.append(opened.journal, lambda: whole(Kind.CHECKPOINT, 0, 40))

@@ -24,7 +24,7 @@ from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
-from zbus.testing.engines import Writer, split
+from zbus.testing.engines import Writer, split, stored_lanes
 
 DATA = Path("/data")
 LANE = ("orders", 0)
@@ -142,7 +142,7 @@ def try_one(log: Log, kind: str, position: int, random: Random) -> None:
     opened = Opened(disk)
     last_batch = whole >= len(log.starts) - 2
     try:
-        stored = {lane.lane: b"".join(lane.batches) for lane in opened.journal.lanes()}
+        stored = {lane.lane: b"".join(lane.batches) for lane in stored_lanes(opened.journal)}
     except JournalDamage as error:
         if f"{log.path} at byte {log.starts[whole]}" not in str(error):
             raise
@@ -170,7 +170,7 @@ def go_on(opened: Opened, disk: Disk, prefix: bytes) -> None:
     opened.journal.commit([LANE], True, lambda _: None)
     opened.run()
     again = Opened(disk.crash(Random(0)))
-    assert {lane.lane: b"".join(lane.batches) for lane in again.journal.lanes()} == {
+    assert {lane.lane: b"".join(lane.batches) for lane in stored_lanes(again.journal)} == {
         LANE: prefix + more
     }
 

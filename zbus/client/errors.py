@@ -8,7 +8,7 @@
     │   ├── Conflict        409       the log does not end at `expected_offset`
     │   ├── TooLarge        413
     │   ├── TooMany         429       a limit on how many there may be
-    │   ├── Overloaded      503       out of memory, or stopping; nothing was done
+    │   ├── Overloaded      503       out of memory, stopping, or a partition is read again
     │   ├── Unanswered      504       a call that no service answered in time
     │   └── Full            507       no space left; nothing was done
     ├── RpcError            the service answered with an error of its own
@@ -95,7 +95,8 @@ class _Later(Refused):
 
 
 class Overloaded(_Later):
-    """503: the broker is short of memory, or stopping. Try again after `retry_after_s`."""
+    """503: the broker is short of memory, is stopping, or reads a partition again; then a message
+    may have been stored all the same. Try again after `retry_after_s`."""
 
 
 class Full(_Later):

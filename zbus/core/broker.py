@@ -27,6 +27,7 @@ from zbus.core.errors import (
     group_unknown,
     topic_unknown,
 )
+from zbus.core.fencing import Fencing
 from zbus.core.flock import Follower, Form
 from zbus.core.follow import ENDED_STOPPING
 from zbus.core.group import Group, Pull
@@ -68,6 +69,7 @@ class Broker:
         self.tick.forgets = timers.timer(partial(forget, self.tick))
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
+        self.fencing = Fencing(self)
         self._orphans = timers.timer(self._abandon)  # temporary groups found at recovery
         self.turns = 0
         self.stopping = False
@@ -225,10 +227,11 @@ class Broker:
         self.changes.note(self.now_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
-            self._dissolve(group, gone)
+            self.dissolve(group, gone)
         self.following.end(topic, gone)
         self.tick.forget(topic)
         self.retention.forget(topic)
+        self.fencing.forget(topic)
         self.recorder.remove(topic, lambda: ticket.settle(DONE))
 
     def remove_group(self, ticket: Ticket, group: Group) -> None:
@@ -236,7 +239,7 @@ class Broker:
         topic = group.topic
         del topic.groups[group.name.lower()]
         self.changes.note(self.now_ms)
-        self._dissolve(group, group_unknown(group.name))
+        self.dissolve(group, group_unknown(group.name))
         deciding.depart(topic, group)
         decides = topic.partitions[0]  # the others have nothing to say
         if group in decides.changed:
@@ -245,7 +248,8 @@ class Broker:
         decides.removed_groups.append(group.name)
         self.tick.confirm(decides, ticket)
 
-    def _dissolve(self, group: Group, gone: BrokerError) -> None:
+    def dissolve(self, group: Group, gone: BrokerError) -> None:
+        """A group is no more: whoever waits there is told why."""
         self.dispatch.end_waiting(group, gone)
         self.dispatch.forget(group)
         self._orphans.discard(group)
@@ -435,6 +439,7 @@ class Broker:
                     backlog = group.backlogs[partition.index]
                     backlog.check()
                     assert partition.first <= backlog.floor()
-                    assert backlog.cursor <= partition.end
+                    # What is staged for a fenced partition is refused, and its backlogs read again.
+                    assert backlog.cursor <= partition.end or partition.fenced is not None
             for group in topic.groups.values():
                 assert all(group in (session.groups or ()) for session in group.readers)

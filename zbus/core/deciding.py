@@ -127,14 +127,16 @@ class _Told(Silent):
 class Decided(Ticket):
     """Partition 0 was written: when that is durable, what had departed by then is gone for good."""
 
-    __slots__ = ("_departed", "_topic")
+    __slots__ = ("_departed", "_number", "_topic")
 
     def __init__(self, topic: Topic) -> None:
         super().__init__()
         self._topic = topic
+        self._number = topic.number
         self._departed = list(topic.departing)
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, BrokerError):
             topic, departed = self._topic, self._departed
+            topic.decided = max(topic.decided, self._number)
             topic.departing = [other for other in topic.departing if other not in departed]

@@ -273,6 +273,8 @@ class Dispatch:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
+        if partition.fenced is not None:
+            return
         now_ms, lease, match = self.tick.now_ms, group.lease, group.match
         while not pieces.full:
             offset = backlog.next(partition.visible)

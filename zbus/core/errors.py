@@ -26,6 +26,7 @@ class Refusal(enum.Enum):
     OVERLOADED = "overloaded"  # out of memory; reading and acknowledging go on
     UNANSWERED = "unanswered"  # a call whose service did not answer in time
     STOPPING = "stopping"
+    FENCED = "fenced"  # what is stored of a partition is in doubt, and is read again
     DAMAGED = "damaged"  # stored bytes cannot be read back
 
 
@@ -58,6 +59,11 @@ def offset_outside(index: int, first: int, end: int) -> BrokerError:
 def conflict(partition: int, end: int) -> BrokerError:
     text = f"the next offset of partition {partition} is {end}"
     return BrokerError(Refusal.CONFLICT, text, str(end))
+
+
+def fenced(topic: str, partition: int, why: str) -> BrokerError:
+    text = f"partition {partition} of {topic} is read again, because {why}: send again in a moment"
+    return BrokerError(Refusal.FENCED, text, topic)
 
 
 def damaged(partition: int, offset: int) -> BrokerError:

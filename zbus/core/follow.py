@@ -72,6 +72,10 @@ class Following:
         if topic.options.rpc:
             follower.settle(SERVICES)
             return
+        fenced = next((one.fenced for one in partitions if one.fenced is not None), None)
+        if fenced is not None:
+            follower.settle(fenced)
+            return
         assert session.follower is None, "a session follows one topic"
         session.follower = follower
         if since_ms is not None:

@@ -98,7 +98,8 @@ class Pull(Ticket):
         return len(self.handed) >= window
 
 
-_NONE = Chunk()
+NO_CHUNK = Chunk()
+"""Of a group that has read nothing of a partition."""
 
 
 class Group:
@@ -144,7 +145,7 @@ class Group:
         self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False
-        self.chunks = [_NONE] * len(topic.partitions)  # where each partition was read last
+        self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
         self.untold = False  # some backlog has skipped messages that the group is to be told of

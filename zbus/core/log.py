@@ -233,6 +233,10 @@ class Log:
 
         def done(found: Chunk | BrokerError | None) -> None:
             del self._reads[offset]
+            if partition.log is not self:  # it was read again meanwhile: look there
+                for _, tell in waiting.values():
+                    tell(None)
+                return
             problem = found if isinstance(found, BrokerError) else None
             if isinstance(found, Chunk):
                 found.followed = alone
@@ -271,6 +275,9 @@ class Log:
     def get(self, offset: int, done: Callable[[tuple[Chunk, int] | BrokerError], None]) -> None:
         """The message at an offset: its chunk, and its row there."""
         partition = self._partition
+        if partition.fenced is not None:
+            done(partition.fenced)
+            return
         if offset < partition.first:
             done(offset_outside(partition.index, partition.first, partition.visible))
             return

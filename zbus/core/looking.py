@@ -76,7 +76,7 @@ def read(
 
 def _readable(ticket: Ticket, partition: Partition, offset: int) -> bool:
     first, end = partition.first, partition.visible
-    if first <= offset <= end:
+    if first <= offset <= end and partition.fenced is None:
         return True
-    ticket.settle(offset_outside(partition.index, first, end))
+    ticket.settle(partition.fenced or offset_outside(partition.index, first, end))
     return False

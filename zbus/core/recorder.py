@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.state import StateChange
 
 if TYPE_CHECKING:
+    from zbus.core.group import Group
     from zbus.core.topic import Partition, Topic
+
+Failed: TypeAlias = "Mapping[Partition, BrokerError]"
+"""Partitions of which it is not so that all is durable, and why."""
+
+NONE_FAILED: Final[Failed] = MappingProxyType({})
 
 Found: TypeAlias = "Chunk | BrokerError | None"
 """None: nothing is stored from there on."""
@@ -38,10 +45,22 @@ class Recorder(Protocol):
         crash each of the partition's puts is there as a whole, or not at all."""
 
     def commit(
-        self, partitions: Sequence[Partition], synced: bool, done: Callable[[], None]
+        self, partitions: Sequence[Partition], synced: bool, done: Callable[[Failed], None]
     ) -> None:
-        """Call `done` once everything written so far to these partitions is durable. `synced`: on
-        stable storage, else only out of this process's hands."""
+        """Call `done` once it is known what became of everything written so far to these
+        partitions: it is durable, but for those that are named. `synced`: on stable storage, else
+        only out of this process's hands. One that has failed takes nothing until it is reopened."""
+
+    def reopen(
+        self,
+        partitions: Sequence[Partition],
+        ready: Callable[[], bool],
+        done: Callable[[BrokerError | list[Group]], None],
+    ) -> None:
+        """Read partitions of one topic again, and make them, and the groups of the topic, what is
+        stored. Calls `done` with the groups that there are not any more, or with what stands in the
+        way: then nothing was changed. With partition 0 come all others of a topic. `ready` is asked
+        right before anything is changed; if it says no, that is the end of it."""
 
     def fetch(
         self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]

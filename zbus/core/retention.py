@@ -61,10 +61,15 @@ class Retention:
         for group in topic.groups.values():
             group.untold = any(backlog.untold for backlog in group.backlogs)
         for partition in topic.partitions:
-            if partition.first:
-                self._recorder.trim(partition)  # a crash may have come before
-            if topic.retains:
-                self._tick.look_at(partition)
+            self.restore_partition(partition)
+
+    def restore_partition(self, partition: Partition) -> None:
+        """A partition was read."""
+        self._refused.pop(partition, None)
+        if partition.first:
+            self._recorder.trim(partition)  # a crash may have come before
+        if partition.topic.retains:
+            self._tick.look_at(partition)
 
     def look_at(self, partition: Partition) -> None:
         self._tick.look_at(partition)

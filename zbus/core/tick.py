@@ -16,13 +16,14 @@ from zbus.core.deciding import Decided
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.group import Group
 from zbus.core.outcomes import DONE, Outcome, Stored
-from zbus.core.recorder import Recorder
+from zbus.core.recorder import Failed, Recorder
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.timers import Timer
 from zbus.core.topic import Partition, Topic
 
-Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]]]"
-"""A partition, its end, and the puts and confirmations that become true when it is durable."""
+Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
+"""A partition, its end, the puts and confirmations that become true when it is durable, and its
+epoch."""
 
 
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
@@ -45,6 +46,7 @@ class Tick:
 
     looks: Timer[Partition]  # for `Retention`
     forgets: Timer[Partition]  # for `zbus.core.once`
+    fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
     def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
         self.now_ms = 0
@@ -175,6 +177,9 @@ class Tick:
         after_sync: list[Written] = []
         for partition in touched:
             partition.touched = False
+            if partition.fenced is not None:
+                self.refuse(partition, partition.fenced)
+                continue
             written = self._write(partition)
             synced = partition.topic.options.durability == "disk"
             # A moved cursor that nobody waits for rides along with the next sync.
@@ -194,6 +199,7 @@ class Tick:
                 self._ask(at_once, False)
 
     def _write(self, partition: Partition) -> Written:
+        topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
         change = partition.take_changes()
@@ -202,12 +208,12 @@ class Tick:
         if stored:
             if self.behind:
                 self.behind.pop(partition, None)
-            if partition.topic.departing and not partition.index:
-                confirms.append((Decided(partition.topic), DONE))
+            if topic.decided < topic.number:
+                self._decide(partition, confirms)
             if chunk is not None:
                 partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
-                partition.topic.turn += 1
+                topic.turn += 1
         else:
             first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
@@ -216,17 +222,30 @@ class Tick:
             puts = []
             change = None if change is None else change.truncated(first)
             if not self._recorder.write(partition, None, change, self.now_ms):
-                if self._recorder.holds(partition) or partition.topic.born:
+                if self._recorder.holds(partition) or topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
-                    self.unborn.append(partition.topic)
+                    self.unborn.append(topic)
             else:
                 self.behind.pop(partition, None)
-                if partition.topic.departing and not partition.index:
-                    confirms.append((Decided(partition.topic), DONE))
-        if partition.topic.retains:
+                self._decide(partition, confirms)
+        if topic.retains:
             self.look_at(partition)
-        return partition, partition.end, puts, confirms
+        return partition, partition.end, puts, confirms, partition.epoch
+
+    def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
+        """What partition 0 has just written is decided when that is durable."""
+        if not partition.index and partition.topic.undecided:  # the callers have looked, to be fast
+            confirms.append((Decided(partition.topic), DONE))
+
+    def refuse(self, partition: Partition, why: BrokerError) -> None:
+        """Nothing of what this tick gathered for the partition is written."""
+        self.behind.pop(partition, None)
+        puts, confirms = partition.puts, partition.confirms
+        partition.reset(partition.first, partition.written)
+        partition.visible = partition.first
+        for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+            ticket.settle(why)
 
     def look_at(self, partition: Partition) -> None:
         """Some of the partition may have become expendable."""
@@ -250,7 +269,7 @@ class Tick:
         """A topic comes to life with all its partitions or not at all."""
         alive = []
         for one in written:
-            partition, _, puts, confirms = one
+            partition, _, puts, confirms, _ = one
             if partition.topic in self.unborn:
                 for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                     ticket.settle(FULL)
@@ -274,15 +293,44 @@ class Tick:
         """Go on with these when they are durable."""
         self.open_commits += 1
         partitions = [one[0] for one in written]
+        for partition in list(partitions):
+            if partition.index and partition.topic.undecided:
+                zero = partition.topic.partitions[0]  # a change may build on what it decides
+                partitions += [] if zero in partitions else [zero]
         self._recorder.commit(partitions, synced, partial(self._answered, written))
 
-    def _answered(self, written: list[Written]) -> None:
+    def _answered(self, written: list[Written], failed: Failed) -> None:
         self.open_commits -= 1
+        if failed:
+            written = self._refuse_failed(written, failed)
         self._durable(written)
 
+    def _refuse_failed(self, written: list[Written], failed: Failed) -> list[Written]:
+        """Answer what was written to partitions that failed, and what builds on a decision of a
+        partition 0 that did; give the rest."""
+        rest: list[Written] = []
+        for partition, end, puts, confirms, epoch in written:
+            why = failed.get(partition)
+            undecided = failed.get(partition.topic.partitions[0])
+            if why is None and undecided is None:
+                rest.append((partition, end, puts, confirms, epoch))
+                continue
+            if why is not None and epoch == partition.epoch and not partition.removed:
+                self.fence(partition, why)  # else it was, and may have been reopened since
+            refused = [ticket for ticket, _ in confirms]
+            if why is None and partition.topic.born:
+                rest.append((partition, end, puts, [], epoch))
+            else:
+                refused += puts
+            why = why or undecided
+            assert why is not None
+            for ticket in refused:
+                ticket.settle(why)
+        return rest
+
     def _durable(self, written: list[Written]) -> None:
-        for partition, end, puts, confirms in written:
-            if end > partition.visible:
+        for partition, end, puts, confirms, epoch in written:
+            if end > partition.visible and epoch == partition.epoch:
                 partition.visible = end
                 self._visible(partition)
             if puts:

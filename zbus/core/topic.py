@@ -8,6 +8,7 @@ from zlib import crc32
 import attrs
 
 from zbus.core.chunk import Chunk
+from zbus.core.errors import BrokerError
 from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.outcomes import Outcome
@@ -28,6 +29,8 @@ class Partition:
         "changed",
         "confirms",
         "end",
+        "epoch",
+        "fenced",
         "first",
         "index",
         "lane",
@@ -53,14 +56,21 @@ class Partition:
         self.topic = topic
         self.index = index
         self.lane = (topic.name, index)
+        self.log: Log  # by whoever has the memory for it
+        self.touched = False  # it is to be written in this tick
+        self.removed = False  # its topic is gone, and its lane may be another's by now
+        self.fenced: BrokerError | None = None  # nothing of it is served, see `zbus.core.fencing`
+        self.epoch = 0  # how often it was fenced
+        self.reset(first, end)
+
+    def reset(self, first: int = 0, end: int = 0) -> None:
+        """Know nothing but this; all else has to be told."""
         self.first = first
         self.end = end
         self.visible = end
-        self.recovered = 0  # what is below it was there when the broker started
-        self.log: Log  # by whoever has the memory for it
+        self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
         # This tick.
-        self.touched = False
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it
         self.puts: list[Ticket] = []  # settled with Stored
@@ -73,7 +83,6 @@ class Partition:
         # Of a topic with several: the last decided emptying and those on their way, by number, and
         # where this partition begins by it.
         self.purges: dict[int, int] = {}
-        self.removed = False  # its topic is gone, and its lane may be another's by now
         self.stored: object = None  # what the recorder knows of its lane
 
     @property
@@ -138,6 +147,13 @@ class Partition:
                 origin = None if index else group.origin
                 change = attrs.evolve(change, options=group.options, origin=origin)
             changes.append(change)
+        # If a decision is lost, what was before it counts, and as it was then.
+        if known.departing and index:
+            for other in known.departing:
+                backlog = other.backlogs[index]
+                if backlog.dirty:
+                    backlog.dirty = False
+                    changes.append(backlog.changes(other.name, other.incarnation))
         self.changed = []
         if self.removed_groups or self.options_changed:
             self.removed_groups = []
@@ -163,6 +179,7 @@ class Topic:
         "born",
         "careful",
         "competing",
+        "decided",
         "departing",
         "emptied",
         "emptying",
@@ -189,6 +206,7 @@ class Topic:
         # Of a topic with several partitions, see `zbus.core.deciding`.
         self.incarnation = ""
         self.number = 0  # the last one given to a decision
+        self.decided = 0  # the last one of which that is durable
         self.departing: list[Departed] = []
         self.emptied: tuple[int, ...] = ()  # the last decision to empty it: number, then offsets
         self.emptying = 0  # such decisions that are not durable yet
@@ -203,6 +221,11 @@ class Topic:
         self.retains = options.retains
         self.competing = options.competing
 
+    @property
+    def undecided(self) -> bool:
+        """Partition 0 has not said yet, durably, all that was decided."""
+        return self.decided < self.number
+
     def group(self, name: str) -> Group | None:
         """The group of that name; a competing topic has one queue, whatever name is asked for."""
         if self.competing:
@@ -215,7 +238,12 @@ class Topic:
             return self.partitions[0]
         if key:
             return self.partitions[crc32(key) % len(self.partitions)]
-        return self.partitions[self.turn % len(self.partitions)]
+        partition = self.partitions[self.turn % len(self.partitions)]
+        return partition if partition.fenced is None else self._serving(partition)
+
+    def _serving(self, partition: Partition) -> Partition:
+        """Another that is not fenced, if there is one."""
+        return next((one for one in self.partitions if one.fenced is None), partition)
 
     def depth(self) -> int:
         """Messages ever put."""

@@ -7,10 +7,11 @@ trimming. Nothing is ever late: `done` callbacks run inside the call.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from zbus.journal.batch import Batch, Kind, read_header, require_link
 from zbus.journal.port import (
+    Found,
     JournalError,
     JournalFull,
     Lane,
@@ -120,15 +121,25 @@ class MemoryJournal:
             self.trim(lane, None)
         done()
 
-    def lanes(self) -> Iterator[StoredLane]:
-        for lane, known in list(self._lanes.items()):
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        for lane in self._lanes | self.verdicts if lanes is None else lanes:
+            self.verdicts.pop(lane, None)
+            known = self._lanes.get(lane)
+            if known is None:
+                continue
             checkpoint = known.state[0][0]
             since = [part for part in known.data if part[0] > checkpoint]
             batches = [batch for _, batch in sorted(known.state + since)]
             first_offset = (known.bases or [read_header(known.state[0][1]).base_offset])[0]
             whole = [batch for serial, batch in known.data if serial < checkpoint]
             segments = [_segment(batch) for batch in (*whole, known.state[0][1])]
-            yield StoredLane(lane, first_offset, batches, segments=segments)
+            found(StoredLane(lane, first_offset, batches, segments=segments))
+        done(None)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -14,7 +14,7 @@ Rules every engine keeps:
   or of what follows is written. The first of the batches names that crc; that each of the others
   names the one before it is taken on trust.
 * `commit` gives a verdict for each lane that is not what the writer thinks. A lane with a verdict
-  takes nothing more, until it is forgotten.
+  takes nothing more, until it is opened again or forgotten.
 * `done` callbacks run on the broker's thread, either inside the call or through the `post`
   function that the engine was made with; each exactly once.
 * After a failed sync nothing may be acknowledged: the engine calls its `fail` function and never
@@ -24,7 +24,7 @@ Rules every engine keeps:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -92,6 +92,10 @@ class StoredLane(NamedTuple):
     was_durable: bool | None = None
 
 
+Found = Callable[[StoredLane], None]
+"""Is told of a lane. Its batches can be read only during the call."""
+
+
 class Journal(Protocol):
     """Makes batches durable and reads them back."""
 
@@ -130,8 +134,17 @@ class Journal(Protocol):
         """Forget a topic, of which these are all lanes: at once here, and after a crash all of
         them or none. Calls `done` when that is durable; their space is freed later."""
 
-    def lanes(self) -> Iterator[StoredLane]:
-        """All lanes, for recovery; cuts torn tails. Raises JournalDamage for anything worse."""
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        """Find out what is stored: call `found` for each of these lanes that there is (None: for
+        all there are), then `done` with what stood in the way, if anything; what was torn by a
+        crash is cut off before. From then on the lane ends with its last batch, whoever wrote that,
+        and its verdict is gone: it takes what is appended behind that. One that is not there has no
+        verdict either, and may begin."""
 
     def close(self) -> None:
         """Make everything durable, then let go of files and threads."""

@@ -13,13 +13,16 @@ any of their partitions says, until the first decision is made.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import attrs
 
 from zbus.core.backlog import Backlog
 from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
-from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
+from zbus.core.state import Origin
+from zbus.core.told import Told
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
@@ -30,24 +33,20 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.checkpoint import decode_change
-from zbus.journal.port import Journal, JournalDamage, Lane, StoredLane
+from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, StoredLane
 from zbus.store.lane import Extent, state_of
 
 log = logging.getLogger("zbus")
 
 
-class _Lane:
-    """One lane while it is replayed."""
+class Replay(Told):
+    """One lane while it is replayed. Raises JournalDamage if bytes are not what was written."""
 
     def __init__(self, stored: StoredLane) -> None:
+        super().__init__(stored.lane[1])
         self.lane: Lane = stored.lane
         self.was_durable = stored.was_durable
-        self.incarnation = ""  # of the topic
-        self.number = 0  # the highest of a decision that it speaks of
-        self.emptied: tuple[int, ...] = ()
-        self.purges: dict[int, int] = {}
         self.first = stored.first_offset
-        self.forgotten = 0  # what is before it, the log says itself
         self.end = 0
         self.last_crc = 0
         self.size = stored.begin
@@ -55,21 +54,14 @@ class _Lane:
         self.snapshot_at = 0
         self.replays = 0
         self.time_ms = 0
-        self.topic: TopicOptions | None = None
         self.originals = Originals()
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
-        # By lower-case name and incarnation. Partition 0 has one of each name; the others have
-        # those, too, of which they cannot know whether they are the past or the future.
-        self.backlogs: dict[str, dict[int, Backlog]] = {}
-        self.origins: dict[str, Origin] = {}  # in partition 0
-        self.options: dict[str, GroupOptions] = {}
-        self.names: dict[str, str] = {}
         self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
         for batch in stored.batches:
-            self._apply(batch)
+            self._batch(batch)
 
-    def _apply(self, batch: bytes) -> None:
+    def _batch(self, batch: bytes) -> None:
         header = read_header(batch)
         self.last_crc = header.crc
         self.time_ms = max(self.time_ms, header.time_ms)
@@ -87,53 +79,15 @@ class _Lane:
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
             self.replays = 0
-            self.backlogs.clear()
-            self.origins.clear()
-            self.purges.clear()
-            self.incarnation = change.incarnation
             self.originals = Originals()
             self._tick = []
-        self._change(change)
+        self.apply(change, header.is_whole_state)
+        if change.topic is not None and self._remembers_ids:
+            for chunk in self._tick:
+                # It may have been declared before these were put: its tick's state comes last.
+                self._note(read_header(chunk), chunk)
         for original in change.originals:
             self.originals.remember(original)
-
-    def _change(self, change: StateChange) -> None:
-        if change.topic is not None:
-            self.topic = change.topic
-            for batch in self._tick if self._remembers_ids else ():
-                # It may have been declared before these were put: its tick's state comes last.
-                self._note(read_header(batch), batch)
-        if change.first > self.forgotten:
-            self.forgotten = change.first
-            for backlog in [one for known in self.backlogs.values() for one in known.values()]:
-                # What is lost by it, the groups' own changes say: they come next.
-                backlog.fall_off(change.first)
-        self.number = max(self.number, change.number, *[number for number, _ in change.purges])
-        self.emptied = change.emptied or self.emptied
-        self.purges.update(change.purges)
-        for group in change.groups:
-            key = group.name.lower()
-            if group.removed:
-                self.backlogs.pop(key, None)
-                self.origins.pop(key, None)
-                continue
-            if group.options is not None:
-                self.options[key] = group.options
-                self.names[key] = group.name
-            self._group(key, group)
-
-    def _group(self, key: str, change: GroupChange) -> None:
-        known = self.backlogs.setdefault(key, {})
-        backlog = known.get(change.incarnation)
-        if backlog is None:
-            if self.lane[1] == 0:
-                known.clear()
-                self.origins.pop(key, None)
-            self.number = max(self.number, change.incarnation)
-            backlog = known[change.incarnation] = Backlog()
-        backlog.apply(change)
-        if change.origin is not None:
-            self.origins[key] = change.origin
 
     @property
     def _remembers_ids(self) -> bool:
@@ -179,32 +133,45 @@ class _Lane:
         partition.first = max(partition.first, first)
 
 
-def recover(journal: Journal) -> tuple[list[Topic], int]:
+Lanes: TypeAlias = "dict[int, Replay]"
+"""Of one topic, by partition."""
+
+
+def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[list[Topic], int]:
     """All topics that the journal holds, and the latest time it knows of (epoch milliseconds).
 
-    Raises JournalDamage for bytes that are not what was written.
+    `wait` runs what the engine has posted, and waits for it; needed for one that answers later.
+    Raises JournalDamage for bytes that are not what was written, JournalError for anything else.
     """
-    lanes: dict[str, dict[int, _Lane]] = {}
-    time_ms = 0
-    for stored in journal.lanes():
-        lane = _Lane(stored)
-        name, index = lane.lane
-        lanes.setdefault(name, {})[index] = lane
-        time_ms = max(time_ms, lane.time_ms)
+    lanes: dict[str, Lanes] = {}
+    answers: list[JournalError | None] = []
+
+    def found(stored: StoredLane) -> None:
+        name, index = stored.lane
+        lanes.setdefault(name, {})[index] = Replay(stored)
+
+    journal.open(None, found, answers.append)
+    while not answers:
+        if wait is None:
+            raise JournalError("the engine did not say in time what is stored")
+        wait()
+    if answers[0] is not None:
+        raise answers[0]
+    time_ms = max([lane.time_ms for known in lanes.values() for lane in known.values()], default=0)
     topics = []
-    for name, found in sorted(lanes.items()):
-        if 0 in found or not any(lane.incarnation for lane in found.values()):
-            topics.append(_topic(name, dict(sorted(found.items()))))
+    for name, known in sorted(lanes.items()):
+        if 0 in known or not any(lane.incarnation for lane in known.values()):
+            topics.append(_topic(name, dict(sorted(known.items()))))
         else:
-            _drop(journal, name, found)
+            _drop(journal, name, known)
     return topics, time_ms
 
 
-def _drop(journal: Journal, name: str, lanes: dict[int, _Lane]) -> None:
+def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
     """There is no partition 0. Either a crash came while the topic was made: nobody was told of it
     and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
     for index, lane in lanes.items():
-        if lane.was_durable or (lane.was_durable is None and lane.end):
+        if lane.end and lane.was_durable is not False:
             raise JournalDamage(
                 f"partition 0 of topic {name!r} is missing, and partition {index} is there; put it "
                 "back from a backup, or move the topic's directory out of the data directory"
@@ -214,75 +181,122 @@ def _drop(journal: Journal, name: str, lanes: dict[int, _Lane]) -> None:
         journal.trim(lane.lane, None)
 
 
-def _topic(name: str, lanes: dict[int, _Lane]) -> Topic:
+def _topic(name: str, lanes: Lanes) -> Topic:
     # Of an older program's topics a crash while several lanes were declared or changed leaves the
     # last of them behind: nobody was told that it was done, so any of the states is right.
     options = next((lane.topic for lane in lanes.values() if lane.topic is not None), None)
     if options is None:
         raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")
     topic = Topic(attrs.evolve(options, name=name, partitions=options.partitions))
+    _fill(topic, lanes)
+    return topic
+
+
+def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
+    """Make the topic what all its lanes say; give the groups that it has not any more."""
     zero = lanes.get(0)
     decides = zero is not None and zero.number > 0
     if zero is not None:
         topic.incarnation, topic.emptied = zero.incarnation, zero.emptied
     # Not even the number of a decision that is lost is given again: some partition may speak of it.
-    topic.number = max([lane.number for lane in lanes.values()])
-    for index, lane in lanes.items():
-        if lane.incarnation != topic.incarnation:
-            raise JournalDamage(f"partition {index} is of another topic {name!r} than partition 0")
-        if index < len(topic.partitions):
-            lane.fill(topic.partitions[index])
-            if len(topic.partitions) > 1:
-                lane.empty(topic.partitions[index], topic.emptied)
+    topic.number = max([topic.number, *[lane.number for lane in lanes.values()]])
+    topic.decided = topic.number
+    _fill_partitions(topic, lanes)
+    former, topic.groups = topic.groups, {}
     for key in dict.fromkeys(key for lane in lanes.values() for key in lane.backlogs):
         incarnation = 0
         if decides and zero is not None:
             incarnation = next(iter(zero.backlogs.get(key, {})), -1)
         having = [lane for lane in lanes.values() if incarnation in lane.backlogs.get(key, {})]
         owner = next((lane for lane in having if key in lane.options), None)
-        if owner is not None:  # else a crash left behind a lane that never got its declaration
-            topic.groups[key] = _group(topic, key, incarnation, owner, lanes)
-    return topic
+        if owner is None:
+            continue  # a crash left behind a lane that never got its declaration
+        options = owner.options[key]
+        group = former.pop(key, None)
+        if group is None:
+            group = Group(topic, owner.names[key], options, [Backlog()] * len(topic.partitions))
+        else:
+            group.configure(options)
+        group.incarnation, group.origin = incarnation, owner.origins.get(key)
+        topic.groups[key] = group
+        for partition in topic.partitions:
+            _fill_backlog(group, key, partition, lanes.get(partition.index))
+        if not any(group in partition.changed for partition in topic.partitions):
+            group.origin = None  # all partitions know it
+    return list(former.values())
 
 
-def _group(
-    topic: Topic, key: str, incarnation: int, owner: _Lane, lanes: dict[int, _Lane]
-) -> Group:
-    group = Group(topic, owner.names[key], owner.options[key], [])
-    group.incarnation = incarnation
-    group.origin = origin = owner.origins.get(key)
-    all_know = True
-    for index, partition in enumerate(topic.partitions):
-        here = lanes.get(index)
-        backlog = here.backlogs.get(key, {}).get(incarnation) if here else None
-        if backlog is None:
-            all_know = False
-            backlog = Backlog(partition.first)
-            if origin is not None:
-                _begin(backlog, key, origin, index, here)
-                backlog.truncate(partition.end)  # the crash may have taken messages before it
-            backlog.tell_all()
-            backlog.dirty = True
-            partition.changed.append(group)
-            partition.topic_changed = True  # so all this is told soon, and before anything else
-            if not index:
-                partition.options_changed[group] = None
-        # Segments may be gone of which nothing was written down.
-        backlog.fall_off(partition.first)
-        group.backlogs.append(backlog)
-    if all_know:
-        group.origin = None
-    return group
+def _fill_partitions(topic: Topic, lanes: Lanes) -> None:
+    for index, lane in lanes.items():
+        if lane.incarnation != topic.incarnation:
+            raise JournalDamage(
+                f"partition {index} is of another topic {topic.name!r} than partition 0"
+            )
+        if index < len(topic.partitions):
+            lane.fill(topic.partitions[index])
+            if len(topic.partitions) > 1:
+                lane.empty(topic.partitions[index], topic.emptied)
 
 
-def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: _Lane | None) -> None:
+def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | None) -> None:
+    index, origin = partition.index, group.origin
+    backlog = here.backlog(key, group.incarnation) if here else None
+    if backlog is None:
+        backlog = Backlog(partition.first)
+        if origin is not None:
+            _begin(backlog, key, origin, index, here)
+            backlog.truncate(partition.end)  # the crash may have taken messages before it
+        backlog.tell_all()
+        backlog.dirty = True
+        partition.changed.append(group)
+        partition.topic_changed = True  # so all this is told soon, and before anything else
+        if not index:
+            partition.options_changed[group] = None
+    # Segments may be gone of which nothing was written down.
+    backlog.fall_off(partition.first)
+    group.backlogs[index] = backlog
+
+
+def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list[Group]:
+    """Make these partitions of a topic that is served, and its groups in them, what is stored;
+    give the groups that there are not any more. With partition 0 come all others.
+
+    Raises JournalDamage if it is another topic by now, or if partition 0 is not there; then nothing
+    is changed.
+    """
+    zero = partitions[0].index == 0
+    if zero and 0 not in stored:
+        raise JournalDamage(f"partition 0 of topic {topic.name!r} is not stored any more")
+    options = stored[0].topic if zero else None
+    if options is not None and options.partitions != len(topic.partitions):
+        raise JournalDamage(f"topic {topic.name!r} has {options.partitions} partitions by now")
+    incarnation = stored[0].incarnation if zero else topic.incarnation
+    if any(lane.incarnation != incarnation for lane in stored.values()):
+        raise JournalDamage(f"a partition of topic {topic.name!r} is another topic's by now")
+    for partition in partitions:
+        partition.reset()
+    if zero:
+        topic.configure(attrs.evolve(options or topic.options, name=topic.name))
+        topic.departing, topic.emptying = [], 0
+        return _fill(topic, stored)
+    _fill_partitions(topic, stored)
+    for partition in partitions:
+        here = stored.get(partition.index)
+        for key, group in topic.groups.items():
+            _fill_backlog(group, key, partition, here)
+        for other in topic.departing:
+            known = here.backlog(other.name, other.incarnation) if here else None
+            other.backlogs[partition.index] = known or Backlog(partition.first)
+    return []
+
+
+def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: Replay | None) -> None:
     """Put the backlog where the group begins in a partition that has not told of it."""
     if origin.starts[index] >= 0:
         backlog.seek(origin.starts[index])
         return
     model_key = origin.model.lower()
-    known = here.backlogs.get(model_key, {}) if here else {}
-    model = known.get(origin.incarnation)
+    model = here.backlog(model_key, origin.incarnation) if here else None
     if model is None:
         if origin.before is None:
             return  # it is as new as the partition

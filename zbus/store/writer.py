@@ -8,13 +8,14 @@ then at the end of an append, so that recovery has little to read however large 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError, Refusal
-from zbus.core.recorder import Found, Size
+from zbus.core.errors import BrokerError, Refusal, fenced
+from zbus.core.group import Group
+from zbus.core.recorder import NONE_FAILED, Failed, Found, Size
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
@@ -29,9 +30,12 @@ from zbus.journal.batch import (
     iterate,
 )
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, JournalFull, Verdicts
+from zbus.journal.port import Journal, JournalError, JournalFull, StoredLane, Verdicts
 from zbus.store import retention
 from zbus.store.lane import Extent, LaneState, state_of
+from zbus.store.replay import Replay, reread
+
+log = logging.getLogger("zbus")
 
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
@@ -79,12 +83,15 @@ def _unreadable(error: JournalError) -> BrokerError:
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
-def _when_durable(done: Callable[[], None], verdicts: Verdicts) -> None:
-    """Go on, unless what the broker knows of a lane is not what is stored: then nothing may be told
-    any more."""
-    for (topic, partition), verdict in verdicts.items():
-        raise JournalError(f"partition {partition} of {topic} is not durable: {verdict.value}")
-    done()
+def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
+    """What the broker is told of verdicts."""
+    if not verdicts:
+        return NONE_FAILED
+    return {
+        one: fenced(*one.lane, verdicts[one.lane].value)
+        for one in partitions
+        if one.lane in verdicts
+    }
 
 
 class LogWriter:
@@ -217,13 +224,49 @@ class LogWriter:
             engine.append(partition.lane, state.last_crc, batches)
 
     def commit(
-        self, partitions: Sequence[Partition], synced: bool, done: Callable[[], None]
+        self, partitions: Sequence[Partition], synced: bool, done: Callable[[Failed], None]
     ) -> None:
         kept = [one.lane for one in partitions if one.topic.options.durability != "memory"]
         if kept:
-            self._durable.commit(kept, synced, partial(_when_durable, done))
+            self._durable.commit(kept, synced, lambda found: done(_failed(partitions, found)))
         else:
-            done()
+            done(NONE_FAILED)
+
+    def reopen(
+        self,
+        partitions: Sequence[Partition],
+        ready: Callable[[], bool],
+        done: Callable[[BrokerError | list[Group]], None],
+    ) -> None:
+        # What was appended before comes first, so the lanes are committed, and then opened.
+        topic, lanes = partitions[0].topic, [one.lane for one in partitions]
+        found: dict[int, Replay] = {}
+        problems: list[JournalError] = []
+
+        def replay(stored: StoredLane) -> None:
+            try:
+                found[stored.lane[1]] = Replay(stored)
+            except JournalError as error:
+                problems.append(error)
+
+        def opened(problem: JournalError | None) -> None:
+            if problem is not None:
+                problems.append(problem)
+            if not ready():
+                return
+            try:
+                if problems:
+                    raise problems[0]
+                gone = reread(topic, partitions, found)
+            except JournalError as error:
+                log.error("a partition cannot be read again", extra={"lane": lanes, "why": error})
+                done(fenced(*lanes[0], str(error)))
+                return
+            log.warning("read again", extra={"topic": topic.name, "partitions": len(lanes)})
+            done(gone)
+
+        engine = self._durable
+        engine.commit(lanes, False, lambda verdicts: engine.open(lanes, replay, opened))
 
     def fetch(
         self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
@@ -292,14 +335,19 @@ class LogWriter:
             self._checkpoint(partition, partition.written, now_ms)
         except JournalError:  # full, or closed by now
             return  # what was purged is not read again; its space is free after another purge
+
+        def durable(verdicts: Verdicts) -> None:
+            if not verdicts:
+                self.trim(partition)
+
         # The old segments go only when the new one is there to stay.
-        done = partial(_when_durable, partial(self.trim, partition))
-        engine.commit([partition.lane], True, done)
+        engine.commit([partition.lane], True, durable)
 
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
         for partition in topic.partitions:
             partition.removed = True
-        lanes = [one.lane for one in topic.partitions if state_of(one).segment_bytes]
+        # Of a fenced one nothing is known: something may be stored.
+        lanes = [one.lane for one in topic.partitions if one.fenced or self.holds(one)]
         if lanes:
             self._engine(topic.partitions[0]).remove(lanes, done)
         else:

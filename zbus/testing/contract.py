@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from zbus.journal.batch import iterate
-from zbus.journal.port import Journal, JournalDamage, JournalError, Verdict
-from zbus.testing.engines import Bench, Writer, bodies, recovered, split
+from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, Verdict, Verdicts
+from zbus.testing.engines import Bench, Writer, bodies, split
 
 LANE = ("orders", 0)
 
@@ -64,14 +64,14 @@ class JournalContract:
         for batch in log:
             journal.append(LANE, last, split(batch))
             last = next(iterate(batch)).header.crc
-        assert recovered(journal) == {LANE: log}
+        assert bench.recovered(journal) == {LANE: log}
         assert bench.read(journal, LANE, 0) == log[1] + log[3]
 
     def test_several_batches_in_one_append(self, journal: Journal, bench: Bench) -> None:
         writer = Writer()
         log = [writer.checkpoint(), writer.data(b"a"), writer.state()]
         journal.append(LANE, 0, split(b"".join(log)))
-        assert recovered(journal) == {LANE: log}
+        assert bench.recovered(journal) == {LANE: log}
         assert bodies(bench.read(journal, LANE, 0)) == [b"a"]
 
     @pytest.mark.parametrize("synced", [False, True])
@@ -91,7 +91,7 @@ class JournalContract:
         writer.append(journal, lambda: writer.data(b"too late"))
         assert bench.commit(journal, LANE, synced=synced) == {LANE: Verdict.CONFLICT}
         assert bench.commit(journal, other.lane, synced=synced) == {}
-        assert recovered(journal)[LANE] == [first]
+        assert bench.recovered(journal)[LANE] == [first]
 
     def test_a_writer_of_a_lane_that_is_gone_is_refused(
         self, journal: Journal, bench: Bench
@@ -101,12 +101,12 @@ class JournalContract:
         journal.trim(LANE, None)
         writer.append(journal, lambda: writer.data(b"a"))
         assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
-        assert recovered(journal) == {}
+        assert bench.recovered(journal) == {}
 
-    def test_a_lane_begins_with_a_checkpoint(self, journal: Journal) -> None:
+    def test_a_lane_begins_with_a_checkpoint(self, journal: Journal, bench: Bench) -> None:
         with pytest.raises(JournalError, match="must begin with a checkpoint"):
             journal.append(LANE, 0, split(Writer().data(b"a")))
-        assert recovered(journal) == {}
+        assert bench.recovered(journal) == {}
 
     def test_batches_that_do_not_chain_are_refused(self, journal: Journal) -> None:
         writer = Writer()
@@ -122,13 +122,12 @@ class JournalContract:
         writer.append(journal, writer.checkpoint)
         calls: list[str] = []
         journal.commit([], True, lambda _: calls.append("nothing to wait for"))
-        assert calls == ["nothing to wait for"]
         journal.commit([LANE], True, lambda _: calls.append("first"))
         journal.commit([LANE], True, lambda _: calls.append("nothing new"))
         journal.commit([("unknown", 9)], True, lambda _: calls.append("unknown"))
         bench.run_until(lambda: len(calls) == 4)
         bench.commit(journal, LANE)
-        assert sorted(calls[1:]) == ["first", "nothing new", "unknown"]
+        assert sorted(calls) == ["first", "nothing new", "nothing to wait for", "unknown"]
 
     def test_the_newest_segment_is_what_recovery_gets(self, journal: Journal, bench: Bench) -> None:
         writer = Writer()
@@ -138,7 +137,7 @@ class JournalContract:
         newest = split(writer.checkpoint() + writer.data(b"b"))
         journal.append(LANE, last, newest[:1])
         journal.append(LANE, newest[0].header.crc, newest[1:])
-        assert recovered(journal) == {LANE: [batch.raw for batch in newest]}
+        assert bench.recovered(journal) == {LANE: [batch.raw for batch in newest]}
         assert bodies(bench.read(journal, LANE, 0)) == [b"a", b"b"]
 
     def test_checkpoints_one_after_another(self, journal: Journal, bench: Bench) -> None:
@@ -147,7 +146,7 @@ class JournalContract:
             writer.append(journal, writer.checkpoint)
             writer.append(journal, writer.state)
         writer.append(journal, lambda: writer.data(b"a"))
-        batches = recovered(journal)[LANE]
+        batches = bench.recovered(journal)[LANE]
         assert len(batches) == 3
         assert bodies(bench.read(journal, LANE, 0)) == [b"a"]
 
@@ -191,13 +190,13 @@ class JournalContract:
     def test_trim_forgets_only_what_is_before(self, journal: Journal, bench: Bench) -> None:
         writer = Writer()
         a_lane(journal, writer)
-        kept = recovered(journal)
+        kept = bench.recovered(journal)
         journal.trim(LANE, 6)
         bench.commit(journal, LANE)
-        assert next(iter(journal.lanes())).first_offset == 6
+        assert bench.stored(journal)[0].first_offset == 6
         assert bodies(bench.read(journal, LANE, 0))[0] == b"6"
         assert bodies(bench.read(journal, LANE, 8))[0] == b"8"
-        assert recovered(journal) == kept
+        assert bench.recovered(journal) == kept
         journal.trim(LANE, 1000)
         bench.commit(journal, LANE)
         assert bodies(bench.read(journal, LANE, 0))[-1] == b"11"  # never the newest
@@ -210,7 +209,7 @@ class JournalContract:
         other.append(journal, other.checkpoint)
         journal.trim(LANE, None)
         bench.commit(journal, LANE)
-        assert list(recovered(journal)) == [other.lane]
+        assert list(bench.recovered(journal)) == [other.lane]
         writer = Writer()
         writer.append(journal, writer.checkpoint)
         writer.append(journal, lambda: writer.data(b"new"))
@@ -226,7 +225,7 @@ class JournalContract:
             a_lane(journal, writer)
         gone: list[bool] = []
         journal.remove([writer.lane for writer in writers], lambda: gone.append(True))
-        assert list(recovered(journal)) == [other.lane], "at once, whenever it is durable"
+        assert list(bench.recovered(journal)) == [other.lane], "at once, whenever it is durable"
         bench.run_until(lambda: gone)
         assert gone == [True]
         again = Writer(("orders", 1))
@@ -246,12 +245,12 @@ class JournalContract:
         journal: Journal = engine()
         a_lane(journal, writer)
         other.append(journal, other.checkpoint)
-        expected = recovered(journal)
+        expected = bench.recovered(journal)
         assert bench.commit(journal, LANE, other.lane) == {}
         for _ in range(2):
             journal.close()
             journal = engine()
-            assert recovered(journal) == expected
+            assert bench.recovered(journal) == expected
         assert bodies(bench.read(journal, LANE, 0)) == [b"%d" % number for number in range(12)]
         stale = Writer(last=1)
         stale.append(journal, lambda: stale.data(b"not there"))
@@ -259,3 +258,89 @@ class JournalContract:
         other.append(journal, lambda: other.data(b"goes on"))
         assert bench.commit(journal, other.lane) == {}
         journal.close()
+
+    def test_opening_finds_the_lanes_that_are_asked_for(
+        self, journal: Journal, bench: Bench
+    ) -> None:
+        """If they are there. It changes nothing for who writes to them."""
+        writers = [Writer(("orders", index)) for index in range(3)]
+        for writer in writers:
+            a_lane(journal, writer)
+        everything = bench.recovered(journal)
+        assert sorted(everything) == [writer.lane for writer in writers]
+        two, unknown = [writers[0].lane, writers[2].lane], ("unknown", 9)
+        assert bench.recovered(journal, [*two, unknown]) == {one: everything[one] for one in two}
+        assert bench.recovered(journal, [unknown]) == {}
+        assert bench.recovered(journal, []) == {}
+        for writer in writers:
+            writer.append(journal, partial(writer.data, b"goes on"))
+        assert bench.commit(journal, *[writer.lane for writer in writers]) == {}
+        assert sorted(bench.recovered(journal)) == sorted(everything)
+        for writer in writers:
+            assert bodies(bench.read(journal, writer.lane, 12)) == [b"goes on"]
+
+    def test_opening_is_done_once_and_behind_what_it_finds(
+        self, journal: Journal, bench: Bench
+    ) -> None:
+        a_lane(journal, Writer())
+        calls: list[object] = []
+        journal.open([LANE], lambda stored: calls.append(stored.lane), calls.append)
+        journal.open([], lambda stored: calls.append(stored.lane), lambda _: calls.append("empty"))
+        bench.run_until(lambda: len(calls) == 3)
+        bench.commit(journal, LANE)
+        calls.remove("empty")
+        assert calls == [LANE, None]
+
+    def test_a_lane_that_was_opened_again_goes_on_behind_what_is_there(
+        self, journal: Journal, bench: Bench
+    ) -> None:
+        """Not behind what was refused: who still believes in that is refused again."""
+        writer, stale = Writer(), Writer(last=1)
+        a_lane(journal, writer)
+        stale.append(journal, lambda: stale.data(b"not there"))
+        writer.append(journal, lambda: writer.data(b"not there either"))
+        assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
+        for number in (12, 13):
+            last = next(iterate(bench.recovered(journal, [LANE])[LANE][-1])).header
+            assert bench.commit(journal, LANE) == {}
+            again = Writer(LANE, last.crc, last.end_offset)
+            again.append(journal, partial(again.data, b"%d" % number))
+            assert bench.commit(journal, LANE) == {}
+            writer.append(journal, lambda: writer.data(b"nor is this"))
+            assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
+        assert bodies(bench.read(journal, LANE, 0)) == [b"%d" % number for number in range(14)]
+
+    @pytest.mark.parametrize("lanes", [None, [LANE]])
+    def test_a_lane_that_is_not_there_can_begin_after_it_was_opened(
+        self, journal: Journal, bench: Bench, lanes: list[Lane] | None
+    ) -> None:
+        stale = Writer(last=1)
+        stale.append(journal, lambda: stale.data(b"not there"))
+        assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
+        assert bench.recovered(journal, lanes) == {}
+        writer = Writer()
+        first = writer.checkpoint()
+        journal.append(LANE, 0, split(first))
+        assert bench.commit(journal, LANE) == {}
+        assert bench.recovered(journal, [LANE]) == {LANE: [first]}
+
+    def test_opening_a_lane_leaves_the_verdicts_of_others(
+        self, journal: Journal, bench: Bench
+    ) -> None:
+        """And what a commit says that was asked for before."""
+        writers = [Writer(("orders", index)) for index in range(3)]
+        lanes = [writer.lane for writer in writers]
+        for writer in writers:
+            writer.append(journal, writer.checkpoint)
+        for lane in lanes[:2]:
+            stale = Writer(lane, last=1)
+            stale.append(journal, partial(stale.data, b"not there"))
+        before: list[Verdicts] = []
+        journal.commit(lanes, True, before.append)
+        assert list(bench.recovered(journal, lanes[:1])) == lanes[:1]
+        assert bench.commit(journal, *lanes) == {lanes[1]: Verdict.CONFLICT}
+        writers[1].append(journal, lambda: writers[1].data(b"too late"))
+        assert bench.commit(journal, *lanes) == {lanes[1]: Verdict.CONFLICT}
+        bench.run_until(lambda: before)
+        assert before == [{lane: Verdict.CONFLICT for lane in lanes[:2]}]
+        assert [len(batches) for batches in bench.recovered(journal).values()] == [1, 1, 1]

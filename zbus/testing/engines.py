@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from zbus.core.chunk import Chunk
 from zbus.core.state import GroupChange, StateChange, TopicOptions
 from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, Lane, Verdicts
+from zbus.journal.port import Journal, JournalError, Lane, StoredLane, Verdicts
 
 WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 
@@ -47,6 +47,26 @@ class Bench:
         if isinstance(answer, JournalError):
             raise answer
         return answer
+
+    def stored(self, journal: Journal, lanes: Collection[Lane] | None = None) -> list[StoredLane]:
+        """Open these lanes (None: all), and give what is found, with its batches in lists."""
+        found: list[StoredLane] = []
+        answers: list[JournalError | None] = []
+
+        def keep(stored: StoredLane) -> None:
+            found.append(stored._replace(batches=list(stored.batches)))
+
+        journal.open(lanes, keep, answers.append)
+        self.run_until(lambda: answers)
+        if (problem := answers[0]) is not None:
+            raise problem
+        return found
+
+    def recovered(
+        self, journal: Journal, lanes: Collection[Lane] | None = None
+    ) -> dict[Lane, list[bytes]]:
+        """Open these lanes (None: all), and give their batches from the newest checkpoint on."""
+        return {stored.lane: list(stored.batches) for stored in self.stored(journal, lanes)}
 
 
 class Writer:
@@ -98,4 +118,16 @@ def bodies(batches: bytes) -> list[bytes]:
 
 
 def recovered(journal: Journal) -> dict[Lane, list[bytes]]:
-    return {stored.lane: list(stored.batches) for stored in journal.lanes()}
+    """`Bench.recovered`, of an engine that answers at once."""
+    return Bench().recovered(journal)
+
+
+def stored_lanes(journal: Journal) -> list[StoredLane]:
+    """All lanes, of an engine that answers at once and whose batches can be read later."""
+    found: list[StoredLane] = []
+    answers: list[JournalError | None] = []
+    journal.open(None, found.append, answers.append)
+    (problem,) = answers
+    if problem is not None:
+        raise problem
+    return found

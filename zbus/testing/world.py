@@ -154,7 +154,9 @@ class World:
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
+        wait: Callable[[], None] | None = None,
     ) -> None:
+        """`wait` makes an engine answer that does so later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
         self.ahead_ms = 0  # of the clocks outside: somebody set those back
@@ -172,7 +174,7 @@ class World:
         settings = settings or ZbusSettings()
         self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
         self.front = Front(self.face)
-        topics, time_ms = recover(self.journal)
+        topics, time_ms = recover(self.journal, wait)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
             self.broker.restore(topic)

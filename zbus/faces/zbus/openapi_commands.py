@@ -274,7 +274,10 @@ def _read(settings: ZbusSettings) -> Command:
                 {parts.BATCHES: TEXT, **parts.CONTAINERS},
             )
         },
-        (Refusal.TOPIC_UNKNOWN, Refusal.OFFSET_UNKNOWN, Refusal.STOPPING, Refusal.DAMAGED),
+        (
+            *(Refusal.TOPIC_UNKNOWN, Refusal.OFFSET_UNKNOWN, Refusal.STOPPING, Refusal.DAMAGED),
+            Refusal.FENCED,
+        ),
         {
             "partition": Parameter("Which one; default 0.", parts.integer()),
             "offset": Parameter("Where to begin; default the oldest there is.", parts.integer()),

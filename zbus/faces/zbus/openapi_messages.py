@@ -113,7 +113,7 @@ def _consume(settings: ZbusSettings) -> Command:
         },
         (
             *(*GONE, Refusal.OFFSET_UNKNOWN, Refusal.EXCLUSIVE, Refusal.TOO_MANY),
-            *(Refusal.STOPPING, Refusal.FULL, Refusal.DAMAGED),
+            *(*CHANGE, Refusal.DAMAGED),
         ),
         {
             "timeout": Parameter(

@@ -97,7 +97,7 @@ TOLD_TIME = "The body is the broker's time, epoch milliseconds in decimal digits
 GONE = (Refusal.TOPIC_UNKNOWN, Refusal.GROUP_UNKNOWN)
 """The refusals of what is about a topic or group."""
 
-CHANGE = (Refusal.STOPPING, Refusal.FULL)
+CHANGE = (Refusal.STOPPING, Refusal.FULL, Refusal.FENCED)
 """The refusals of what changes something."""
 
 HEADERS: dict[str, tuple[str, Schema]] = {

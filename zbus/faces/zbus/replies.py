@@ -38,6 +38,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.OVERLOADED: 503,
     Refusal.UNANSWERED: 504,
     Refusal.STOPPING: 503,
+    Refusal.FENCED: 503,
     Refusal.DAMAGED: 500,
 }
 
@@ -45,7 +46,7 @@ JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 
 
-_LATER = (Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING)
+_LATER = (Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING, Refusal.FENCED)
 """What a second later may be granted."""
 
 TEXTS: dict[Refusal, str] = {

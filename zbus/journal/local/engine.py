@@ -35,7 +35,7 @@ from zbus.journal.local.opening import Found, find_lanes
 from zbus.journal.local.reader import Reader
 from zbus.journal.local.removal import Removal
 from zbus.journal.local.reserve import RESERVE_BYTES, Reserve
-from zbus.journal.local.segment import WINDOW_BYTES, Segment, batches_of
+from zbus.journal.local.segment import WINDOW_BYTES, Segment, walk_file
 from zbus.journal.local.syncer import Syncer
 from zbus.journal.local.warming import Warming
 from zbus.journal.local.worker import ThreadWorker, Worker
@@ -82,7 +82,7 @@ class LocalJournal:
         self._closed = False
         self.verdicts: dict[Lane, Verdict] = {}  # of lanes that take nothing more
         self._lanes: dict[Lane, LocalLane] | None = None  # None until they were looked for
-        self._at_hand: dict[Lane, list[bytes]] = {}  # what `lanes` need not read again
+        self._at_hand: dict[Lane, list[bytes]] = {}  # what `open` need not read again
         self._noted: frozenset[str] | None = None  # lanes that the landmarks knew; None = no marks
         self._changed: dict[Lane, LocalLane] = {}  # since the landmarks were claimed last
         self._saving = False  # landmarks are being written
@@ -178,17 +178,35 @@ class LocalJournal:
         # One name stands for all of them, and a name is taken away wholly or not at all.
         self._removal.remove_directory(found[0][1].directory.parent, segments, done)
 
-    def lanes(self) -> Iterator[StoredLane]:
-        for lane, known in list(self._known().items()):
-            newest, begin = known.newest, known.mark
-            at_hand = self._at_hand.pop(lane, None)
-            batches = at_hand or batches_of(self._files, newest.path, begin, newest.size)
-            segments = [
-                StoredSegment(one.base, partial(self._measure, one)) for one in known.segments
-            ]
-            first, noted = known.segments[0].base, self._noted
-            was_durable = None if noted is None else known.key in noted
-            yield StoredLane(lane, first, batches, begin, segments, was_durable)
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Callable[[StoredLane], None],
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        problem: JournalError | None = None
+        try:
+            there = self._known()
+            for lane in there | self.verdicts if lanes is None else lanes:
+                self.verdicts.pop(lane, None)
+                if lane in there:
+                    found(self._stored(lane, there[lane]))
+        except JournalError as error:
+            problem = error
+        except OSError as error:
+            text = reason(error, self._data_dir)
+            problem = JournalError(f"cannot read {self._data_dir}: {text}")
+        done(problem)
+
+    def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
+        newest, begin = known.newest, known.mark
+        at_hand = self._at_hand.pop(lane, None)
+        stored = walk_file(self._files, newest.path, begin, newest.size)
+        batches = at_hand or (batch for _, _, batch in stored)
+        segments = [StoredSegment(one.base, partial(self._measure, one)) for one in known.segments]
+        first, noted = known.segments[0].base, self._noted
+        was_durable = None if noted is None else known.key in noted
+        return StoredLane(lane, first, batches, begin, segments, was_durable)
 
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import ENOSPC
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.opening import Found
 from zbus.journal.local.segment import Segment
 from zbus.journal.local.syncer import Syncer
-from zbus.journal.port import JournalError
+from zbus.journal.port import JournalError, JournalFull
 
 CLOSED = -1
 
@@ -144,7 +145,13 @@ class LocalLane:
             self._files.write(self.file, _joined(batches), size)
         except BaseException:
             self._files.truncate(self.file, size)
-            self.dirty = True  # else a power cut may bring back what was cut off
+            self.dirty = True
+            # Else a power cut may bring back whole batches of it, after somebody was told that
+            # they were refused. A sync that finds no room is one that failed.
+            try:
+                self._files.sync(self.file)
+            except JournalFull as error:
+                raise OSError(ENOSPC, str(error)) from error
             raise
         self._wrote(batches, size)
 

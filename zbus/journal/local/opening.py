@@ -29,7 +29,7 @@ from zbus.journal.local import naming
 from zbus.journal.local.directory import remove_tree
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
-from zbus.journal.local.segment import BadBatch, Segment, walk
+from zbus.journal.local.segment import BadBatch, Segment, walk, walk_file
 from zbus.journal.port import JournalDamage, JournalFull, Lane
 
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
@@ -225,15 +225,9 @@ class _Opening:
 
     def _first_header(self, segment: Segment) -> BatchHeader | None:
         """The header of the segment's first batch, if that is whole."""
-        file = self._files.open(segment.path, "read")
-        try:
-            size = self._files.size(file)
-            for _, header, _ in walk(self._files, file, segment.path, 0, size):
+        with suppress(BadBatch):
+            for _, header, _ in walk_file(self._files, segment.path):
                 return header
-        except BadBatch:
-            pass
-        finally:
-            self._files.close(file)
         return None
 
     # -- reading --------------------------------------------------------------------------

@@ -107,12 +107,13 @@ def walk(
         position += length
 
 
-def batches_of(files: Files, path: Path, begin: int, size: int) -> Iterator[bytes]:
-    """Read again what was verified when the lane was opened."""
+def walk_file(
+    files: Files, path: Path, position: int = 0, limit: int | None = None
+) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """Open a file, walk it, up to its end if there is no `limit`, and close it again."""
     file = files.open(path, "read")
     try:
-        for _, _, batch in walk(files, file, path, begin, size):
-            yield batch
+        yield from walk(files, file, path, position, files.size(file) if limit is None else limit)
     finally:
         files.close(file)
 

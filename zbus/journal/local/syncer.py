@@ -169,7 +169,10 @@ class Syncer:
         self._worker.submit(partial(self._work, round_))
 
     def _work(self, round_: _Round) -> None:  # on the worker's thread
-        self._sync(round_)
+        if self.failed:  # since it was submitted: a file whose sync failed is not synced again
+            round_.error = "sync failed before"
+        else:
+            self._sync(round_)
         self._post(partial(self._finished, round_))
 
     def _sync(self, round_: _Round) -> None:

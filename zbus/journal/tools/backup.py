@@ -22,6 +22,7 @@ import msgspec
 
 from zbus.journal.batch import HEADER_BYTES, Kind, batch_follows, read_header
 from zbus.journal.local import naming
+from zbus.journal.local.directory import remove_tree
 from zbus.journal.local.files import Files, make_directories, reason
 from zbus.journal.local.identity import make_identity, read_identity, refuse_backup
 from zbus.journal.local.segment import WINDOW_BYTES, BadBatch, walk
@@ -327,7 +328,8 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
     unfinished = data_dir.with_name(data_dir.name + RESTORING_SUFFIX)
     report = Report()
     manifest = read_manifest(files, source)
-    _remove_tree(files, unfinished)  # of a restore that was killed
+    with suppress(FileNotFoundError):
+        remove_tree(files, unfinished)  # of a restore that was killed
     make_directories(files, unfinished)
     try:
         make_identity(files, unfinished)
@@ -339,7 +341,8 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
             files.sync_directory(path)
         files.rename(unfinished, data_dir)
     except BaseException as error:
-        _remove_tree(files, unfinished)
+        with suppress(FileNotFoundError):
+            remove_tree(files, unfinished)
         if isinstance(error, JournalFull):
             raise JournalFull(f"the restore to {data_dir} stopped: {error}") from error
         raise
@@ -396,16 +399,3 @@ def _directories(files: Files, path: Path) -> Iterator[Path]:
         if is_directory(files, path / name):
             yield from _directories(files, path / name)
             yield path / name
-
-
-def _remove_tree(files: Files, path: Path) -> None:
-    try:
-        names = files.list(path)
-    except FileNotFoundError:
-        return
-    for name in names:
-        if is_directory(files, path / name):
-            _remove_tree(files, path / name)
-        else:
-            files.remove(path / name)
-    files.remove(path)

@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import attrs
 
-from zbus.core import state as core_state
-from zbus.core.backlog import Backlog
 from zbus.core.state import (
     Entries,
     EntryState,
@@ -28,11 +25,12 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
+from zbus.core.told import Told
 from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.local import naming
 from zbus.journal.local.files import Files
-from zbus.journal.local.segment import WINDOW_BYTES, walk
+from zbus.journal.local.segment import WINDOW_BYTES, walk_file
 from zbus.journal.port import JournalError
 from zbus.journal.tools import filler
 from zbus.journal.tools.scan import LOST_MAX, Hole, SegmentReport
@@ -99,101 +97,75 @@ class Quarantine:
 Key = tuple[str, int]
 """Of a group: lower-case name and incarnation."""
 
-
-class Known(NamedTuple):
-    """What the lanes of a topic say about it, for a lane that cannot say it any more."""
-
-    topic: TopicOptions
-    groups: dict[Key, tuple[str, GroupOptions]]
-    incarnation: str = ""
-    number: int = 0
-
-
-class _State:
-    """Groups and backlogs of a lane, as the batches so far tell."""
-
-    def __init__(self, known: Known, cursor: int) -> None:
-        self.topic = known.topic
-        self._known = known
-        self.first = 0
-        self._last = StateChange(incarnation=known.incarnation, number=known.number)
-        self._origins: dict[Key, core_state.Origin] = {}
-        self.names = {key: name for key, (name, _) in known.groups.items()}
-        self.options = {key: options for key, (_, options) in known.groups.items()}
-        self.backlogs = {key: Backlog(cursor) for key in known.groups}
-
-    def apply(self, header: BatchHeader, batch: bytes) -> None:
-        if header.kind is Kind.DATA:
-            return
-        change = decode_change(batch[HEADER_BYTES:])
-        if header.is_whole_state:
-            self.backlogs.clear()
-            self._origins.clear()
-            self._last = change
-        self.topic = change.topic or self.topic
-        emptied, purges = change.emptied or self._last.emptied, change.purges or self._last.purges
-        number = max(self._last.number, change.number)
-        self._last = attrs.evolve(self._last, number=number, emptied=emptied, purges=purges)
-        self.first = max(self.first, change.first)
-        for group in change.groups:
-            key = _key(group)
-            if group.removed:
-                for gone in [one for one in self.backlogs if one[0] == key[0]]:
-                    del self.backlogs[gone]
-                continue
-            if group.origin is not None:
-                self._origins[key] = group.origin
-            if group.options is not None:
-                self.options[key] = group.options
-            self.names[key] = group.name
-            self.backlogs.setdefault(key, Backlog()).apply(group)
-
-    def snapshot(self) -> StateChange:
-        groups = tuple(
-            attrs.evolve(
-                backlog.snapshot(self.names[key], key[1]),
-                options=self.options.get(key, _UNKNOWN),
-                origin=self._origins.get(key),
-            )
-            for key, backlog in self.backlogs.items()
-        )
-        all_there_is = attrs.evolve(self._last, topic=self.topic, groups=groups, originals=())
-        return attrs.evolve(all_there_is, first=self.first)
-
-    def again(self, later: dict[Key, GroupChange], lowest: int) -> StateChange:
-        """What the groups named in `later`, the first changes behind a hole, may not have done."""
-        groups = []
-        for key, change in later.items():
-            if change.removed or change.reset:
-                continue  # whatever was before does not count any more
-            backlog = self.backlogs.get(key)
-            start = max(lowest, change.cursor - READY_MAX) if backlog is None else backlog.cursor
-            taken = set() if backlog is None else backlog.ahead
-            again = [offset for offset in range(start, change.cursor) if offset not in taken]
-            entries = Entries()
-            entries.add_all(EntryState.READY, again, ranks=again)
-            groups.append(
-                GroupChange(
-                    change.name,
-                    max(change.cursor, start),
-                    options=self.options.get(key, _UNKNOWN) if backlog is None else None,
-                    entries=entries,
-                    incarnation=change.incarnation,
-                )
-            )
-        return StateChange(None, tuple(groups))
-
-
 _UNKNOWN = GroupOptions(lease=True)
 """Of a group of which nobody knows more: asking for acks too often loses nothing."""
 
 
-def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quarantine) -> None:
-    """Take out what cannot be served and fill the holes.
+def _begin(known: StateChange, partition: int, cursor: int) -> Told:
+    """What a lane tells before its first batch: what the topic's lanes say of it together."""
+    groups = tuple(attrs.evolve(group, cursor=cursor) for group in known.groups)
+    told = Told(partition)
+    told.apply(attrs.evolve(known, groups=groups), is_whole=True)
+    return told
+
+
+def _apply(told: Told, header: BatchHeader, raw: bytes) -> None:
+    if header.kind is not Kind.DATA:
+        told.apply(decode_change(raw[HEADER_BYTES:]), header.is_whole_state)
+
+
+def _snapshot(told: Told) -> StateChange:
+    groups = tuple(
+        attrs.evolve(
+            backlog.snapshot(told.names[key], incarnation),
+            options=told.options.get(key, _UNKNOWN),
+            origin=told.origins.get(key),
+        )
+        for key, backlogs in told.backlogs.items()
+        for incarnation, backlog in backlogs.items()
+    )
+    return StateChange(
+        *(told.topic, groups, told.forgotten),
+        incarnation=told.incarnation,
+        number=told.number,
+        emptied=told.emptied,
+        purges=tuple(told.purges.items()),
+    )
+
+
+def _again(told: Told, later: dict[Key, GroupChange], lowest: int) -> StateChange:
+    """What the groups named in `later`, the first changes behind a hole, may not have done."""
+    groups = []
+    for (key, incarnation), change in later.items():
+        if change.removed or change.reset:
+            continue  # whatever was before does not count any more
+        backlog = told.backlog(key, incarnation)
+        start = max(lowest, change.cursor - READY_MAX) if backlog is None else backlog.cursor
+        taken = set() if backlog is None else backlog.ahead
+        again = [offset for offset in range(start, change.cursor) if offset not in taken]
+        entries = Entries()
+        entries.add_all(EntryState.READY, again, ranks=again)
+        groups.append(
+            GroupChange(
+                change.name,
+                max(change.cursor, start),
+                options=told.options.get(key, _UNKNOWN) if backlog is None else None,
+                entries=entries,
+                incarnation=incarnation,
+            )
+        )
+    return StateChange(None, tuple(groups))
+
+
+def repair_lane(
+    files: Files, report: LaneReport, known: StateChange, quarantine: Quarantine
+) -> None:
+    """Take out what cannot be served and fill the holes; `known` is what `learn` gave.
 
     Raises CannotRepair before anything is done, OSError or JournalFull at any time.
     """
-    if naming.topic_directory(known.topic.name) != report.directory.parent.name:
+    name = known.topic.name if known.topic else report.topic
+    if naming.topic_directory(name) != report.directory.parent.name:
         raise CannotRepair(f"{report.directory}: no file tells which topic this is")
     for segment in report.segments:
         for hole in segment.holes:
@@ -209,18 +181,18 @@ def repair_lane(files: Files, report: LaneReport, known: Known, quarantine: Quar
         if naming.segment_base(path.name) is not None:
             quarantine.move(path)
     lowest = report.segments[0].base if report.segments else 0
-    state = _State(known, lowest)
     last_crc = 0
     for index, segment in enumerate(map(_settled, report.segments)):
         if segment.holes:
-            if segment.holes[0].start == 0 and index:
-                state = _replay(files, report.segments[index - 1], known)
-            _Rewrite(files, segment, state, last_crc, lowest).run(quarantine)
+            told = _begin(known, report.partition, lowest)
+            if segment.holes[0].start == 0 and index:  # the one before is in order by now
+                for _, header, raw in walk_file(files, report.segments[index - 1].path):
+                    _apply(told, header, raw)
+            _Rewrite(files, segment, told, last_crc, lowest).run(quarantine)
         last_crc = segment.last_crc
         if segment.holes and segment.holes[-1].stop >= segment.bytes:
             closed = segment.holes[-1].next_previous_crc
             last_crc = last_crc if closed is None else closed
-        state = _State(known, lowest)
 
 
 def _settled(segment: SegmentReport) -> SegmentReport:
@@ -231,27 +203,32 @@ def _settled(segment: SegmentReport) -> SegmentReport:
     return attrs.evolve(segment, holes=[*segment.holes, tail], unfinished=None)
 
 
-def learn(files: Files, reports: Collection[LaneReport]) -> Known:
-    """Ask the checkpoints of a topic's lanes what topic it is and which groups it has."""
+def learn(files: Files, reports: Collection[LaneReport]) -> StateChange:
+    """Ask the changes in a topic's lanes what topic it is and which groups it has, for a lane that
+    cannot say it any more."""
     name = next(iter(reports)).topic
-    options: TopicOptions | None = None
-    groups: dict[Key, tuple[str, GroupOptions]] = {}
-    incarnation, number = "", 0
-    for report in reports:
-        for segment in report.segments:
-            for change in _changes(files, segment):
-                options = change.topic or options
-                incarnation = change.incarnation or incarnation
-                number = max(number, change.number)
-                for group in change.groups:
-                    key = _key(group)
-                    if group.removed:
-                        groups = {one: known for one, known in groups.items() if one[0] != key[0]}
-                    elif group.options is not None:
-                        groups[key] = (group.name, group.options)
     partitions = max(report.partition for report in reports) + 1
-    topic = options or TopicOptions(name, partitions=partitions)
-    return Known(topic, groups, incarnation, number)
+    known = StateChange(TopicOptions(name, partitions=partitions))
+    groups: dict[Key, GroupChange] = {}
+    for change in (
+        change
+        for report in reports
+        for segment in report.segments
+        for change in _changes(files, segment)
+    ):
+        known = attrs.evolve(
+            known,
+            topic=change.topic or known.topic,
+            incarnation=change.incarnation or known.incarnation,
+            number=max(known.number, change.number),
+        )
+        for group in change.groups:
+            key = _key(group)
+            if group.removed:
+                groups = {one: told for one, told in groups.items() if one[0] != key[0]}
+            elif group.options is not None:
+                groups[key] = GroupChange(group.name, 0, group.options, incarnation=key[1])
+    return attrs.evolve(known, groups=tuple(groups.values()))
 
 
 def _key(group: GroupChange) -> Key:
@@ -260,7 +237,7 @@ def _key(group: GroupChange) -> Key:
 
 def _changes(files: Files, segment: SegmentReport) -> Iterator[StateChange]:
     for start, stop in _good_stretches(segment):
-        for header, raw in _walk(files, segment.path, start, stop):
+        for _, header, raw in walk_file(files, segment.path, start, stop):
             if header.kind is not Kind.DATA:
                 yield decode_change(raw[HEADER_BYTES:])
 
@@ -312,26 +289,6 @@ def _put_in_place(files: Files, report: LaneReport, quarantine: Quarantine) -> N
     files.sync_directory(directory)
 
 
-def _replay(files: Files, segment: SegmentReport, known: Known) -> _State:
-    """Give the state at the end of a segment that is in order by now."""
-    state = _State(known, segment.base)
-    for header, raw in _walk(files, segment.path, 0, None):
-        state.apply(header, raw)
-    return state
-
-
-def _walk(
-    files: Files, path: Path, start: int, stop: int | None
-) -> Iterator[tuple[BatchHeader, bytes]]:
-    file = files.open(path, "read")
-    try:
-        limit = files.size(file) if stop is None else stop
-        for _, header, raw in walk(files, file, path, start, limit):
-            yield header, raw
-    finally:
-        files.close(file)
-
-
 def _good_stretches(segment: SegmentReport) -> Iterator[tuple[int, int]]:
     at = 0
     for hole in segment.holes:
@@ -344,11 +301,11 @@ class _Rewrite:
     """One segment's new file."""
 
     def __init__(
-        self, files: Files, segment: SegmentReport, state: _State, last_crc: int, lowest: int
+        self, files: Files, segment: SegmentReport, told: Told, last_crc: int, lowest: int
     ) -> None:
         self._files = files
         self._segment = segment
-        self._state = state
+        self._told = told
         self._last_crc = last_crc
         self._lowest = lowest
         self._size = 0
@@ -385,7 +342,7 @@ class _Rewrite:
         later: dict[Key, GroupChange] = {}
         for start, stop in reversed(list(_good_stretches(self._segment))[1:]):
             here: dict[Key, GroupChange] = {}
-            for header, raw in _walk(self._files, self._segment.path, start, stop):
+            for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
                 if header.is_whole_state:
                     later = {}  # it says all there is
                     break
@@ -399,16 +356,15 @@ class _Rewrite:
     def _copy(self, source: int, start: int, stop: int) -> None:
         _copy(self._files, source, start, stop, self._file, self._size)
         self._size += stop - start
-        for header, raw in _walk(self._files, self._segment.path, start, stop):
-            self._state.apply(header, raw)
+        for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
+            _apply(self._told, header, raw)
 
     def _fill(self, hole: Hole, later: dict[Key, GroupChange]) -> None:
-        state = self._state
-        time_ms = hole.time_ms
+        told, time_ms = self._told, hole.time_ms
         crc = self._last_crc if hole.start == 0 else hole.previous_crc
         if hole.start == 0:
             crc = self._write_batch(
-                filler.state(Kind.CHECKPOINT, state.snapshot(), self._segment.base, time_ms, crc)
+                filler.state(Kind.CHECKPOINT, _snapshot(told), self._segment.base, time_ms, crc)
             )
         for batch in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
             crc = self._write_batch(batch)
@@ -416,14 +372,10 @@ class _Rewrite:
             if hole.first_offset < hole.end_offset:
                 self._write(filler.mark(hole.first_offset, hole.end_offset, time_ms, crc, crc ^ 1))
             return
-        change = state.again(later, self._lowest)
+        change = _again(told, later, self._lowest)
         if change.groups:
             crc = self._write_batch(filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc))
-            for group in change.groups:
-                key = _key(group)
-                state.names[key] = group.name
-                state.options.setdefault(key, group.options or _UNKNOWN)
-                state.backlogs.setdefault(key, Backlog()).apply(group)
+            told.apply(change)
         if crc != hole.next_previous_crc:
             self._write(
                 filler.mark(

@@ -95,6 +95,7 @@ class _Run(NamedTuple):
     end: int
     time_ms: int  # of its last batch
     batches: int
+    is_cut: bool = False  # more is chained to it, and comes again further on
 
 
 class _Unfit(Exception):
@@ -148,15 +149,17 @@ class Scan:
 
     def _walk(self, before: Place, size: int) -> None:
         report = self._report
-        place, position = Place(self._base, None, before.time_ms), 0
+        place, position, limit = Place(self._base, None, before.time_ms), 0, size
         if size == 0:
             self._hole(0, 0, place, before.crc, None, "the file is empty")
         while position < size:
-            position, place, reason = self._good(position, place, size)
-            if not reason:
+            position, place, reason = self._good(position, place, limit)
+            if not reason and limit == size:
                 break
             found = self._search(position, place, size)
-            stop, after = found if found is not None else (size, None)
+            stop, after = (size, None) if found is None else (found.start, found.header)
+            limit = found.stop if found is not None and found.is_cut else size
+            reason = reason or "what follows is there again further on"
             last_crc = place.crc if position else before.crc
             self._hole(position, stop, place, last_crc, after, reason)
             self._progress(stop - position)
@@ -227,7 +230,7 @@ class Scan:
         except JournalDamage as error:
             raise _Unfit(str(error)) from error
 
-    def _search(self, start: int, place: Place, size: int) -> tuple[int, BatchHeader] | None:
+    def _search(self, start: int, place: Place, size: int) -> _Run | None:
         """Find the next batch that can stand behind bad bytes at `start`.
 
         Candidates form runs, batches chained to each other. A run that goes on to the end is the
@@ -236,7 +239,7 @@ class Scan:
         while self._plan:
             run = self._plan.popleft()
             if run.start >= start:
-                return run.start, run.header
+                return run
         extent, link = start, -1
         claimed = self._header(start)
         if claimed is not None and place.crc in (None, claimed.previous_crc):
@@ -248,10 +251,7 @@ class Scan:
             # The claim is false, or what is behind it is damaged, too.
             runs = self._runs(start, start, link, place, size) or runs
         self._plan = _most(runs)
-        if not self._plan:
-            return None
-        run = self._plan.popleft()
-        return run.start, run.header
+        return self._plan.popleft() if self._plan else None
 
     def _runs(self, start: int, extent: int, link: int, place: Place, size: int) -> list[_Run]:
         """What lies before `extent` counts only if it is chained to `link`."""
@@ -278,13 +278,25 @@ class Scan:
             if fits and self._is_readable(header, raw):
                 run = self._follow(at, header, size)
                 if run.stop == size or header.previous_crc == link:
-                    return [*(other for other in runs if other.end <= run.first), run]
+                    return [*self._before(run, runs, size), run]
                 runs.append(run)
                 after = run.stop
         return runs
 
-    def _follow(self, start: int, header: BatchHeader, size: int) -> _Run:
-        """Go on from a batch as long as the chain does."""
+    def _before(self, last: _Run, runs: list[_Run], size: int) -> Iterator[_Run]:
+        """Give what can stand before `last`. A run that goes on with what `last` holds, too, ends
+        with the batch that `last` follows: a piece of the file is there twice."""
+        for run in runs:
+            if run.end > last.first:
+                part = self._follow(run.start, run.header, size, last.header.previous_crc)
+                run = part._replace(is_cut=True)
+            if run.end <= last.first:
+                yield run
+
+    def _follow(
+        self, start: int, header: BatchHeader, size: int, last_crc: int | None = None
+    ) -> _Run:
+        """Go on from a batch as long as the chain does, or to the one that has `last_crc`."""
         place = Place(header.base_offset, None, 0)
         stop, count = start, 0
         try:
@@ -292,6 +304,8 @@ class Scan:
                 self._check(at, found, raw, place)
                 place = Place(found.end_offset, found.crc, found.time_ms)
                 stop, count = at + found.length, count + 1
+                if found.crc == last_crc:
+                    break
         except (BadBatch, _Unfit):
             pass
         return _Run(start, stop, header, header.base_offset, place.end, place.time_ms, count)

@@ -8,6 +8,7 @@ one follows. There the offsets, which must go on without a gap, tell what is mis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
 from zbus.journal.local.files import Files
 from zbus.journal.local.landmarks import Landmark
-from zbus.journal.local.segment import walk
+from zbus.journal.local.segment import walk_file
 from zbus.journal.port import JournalDamage
 from zbus.journal.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
 
@@ -107,18 +108,19 @@ def verify_lane(
         else:
             found[base] = path
     report.topic = _topic_of(files, [*found.values(), *report.misplaced], directory.parent.name)
-    bases = sorted(found)
+    bases, mark = sorted(found), (marks or {}).get(naming.lane_key(directory))
     place = came_from = Place(0, None, 0)
     for index, base in enumerate(bases):
         upper = bases[index + 1] if index + 1 < len(bases) else None
         segment = Scan(files, found[base], base, upper, progress).run(place)
-        if not _join(report, segment) and report.segments:
+        if not _join(report, segment, mark) and report.segments:
             last = report.segments.pop()  # the newest again
-            _join(report, Scan(files, last.path, last.base, None, lambda _: None).run(came_from))
+            again = Scan(files, last.path, last.base, None, lambda _: None).run(came_from)
+            _join(report, again, mark)
         came_from = place
         place = Place(segment.end_offset, segment.last_crc, segment.last_time_ms)
     if marks is not None:
-        _judge(report, marks.get(naming.lane_key(directory)))
+        _judge(report, mark)
     return report
 
 
@@ -164,13 +166,14 @@ def _check_durable(segment: SegmentReport, mark: Landmark) -> None:
         holes[-1] = holes[-1]._replace(end_offset=mark.end)
 
 
-def _join(report: LaneReport, segment: SegmentReport) -> bool:
+def _join(report: LaneReport, segment: SegmentReport, mark: Landmark | None) -> bool:
     """Add a segment; what is missing between it and the one before is a hole of that one.
 
     False if it was never finished, and is none.
     """
     unborn = segment.unfinished is not None and segment.unfinished.start == 0
-    if unborn and (report.segments or segment.base == 0):
+    was_synced = mark is not None and mark.base == segment.base and mark.durable > 0
+    if unborn and not was_synced and (report.segments or segment.base == 0):
         report.unfinished_files.append(segment.path)  # its making was; the one before is newest
         return False
     if unborn and segment.unfinished:
@@ -215,15 +218,10 @@ def _misplaced(files: Files, path: Path, base: int) -> str:
 
 def first_batch(files: Files, path: Path) -> tuple[BatchHeader, str] | None:
     """Give the header and topic of a segment's checkpoint, if that is good."""
-    file = files.open(path, "read")
-    try:
-        for _, header, raw in walk(files, file, path, 0, files.size(file)):
+    with suppress(JournalDamage):
+        for _, header, raw in walk_file(files, path):
             name = topic_name(raw[HEADER_BYTES:]) if header.kind is Kind.CHECKPOINT else None
             return None if name is None else (header, name)
-    except JournalDamage:
-        pass
-    finally:
-        files.close(file)
     return None
 
 

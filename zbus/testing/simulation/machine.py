@@ -18,17 +18,19 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
+from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
 from zbus.core.session import Session
+from zbus.core.topic import Partition, Topic
 from zbus.faces.front import Front
 from zbus.faces.zbus.face import ZbusFace
 from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import JournalError
+from zbus.journal.port import Journal, JournalError
 from zbus.server.clock import Clock
 from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
@@ -37,6 +39,7 @@ from zbus.server.sweep import Patience, Sweep
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
+from zbus.testing.late import LateJournal
 from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
 from zbus.wire.heads import Heads
@@ -147,6 +150,7 @@ class Options:
     output_bytes_max: int = 256 << 10
     tickets_per_connection_max: int = 1_024
     call_timeout_ms: int = 30_000
+    late: bool = False  # what became of an append is known later, and may be bad
 
 
 class Process:
@@ -160,6 +164,7 @@ class Process:
         name: str,
         random: Random,
         delivered: Delivery,
+        on_fenced: Callable[[Topic], None] = lambda topic: None,
     ) -> None:
         """Raises JournalError if the broker cannot start with what is on the disk."""
         self.clock = clock
@@ -169,7 +174,7 @@ class Process:
         self._limits = WireLimits()
         self._heads = Heads(self._limits)
         self.post = Post()
-        self.journal = LocalJournal(
+        self.files = LocalJournal(
             DATA_DIR,
             self.post.post,
             self._fail,
@@ -177,7 +182,9 @@ class Process:
             reserve_bytes=options.reserve_bytes,
             worker=self._worker,
         )
-        topics, time_ms = recover(self.journal)
+        topics, time_ms = recover(self.files)
+        self.late = LateJournal(self.post.post, self.files) if options.late else None
+        self.journal: Journal = self.late or self.files
         clock.time_ms = max(clock.time_ms, time_ms)
         memory = MemoryJournal(16 << 20)
         recorder = LogWriter(self.journal, memory, options.segment_bytes)
@@ -186,6 +193,8 @@ class Process:
         limits = Limits(cache_bytes_max=options.cache_bytes_max)
         self.broker = WatchedBroker(recorder, ids, limits)
         self.broker.delivered = delivered
+        self._fence, self.broker.tick.fence = self.broker.tick.fence, self._fenced
+        self._on_fenced = on_fenced
         settings = ZbusSettings(
             durability=options.durability,
             call_timeout_ms=options.call_timeout_ms,
@@ -205,8 +214,25 @@ class Process:
         for topic in topics:
             self.broker.restore(topic)
 
+    def _fenced(self, partition: Partition, why: BrokerError) -> None:
+        self._on_fenced(partition.topic)
+        self._fence(partition, why)
+
     def _upkeep(self) -> None:
-        self.journal.upkeep(self.clock.time_ms)
+        self.files.upkeep(self.clock.time_ms)
+
+    def work(self) -> None:
+        """All that was asked of the disk is done."""
+        if self.late is not None:
+            self.late.run()
+        for worker in self.workers:
+            worker.run()
+
+    @property
+    def works(self) -> bool:
+        """Something was asked of the disk."""
+        asked = self.late is not None and self.late.waiting
+        return bool(asked) or any(worker.jobs for worker in self.workers)
 
     def _worker(self, name: str) -> Worker:
         worker = Worker(name)
@@ -274,6 +300,7 @@ class Machine:
         self._connected = 0
         self._sockets: list[Socket] = []
         self.on_delivered: Delivery = lambda group, records: None
+        self.on_fenced: Callable[[Topic], None] = lambda topic: None
 
     @property
     def now_ms(self) -> int:
@@ -302,6 +329,7 @@ class Machine:
                 f"run-{self.starts}",
                 self.random,
                 self.on_delivered,
+                self.on_fenced,
             )
         except JournalError:
             self.disk = self.disk.kill()
@@ -363,8 +391,7 @@ class Machine:
             self._exit()
 
     def _work(self) -> None:
-        for worker in self.running.workers:
-            worker.run()
+        self.running.work()
 
     def settle(self) -> None:
         """Syncs and reads end, and the broker turns, until nothing is left to do at this time."""
@@ -377,7 +404,7 @@ class Machine:
             if self.process is not process:
                 return
             busy = process.post.signalled or process.ready.wait(0, 1) or process.is_due()
-            if not (busy or any(worker.jobs for worker in process.workers)):
+            if not (busy or process.works):
                 return
         raise AssertionError("the broker does not come to rest")
 

@@ -242,6 +242,12 @@ class Book:
                 elif topic.durability == "os" and broker_was == "cut":
                     group.regress()
 
+    def fenced(self, name: str) -> None:
+        """A partition of the topic is read again: who had a message may not have it any more."""
+        for group in self.topics[name].groups if name in self.topics else ():
+            group.run.clear()
+            group.leases.clear()
+
     def recovered(self, broker: Broker, broker_was: str) -> None:
         """The broker is there again: is everything?"""
         for book in self.topics.values():

@@ -14,6 +14,8 @@ import logging
 from collections import Counter
 from random import Random
 
+from zbus.core.topic import Topic
+from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.client import Client
 from zbus.testing.simulation.crowd import Crowd
@@ -61,9 +63,11 @@ class Simulation:
             cache_bytes_max=self.random.choice((2_000, 100_000)),
             output_bytes_max=self.random.choice((4_000, 64_000)),
             tickets_per_connection_max=self.random.choice((3, 1_024)),
+            late=self.random.random() < 0.3,
         )
         self.machine = Machine(self.random, options=options)
         self.machine.on_delivered = self.book.delivered
+        self.machine.on_fenced = self._fenced
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
         self.crowd = Crowd(self.random, self.machine, self.book, self.say)
@@ -151,6 +155,7 @@ class Simulation:
             return
         for client in self.crowd.clients:
             client.move(random)
+        self._answer_late()
         for worker in self.machine.running.workers:
             if worker.jobs and random.random() < 0.6:
                 worker.run(random.randint(1, len(worker.jobs)))
@@ -158,6 +163,23 @@ class Simulation:
             self.machine.clock.time_ms += random.choice((0, 0, 1, 5, 50))
         self.book.now_ms = self.machine.now_ms
         self.machine.turn()
+
+    def _answer_late(self) -> None:
+        """Something becomes known of some partitions; now and then it is bad."""
+        random, late = self.random, self.machine.running.late
+        if late is None:
+            return
+        for lane in sorted(late.waiting):
+            count = random.choice((0, 1, 1, 2, 5))
+            while count > 0 and lane in late.waiting:
+                fate = random.choice(list(Verdict)) if random.random() < 0.02 else None
+                late.step(lane, fate, random.random() < 0.5)
+                count -= 1
+
+    def _fenced(self, topic: Topic) -> None:
+        self.counts["fences"] += 1
+        self.say(f"a partition of {topic.name} is fenced")
+        self.book.fenced(topic.name)
 
     def _guarded(self, work: object) -> None:
         """Do it; if the broker ended meanwhile, say how, and start it again."""

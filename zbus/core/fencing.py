@@ -1,0 +1,123 @@
+"""Partitions whose storage failed: closed, read again, and opened, while all others go on.
+
+A partition is *serving*, *fenced* or *reopening*. It is fenced when storage says that what was
+written to it is not there, or that nobody knows: another writer was here, or an answer was lost.
+Then what the broker knows of the partition may be wrong. Whoever waits for it is told so, with an
+error that says to try again; nothing of it is handed out, and nothing is written to it. It is read
+again at once (but once a second at most), and serves as soon as that is done.
+
+Requests need not ask: what they stage for a fenced partition is refused at the end of their turn,
+as a whole, and forgotten when the partition is read. Pulls wait, as at the end of a log.
+
+Partition 0 decides about its topic (`zbus.core.deciding`): with it all of the topic is read again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zbus.core import deciding
+from zbus.core.errors import BrokerError, group_unknown
+from zbus.core.group import NO_CHUNK, Group
+from zbus.core.log import Log
+from zbus.core.once import remind
+from zbus.core.ticket import Silent
+from zbus.core.topic import Partition, Topic
+
+if TYPE_CHECKING:
+    from zbus.core.broker import Broker
+
+RETRY_MS = 1_000
+"""How often it is tried again to read what could not be read."""
+
+
+class Fencing:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._retries = broker.timers.timer(self._reopen)
+        self._opened_ms: dict[Partition, int] = {}  # when it was read again last
+        broker.tick.fence = self.fence
+
+    def fence(self, partition: Partition, why: BrokerError) -> None:
+        """Serve nothing of the partition until it was read again."""
+        topic = partition.topic
+        for one in topic.partitions if partition.index == 0 else [partition]:
+            one.fenced = why
+            one.epoch += 1
+            one.visible = one.first
+        self._broker.following.end(topic, why)
+        again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
+        if again_ms <= self._broker.now_ms:
+            self._reopen(partition)
+        else:
+            self._retries.set(partition, again_ms)  # it may fail each time: the disk is full
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._retries.discard(partition)
+            self._opened_ms.pop(partition, None)
+
+    def _reopen(self, partition: Partition) -> None:
+        topic = partition.topic
+        zero = topic.partitions[0]
+        if partition is not zero and zero.fenced is not None:
+            return  # it is read with that
+        partitions = topic.partitions if partition is zero else [partition]
+        epochs = [one.epoch for one in partitions]
+        why = partition.fenced
+        assert why is not None, "it serves"
+
+        def ready() -> bool:
+            if self._broker.topic(topic.name) is not topic:
+                return False
+            if [one.epoch for one in partitions] != epochs:
+                return False  # partition 0 was fenced meanwhile: all of it is read again
+            if partition is not zero and topic.emptying:
+                # Whether it is emptied is being decided; what it holds is known after that.
+                self._retries.set(partition, self._broker.now_ms + 1)
+                return False
+            for one in partitions:
+                self._broker.tick.refuse(one, why)
+            return True
+
+        self._broker.recorder.reopen(partitions, ready, partial(self._reopened, partitions))
+
+    def _reopened(self, partitions: list[Partition], outcome: BrokerError | list[Group]) -> None:
+        broker, topic = self._broker, partitions[0].topic
+        if isinstance(outcome, BrokerError):
+            if topic.born:
+                self._retries.set(partitions[0], broker.now_ms + RETRY_MS)
+            else:
+                broker.remove_topic(Silent(), topic)  # nobody was told that there is one
+            return
+        topic.born = True
+        for group in outcome:
+            broker.dissolve(group, group_unknown(group.name))
+        for partition in partitions:
+            self._serve(partition)
+        for group in topic.groups.values():
+            group.untold = any(backlog.untold for backlog in group.backlogs)
+            if group.origin is not None:
+                deciding.tell(broker.tick, group)
+        broker.changes.note(broker.now_ms)
+
+    def _serve(self, partition: Partition) -> None:
+        """It was read again."""
+        broker, index = self._broker, partition.index
+        self._retries.discard(partition)
+        self._opened_ms[partition] = broker.now_ms
+        partition.fenced = None
+        partition.recovered = partition.end
+        partition.log = Log(partition, broker.memory, broker.recorder)
+        remind(broker.tick, partition)
+        if partition.topic_changed or not broker.recorder.holds(partition):
+            broker.tick.touch(partition)
+        broker.retention.restore_partition(partition)
+        for group in partition.topic.groups.values():
+            group.chunks[index] = NO_CHUNK
+            broker.dispatch.schedule(group, index)
+            broker.dispatch.activate(group)
