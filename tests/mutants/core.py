@@ -629,8 +629,8 @@ FENCED: list[Mutant] = [
         "zbus/core/topic.py",
         (
             "former-incarnation-untold",
-            "        for other in known.departing if index else ():",
-            "        for other in ():",
+            "            for other in known.departing:",
+            "            for other in ():",
             FENCE,
         ),
         (
