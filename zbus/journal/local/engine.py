@@ -324,7 +324,9 @@ class LocalJournal:
     def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
         warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)
         try:
-            yield from find_lanes(self._files, self._data_dir, marks, self._progress)
+            for found in find_lanes(self._files, self._data_dir, marks, self._progress):
+                yield found
+                warming.opened()
         finally:
             warming.stop()
 

@@ -1,12 +1,14 @@
 """Reading ahead of a start: on a cold disk a thousand logs are a thousand waits, one after another.
 
 Some threads read what opening is about to read and throw it away; opening then finds it in the
-system's cache. They decide nothing, so whatever goes wrong in them does not matter here.
+system's cache. They decide nothing, so whatever goes wrong in them does not matter here. They begin
+when opening was seen to wait: if all is in the cache already, they would only be in its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,25 +20,42 @@ from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.worker import Worker
 from zbus.journal.port import JournalError
 
-WORTH_TOPICS: Final = 32  # fewer are opened before threads have begun
+LOOKED_AT: Final = 32  # lanes, before it is decided
 WARM_BYTES: Final = 1 << 20
 
 
 class Warming:
-    """See above. Runs until its topics are read or it is stopped."""
+    """See above. Runs until its topics are read or it is stopped. `clocks` tell what passed, and
+    how much of it this thread has worked, in seconds."""
 
     def __init__(
-        self, files: Files, data_dir: Path, marks: Mapping[str, Landmark], workers: Sequence[Worker]
+        self,
+        files: Files,
+        data_dir: Path,
+        marks: Mapping[str, Landmark],
+        workers: Sequence[Worker],
+        clocks: Callable[[], tuple[float, float]] = lambda: (time.monotonic(), time.thread_time()),
     ) -> None:
         self._files = files
         self._data_dir = data_dir
         self._marks = marks
         self._stopped = False
         self._workers = workers
-        topics = sorted(files.list(data_dir)) if workers else []
-        if len(topics) >= WORTH_TOPICS:
-            for number, worker in enumerate(workers):
-                worker.submit(partial(self._read_all, topics[number :: len(workers)]))
+        self._clocks = clocks
+        self._opened = 0
+        self._begun = clocks() if workers else (0.0, 0.0)
+
+    def opened(self) -> None:
+        """Another lane is open."""
+        self._opened += 1
+        if self._opened != LOOKED_AT or not self._workers:
+            return
+        (passed, worked), (passed_before, worked_before) = self._clocks(), self._begun
+        if worked - worked_before > (passed - passed_before) / 2:
+            return
+        topics = sorted(self._files.list(self._data_dir))
+        for number, worker in enumerate(self._workers):
+            worker.submit(partial(self._read_all, topics[number :: len(self._workers)]))
 
     def stop(self) -> None:
         """Return when all threads have ended."""
