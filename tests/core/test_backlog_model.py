@@ -405,3 +405,15 @@ def test_overdue_for_ever_the_ranks_stay_few() -> None:
         backlog.check()
     assert len(backlog.overdue.ranks) <= overdue.RANKS_MAX
     assert drain(backlog, count) == list(range(count))
+
+
+def test_what_was_put_behind_a_message_that_found_no_room_is_at_the_end() -> None:
+    backlog = Backlog()
+    backlog.lease(0, 10)
+    backlog.put_end(0, 4)  # behind offset 3, which is staged
+    backlog.truncate(3)  # and finds no room
+    order = []
+    while (offset := backlog.next(4)) is not None:  # another one is there by now
+        backlog.finish(offset)
+        order.append(offset)
+    assert order == [1, 2, 0, 3]

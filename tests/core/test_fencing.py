@@ -474,3 +474,38 @@ def test_a_partition_that_is_another_topics_by_now_stays_closed() -> None:
     put = box.put(b"y", index=2)
     box.settle()
     assert put.fine
+
+
+def test_what_a_former_incarnation_has_to_tell_is_told() -> None:
+    """Where the group stands in partition 1 is known from partition 0 only, and cut to the end of
+    the log; then it is put elsewhere, a message takes the place of what was cut, and the second
+    change is lost."""
+    box = LateBox(3)
+    box.put(b"a", index=1)
+    box.settle()
+    assert box.take() == [b"a"]
+    box.ack(0, index=1)
+    box.settle(10)
+    box.put(b"doomed", index=1)
+    box.broker.purge_topic(Probe(), box.topic())
+    box.turn()
+    box.late.step(("T", 1), Verdict.LOST)
+    partition = box.partition(index=1)
+    for _ in range(10):
+        box.late.run()
+        box.run_posted()
+        if partition.fenced is None:
+            break
+        box.turn(1)
+    assert partition.fenced is None
+    box.broker.purge_topic(Probe(), box.topic())
+    put = box.put(b"b", index=1)
+    box.turn()
+    for index in (1, 2):
+        while ("T", index) in box.late.waiting:
+            box.late.step(("T", index))
+    box.late.step(("T", 0), Verdict.LOST)
+    box.settle()
+    box.settle(2_000)
+    assert put.fine
+    assert box.take() == [b"b"]

@@ -81,7 +81,7 @@ SYNC_RULES: list[Mutant] = [
             "found-not-written-again",
             "                self._write_again(segment, position)",
             "                pass",
-            "simulation/test_faults.py",
+            "simulation/test_crash_states.py simulation/test_faults.py",
         ),
         (
             "found-directories-not-synced",
@@ -243,8 +243,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "told-although-it-failed",
-            "            self.failed = True\n            self._fail(round_.error)\n            return",
-            "            self.failed = True\n            self._fail(round_.error)",
+            "        if round_.error is not None:\n            self.failed = True",
+            "        if False:\n            self.failed = True",
             SYNCER + " simulation/test_faults.py",
         ),
     ),

@@ -186,6 +186,29 @@ def test_what_a_kill_left_is_synced_when_it_is_found(rolled: bool, at_once: bool
     lane.check_crashes(least=1)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_failed_sync_left_is_written_once_more(lane: Lane, at_once: bool) -> None:
+    """The system takes it for clean, and another sync would do nothing for it. The next broker
+    hands it out, so no power cut may take it back."""
+    lane.put()
+
+    def fail(operation: Operation) -> None:
+        if operation.name in ("sync", "sync_all"):
+            raise OSError(errno.EIO, "the disk is broken")
+
+    lane.disk.faults = fail
+    lane.opened.journal.commit([LANE], True, lambda _: None)
+    lane.opened.worker.stop()
+    lane.disk.faults = None
+    lane.disk = lane.disk.kill()
+    if not at_once:
+        lane.disk.sync_all = lambda file: False  # type: ignore[method-assign]
+    lane.opened = Opened(lane.disk)
+    lane.durable = len(stored_lanes(lane.opened.journal)) and lane.writer.end
+    assert lane.durable == 2
+    lane.check_crashes(least=1)
+
+
 def test_old_segments_go_in_any_order(lane: Lane) -> None:
     """Of two that are removed, the younger may be gone and the older still there."""
     for _ in range(3):
