@@ -43,7 +43,7 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "removed-lane-not-synced",
-            "        self._syncer.wait(self._syncer.add((), {parent}), gone)",
+            "        self._syncer.wait(self.round, gone)",
             "        gone()",
             CAMPAIGN,
         ),

@@ -366,6 +366,21 @@ def test_a_removal_that_a_kill_cut_short(lane: Lane) -> None:
             check_left(left, lane.durable)
 
 
+def test_a_topic_that_is_removed_again_before_it_is_gone(lane: Lane) -> None:
+    """One of its name was declared and removed at once. When that is told, neither comes back."""
+    lane.commit()
+    told: list[str] = []
+    lane.opened.journal.remove([LANE], lambda: told.append("first"))
+    lane.opened.journal.remove([LANE], lambda: told.append("second"))
+    assert told == []
+    lane.opened.run()
+    assert told == ["first", "second"]
+    for seed in range(100):
+        assert stored_lanes(Opened(lane.disk.crash(Random(seed))).journal) == []
+    lane.opened.journal.remove([LANE], lambda: told.append("third"))
+    assert told[2:] == ["third"], "nothing is on its way"
+
+
 def test_a_lane_that_knows_a_group_by_name_only() -> None:
     """The power went while the group was declared: its options reached only the other partition;
     that one is gone now, because the power went again while the topic was removed."""

@@ -132,7 +132,8 @@ class Journal(Protocol):
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         """Forget a topic, of which these are all lanes: at once here, and after a crash all of
-        them or none. Calls `done` when that is durable; their space is freed later."""
+        them or none. Calls `done` when that is durable, and so for lanes that there are not: they
+        may have been removed a moment ago. Their space is freed later."""
 
     def open(
         self,

@@ -346,12 +346,10 @@ class LogWriter:
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
         for partition in topic.partitions:
             partition.removed = True
-        # Of a fenced one nothing is known: something may be stored.
-        lanes = [one.lane for one in topic.partitions if one.fenced or self.holds(one)]
-        if lanes:
-            self._engine(topic.partitions[0]).remove(lanes, done)
-        else:
-            done()
+        # Also if nothing of it is stored: of a former topic of its name something may be, whose
+        # removal is not durable yet.
+        lanes = [one.lane for one in topic.partitions]
+        self._engine(topic.partitions[0]).remove(lanes, done)
 
     def _roll_at(self, partition: Partition, state: LaneState) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""

@@ -49,6 +49,7 @@ class Removal:
         self._when_durable = when_durable
         self._fail = fail
         self._count = 0  # of names so far, each of them used once
+        self.round = 0  # of the syncer: after it, no directory comes back that was removed so far
         self._closed = False
 
     def close(self) -> None:
@@ -111,7 +112,8 @@ class Removal:
                 self._reader.remove(segments, remove, self._fail, partial(drop, empty))
             done()
 
-        self._syncer.wait(self._syncer.add((), {parent}), gone)
+        self.round = self._syncer.add((), {parent})
+        self._syncer.wait(self.round, gone)
 
     def _rename(self, directory: Path, path: Path) -> Path:
         self._count += 1
