@@ -144,10 +144,7 @@ class Broker:
         topic.born = True
         self.retention.restore(topic)
         for partition in topic.partitions:
-            partition.recovered = partition.end
-            remind(self.tick, partition)
-            if partition.topic_changed or not self.recorder.holds(partition):
-                self.tick.touch(partition)
+            self.begin_partition(partition)
         for group in topic.groups.values():
             if group.origin is not None:
                 deciding.tell(self.tick, group)
@@ -156,6 +153,13 @@ class Broker:
             if group.delete_on_exit:
                 # Its readers did not outlive the broker; they may be on their way back.
                 self._orphans.set(group, self.now_ms + ORPHAN_MS)
+
+    def begin_partition(self, partition: Partition) -> None:
+        """It was read from storage, at the start or again."""
+        partition.recovered = partition.end
+        remind(self.tick, partition)
+        if partition.topic_changed or not self.recorder.holds(partition):
+            self.tick.touch(partition)
 
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""

@@ -21,7 +21,6 @@ from zbus.core import deciding
 from zbus.core.errors import BrokerError, group_unknown
 from zbus.core.group import NO_CHUNK, Group
 from zbus.core.log import Log
-from zbus.core.once import remind
 from zbus.core.ticket import Silent
 from zbus.core.topic import Partition, Topic
 
@@ -111,11 +110,8 @@ class Fencing:
         self._retries.discard(partition)
         self._opened_ms[partition] = broker.now_ms
         partition.fenced = None
-        partition.recovered = partition.end
         partition.log = Log(partition, broker.memory, broker.recorder)
-        remind(broker.tick, partition)
-        if partition.topic_changed or not broker.recorder.holds(partition):
-            broker.tick.touch(partition)
+        broker.begin_partition(partition)
         broker.retention.restore_partition(partition)
         for group in partition.topic.groups.values():
             group.chunks[index] = NO_CHUNK
