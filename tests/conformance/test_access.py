@@ -18,7 +18,7 @@ from tests.conformance.dialogue import (
     pull,
 )
 from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.settings import NativeSettings
 
 ADMIN = "token: admin"
 
@@ -49,7 +49,7 @@ ADMIN_ENTRY = entry("admin", "admin")
 def world_with(*entries: Entry, url_allowed: bool = False) -> tuple[World, Client]:
     """A world with these tokens and an admin; its client has declared Orders and Secret."""
     access = Access([ADMIN_ENTRY, *entries])
-    world = World(access=access, settings=ZbusSettings(allow_url_token=url_allowed))
+    world = World(access=access, settings=NativeSettings(allow_url_token=url_allowed))
     client = world.connect()
     for path in ("Orders", "Orders/billing", "Orders/audit", "Secret"):
         ok(client, http(f"/{path}?cmd=declare", ADMIN))

@@ -6,9 +6,9 @@ import pytest
 
 from tests.conformance.dialogue import TYPED, World, cmd, declared, document, drain, http, ok, put
 from zbus.faces.guard import GuardSettings
-from zbus.faces.zbus import reloads
-from zbus.faces.zbus.face import COMMANDS, READS
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native import reloads
+from zbus.faces.native.face import COMMANDS, READS
+from zbus.faces.native.settings import NativeSettings
 from zbus.testing.world import Client, HeldJournal, Reply
 
 IMAGE = ("sec-fetch-site: cross-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: image")
@@ -18,7 +18,7 @@ STRICT = GuardSettings(cors_origins=("https://app.example",))
 
 def strict(reload_window_ms: int = 2_000) -> tuple[World, Client]:
     """A world that knows its names, and a topic."""
-    world = World(guard=STRICT, settings=ZbusSettings(reload_window_ms=reload_window_ms))
+    world = World(guard=STRICT, settings=NativeSettings(reload_window_ms=reload_window_ms))
     client = world.connect()
     ok(client, http("/T?cmd=declare"))
     return world, client

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.dialogue import EPOCH_MS, World, cmd, declared, http, ok, put
 from tests.conformance.websocket_client import WebSocketClient, connected, read_http, read_json
-from zbus.faces.zbus.json_frames import BadFrame, read_request
+from zbus.faces.native.json_frames import BadFrame, read_request
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
 

@@ -17,15 +17,15 @@ from tests.docs.pages import ROOT
 from tests.docs.test_pages import PARAMETERS
 from zbus.core.errors import Refusal
 from zbus.core.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
-from zbus.faces.zbus.face import COMMANDS, MOUNTED
-from zbus.faces.zbus.openapi import DAY_MS, describe
-from zbus.faces.zbus.openapi_commands import commands
-from zbus.faces.zbus.openapi_parts import ANYWHERE
-from zbus.faces.zbus.params import LOOKING
-from zbus.faces.zbus.replies import STATUS
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.face import COMMANDS, MOUNTED
+from zbus.faces.native.openapi import DAY_MS, describe
+from zbus.faces.native.openapi_commands import commands
+from zbus.faces.native.openapi_parts import ANYWHERE
+from zbus.faces.native.params import LOOKING
+from zbus.faces.native.replies import STATUS
+from zbus.faces.native.settings import NativeSettings
 
-SETTINGS = ZbusSettings()
+SETTINGS = NativeSettings()
 TABLE = commands(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 
@@ -53,7 +53,7 @@ def parameters(description: Any) -> dict[str, Any]:
 
 
 def test_it_is_served() -> None:
-    world = World(settings=ZbusSettings(version="7.8.9"), limits=Limits(partitions_max=5))
+    world = World(settings=NativeSettings(version="7.8.9"), limits=Limits(partitions_max=5))
     served = document(world.connect().request(http("/_openapi.json")))
     assert served["openapi"].startswith("3.1.")
     assert served["info"]["version"] == "7.8.9"
@@ -79,7 +79,7 @@ def test_one_command_is_served() -> None:
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_its_row(command: bytes) -> None:
-    assert command.decode() in TABLE, "add it to zbus/faces/zbus/openapi_commands.py"
+    assert command.decode() in TABLE, "add it to zbus/faces/native/openapi_commands.py"
     assert operations(describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS, command.decode()))
 
 

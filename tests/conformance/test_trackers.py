@@ -30,9 +30,9 @@ from tests.conformance.test_access import (
     world_with,
 )
 from tests.conformance.websocket_client import connected, read_json
-from zbus.faces.zbus import servers, track
-from zbus.faces.zbus.servers import SERVERS_MAX
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native import servers, track
+from zbus.faces.native.servers import SERVERS_MAX
+from zbus.faces.native.settings import NativeSettings
 
 OWN = "127.0.0.1:15555"
 
@@ -100,14 +100,14 @@ def test_tracker_document() -> None:
 
 
 def test_tls_shows_in_address_and_key() -> None:
-    world = World(settings=ZbusSettings(address="broker:443", tls=True))
+    world = World(settings=NativeSettings(address="broker:443", tls=True))
     info = document(ok(world.connect(), cmd("tracker")))
     assert info["serverAddress"] == {"address": "broker:443", "sslEnabled": True}
     assert list(info["serverTable"]) == ["[SSL]broker:443"]
 
 
 def test_its_trackers_are_in_the_server_document() -> None:
-    world = World(settings=ZbusSettings(trackers=("a:1", "b:2")))
+    world = World(settings=NativeSettings(trackers=("a:1", "b:2")))
     info = document(ok(world.connect(), cmd("server")))
     assert [tracker["address"] for tracker in info["trackerList"]] == ["a:1", "b:2"]
 
@@ -561,7 +561,7 @@ def test_there_is_an_end_to_what_servers_say(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_certificates() -> None:
     world = World(
-        settings=ZbusSettings(address="broker:443", tls=True, certificate=lambda: "PEM\n")
+        settings=NativeSettings(address="broker:443", tls=True, certificate=lambda: "PEM\n")
     )
     client = world.connect()
     for lines in ((), ("server: broker:443",)):
@@ -584,7 +584,7 @@ def test_a_broker_without_tls_has_no_certificate() -> None:
 
 
 def test_what_this_broker_reports_is_what_a_tracker_takes() -> None:
-    first = World(settings=ZbusSettings(address="first:1", certificate=lambda: "PEM"))
+    first = World(settings=NativeSettings(address="first:1", certificate=lambda: "PEM"))
     ok(first.connect(), cmd("declare", "topic: T", "group_filter: a"))
     body = first.face.tracking.server_event()
     second = World()

@@ -19,9 +19,9 @@ from zbus.core.errors import Refusal
 from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
 from zbus.core.state import TopicOptions
-from zbus.faces.zbus import containers, masks
-from zbus.faces.zbus.face import COMMANDS, MOUNTED, READS, RESERVED
-from zbus.faces.zbus.replies import STATUS, TEXTS
+from zbus.faces.native import containers, masks
+from zbus.faces.native.face import COMMANDS, MOUNTED, READS, RESERVED
+from zbus.faces.native.replies import STATUS, TEXTS
 
 ZBUS = DOCS / "reference/zbus.md"
 ERRORS = DOCS / "reference/errors.md"
@@ -126,7 +126,7 @@ def test_every_command_has_its_section(command: bytes) -> None:
 
 def asked_for() -> Iterator[str]:
     """Every parameter that the dialect's code asks a request for."""
-    for path in (ROOT / "zbus/faces/zbus").glob("*.py"):
+    for path in (ROOT / "zbus/faces/native").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue

@@ -23,7 +23,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
-from zbus.faces.zbus.containers import headers_of
+from zbus.faces.native.containers import headers_of
 from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.local.files import OsFiles
 from zbus.journal.port import Journal, JournalError, Lane

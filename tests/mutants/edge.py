@@ -296,7 +296,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/zbus/replies.py",
+        "zbus/faces/native/replies.py",
         (
             "ordered-without-a-turn",
             "            self.ordered = True\n            peer.take_turn(self)",
@@ -317,7 +317,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/zbus/puts.py",
+        "zbus/faces/native/puts.py",
         (
             "offset-of-the-first",
             "            offset += 1\n",
@@ -344,7 +344,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/zbus/pulls.py",
+        "zbus/faces/native/pulls.py",
         (
             "lost-not-told",
             '            lines += b"skipped: %d\\r\\n" % skipped',

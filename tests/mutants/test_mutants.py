@@ -12,7 +12,7 @@ from tests.mutants.mutant import ROOT, Mutant, Stale
 from tests.mutants.table import MUTANTS
 
 PARTS = (
-    *("core", "journal", "journal/local", "store", "wire", "faces", "faces/zbus"),
+    *("core", "journal", "journal/local", "store", "wire", "faces", "faces/native"),
     *("server", "client"),
 )
 

@@ -23,7 +23,7 @@ from schemathesis.config import SchemathesisConfig
 from tests.process.broker import BrokerProcess
 from tests.process.openapi_hooks import hasten
 from zbus.core.names import name_problem
-from zbus.faces.zbus.face import COMMANDS
+from zbus.faces.native.face import COMMANDS
 
 EXAMPLES = 8
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from zbus.core.outcomes import Routed
+from zbus.faces.native.face import RESERVED, NativeFace, first_segment
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.websocket import plan_upgrade
-from zbus.faces.zbus.face import RESERVED, ZbusFace, first_segment
 from zbus.wire.heads import Head
 
 
 class Front:
     """The planner of a broker's connections."""
 
-    def __init__(self, zbus: ZbusFace) -> None:
+    def __init__(self, zbus: NativeFace) -> None:
         self._zbus = zbus
 
     def plan(self, head: Head) -> Plan:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from zbus.faces.native.json_frames import BadFrame, encode_json, read_request
 from zbus.faces.peer import Peer, Plan, Reply
-from zbus.faces.zbus.json_frames import BadFrame, encode_json, read_request
 from zbus.wire.errors import WireError
 from zbus.wire.head import Head, make_head
 from zbus.wire.heads import Heads

@@ -24,8 +24,8 @@ from zbus.core.broker import Broker
 from zbus.core.limits import Limits
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
-from zbus.faces.zbus.face import ZbusFace
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.face import NativeFace
+from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.memory import MemoryJournal
@@ -224,7 +224,7 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = ZbusFace(self.broker, heads, self._settings(), access, guard)
+        self.zbus = NativeFace(self.broker, heads, self._settings(), access, guard)
         front = Front(self.zbus)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -265,9 +265,9 @@ class Server:
             self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
         )
 
-    def _settings(self) -> ZbusSettings:
+    def _settings(self) -> NativeSettings:
         config = self.config
-        return ZbusSettings(
+        return NativeSettings(
             address=self.address,
             tls=self.addresses[0].tls,
             certificate=self._certificate,

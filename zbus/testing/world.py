@@ -25,9 +25,9 @@ from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.access import Access
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
+from zbus.faces.native.face import NativeFace
+from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.face import ZbusFace
-from zbus.faces.zbus.settings import ZbusSettings
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
 from zbus.store.replay import recover
@@ -147,7 +147,7 @@ class World:
         self,
         journal: Journal | None = None,
         *,
-        settings: ZbusSettings | None = None,
+        settings: NativeSettings | None = None,
         access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
@@ -171,8 +171,8 @@ class World:
         self._heads = Heads(self._wire_limits)
         # Requests of tests go to whatever host they name.
         screen = Guard(guard or GuardSettings(hosts=("*",)))
-        settings = settings or ZbusSettings()
-        self.face = ZbusFace(self.broker, self._heads, settings, access, screen)
+        settings = settings or NativeSettings()
+        self.face = NativeFace(self.broker, self._heads, settings, access, screen)
         self.front = Front(self.face)
         topics, time_ms = recover(self.journal, wait)
         self.broker.begin(max(now_ms, time_ms))

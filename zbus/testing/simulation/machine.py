@@ -25,8 +25,8 @@ from zbus.core.outcomes import Delivered, Outcome, Piece
 from zbus.core.session import Session
 from zbus.core.topic import Partition, Topic
 from zbus.faces.front import Front
-from zbus.faces.zbus.face import ZbusFace
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.face import NativeFace
+from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal
@@ -195,12 +195,12 @@ class Process:
         self.broker.delivered = delivered
         self._fence, self.broker.tick.fence = self.broker.tick.fence, self._fenced
         self._on_fenced = on_fenced
-        settings = ZbusSettings(
+        settings = NativeSettings(
             durability=options.durability,
             call_timeout_ms=options.call_timeout_ms,
             waits_per_connection_max=options.tickets_per_connection_max,
         )
-        self.front = Front(ZbusFace(self.broker, self._heads, settings))
+        self.front = Front(NativeFace(self.broker, self._heads, settings))
         loop_limits = LoopLimits(
             tickets_per_connection_max=options.tickets_per_connection_max,
             output_bytes_max=options.output_bytes_max,

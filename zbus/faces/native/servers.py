@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from zbus.core.session import Session
 from zbus.faces.access import Grant
-from zbus.faces.zbus.info import Document
+from zbus.faces.native.info import Document
 
 SILENCE_MS = 90_000
 SERVERS_MAX = 256

@@ -6,7 +6,7 @@ from __future__ import annotations
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
-from zbus.faces.zbus.params import BadRequest
+from zbus.faces.native.params import BadRequest
 from zbus.wire.fields import VISIBLE
 from zbus.wire.target import encode_header_value
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
+from zbus.faces.native import containers
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus import containers
-from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 BYTES_DEFAULT = 1 << 20
 BYTES_MAX = 16 << 20
@@ -23,7 +23,7 @@ class Read:
     """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB) for stored batches; with an Accept
     for JSON, or with `count`, the messages in them."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
@@ -54,13 +54,13 @@ class Read:
                 self._face.broker.read(reply, partition, offset, self._bytes_max)
 
 
-class ReadReply(ZbusReply):
+class ReadReply(NativeReply):
     """Of a read. Until it is answered, what it may bring counts as held by the peer."""
 
     __slots__ = ("container", "reserved_bytes")
 
     def __init__(
-        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, container: bytes, size: int
+        self, face: NativeFace, params: Params, peer: Peer, id: bytes, container: bytes, size: int
     ) -> None:
         super().__init__(face, params, peer, id)
         self.reserved_bytes = size

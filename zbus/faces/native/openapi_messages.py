@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from zbus.core.errors import Refusal
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.faces.zbus import openapi_parts as parts
-from zbus.faces.zbus.consume import WINDOW_MAX
-from zbus.faces.zbus.leases import LEASE_MS_MAX, OFFSETS_MAX
-from zbus.faces.zbus.openapi_parts import (
+from zbus.faces.native import openapi_parts as parts
+from zbus.faces.native.consume import WINDOW_MAX
+from zbus.faces.native.leases import LEASE_MS_MAX, OFFSETS_MAX
+from zbus.faces.native.openapi_parts import (
     ACK,
     CHANGE,
     FLAG,
@@ -22,8 +22,8 @@ from zbus.faces.zbus.openapi_parts import (
     Command,
     Parameter,
 )
-from zbus.faces.zbus.settings import ZbusSettings
-from zbus.faces.zbus.stored import (
+from zbus.faces.native.settings import NativeSettings
+from zbus.faces.native.stored import (
     ID_BYTES_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -31,7 +31,7 @@ from zbus.faces.zbus.stored import (
 )
 
 
-def message_commands(settings: ZbusSettings, now_ms: int) -> dict[str, Command]:
+def message_commands(settings: NativeSettings, now_ms: int) -> dict[str, Command]:
     """By the value of `cmd`."""
     return {
         "produce": _produce(now_ms),
@@ -95,7 +95,7 @@ def _produce(now_ms: int) -> Command:
     )
 
 
-def _consume(settings: ZbusSettings) -> Command:
+def _consume(settings: NativeSettings) -> Command:
     return Command(
         "Take a message of a group.",
         "messages",

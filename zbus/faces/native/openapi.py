@@ -15,10 +15,9 @@ import msgspec
 
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
-from zbus.faces.peer import Peer
-from zbus.faces.zbus import openapi_parts as parts
-from zbus.faces.zbus.openapi_commands import commands
-from zbus.faces.zbus.openapi_parts import (
+from zbus.faces.native import openapi_parts as parts
+from zbus.faces.native.openapi_commands import commands
+from zbus.faces.native.openapi_parts import (
     DESCRIPTION,
     GROUP,
     ICON,
@@ -29,13 +28,14 @@ from zbus.faces.zbus.openapi_parts import (
     Parameter,
     Schema,
 )
-from zbus.faces.zbus.params import GROUP_COMMANDS, BadRequest, Params
-from zbus.faces.zbus.replies import JSON, STATUS, ZbusReply
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.params import GROUP_COMMANDS, BadRequest, Params
+from zbus.faces.native.replies import JSON, STATUS, NativeReply
+from zbus.faces.native.settings import NativeSettings
+from zbus.faces.peer import Peer
 from zbus.wire.replies import REASONS
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 _INTRODUCTION = """\
 A message broker that anything able to speak HTTP can use. Topics are logs; groups read them, each
@@ -92,7 +92,7 @@ DAY_MS = 86_400_000
 class Describe:
     """Plan of `/_openapi.json`."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
         self._command = params.text(b"command") or ""
@@ -104,16 +104,16 @@ class Describe:
         face = self._face
         day_ms = face.broker.now_ms // DAY_MS * DAY_MS
         document = encoded(face.settings, face.broker.limits, day_ms, self._command)
-        ZbusReply(face, self._params, peer, id).tell(200, JSON, document)
+        NativeReply(face, self._params, peer, id).tell(200, JSON, document)
 
 
 @lru_cache(maxsize=64)  # of one broker: each command's and the whole
-def encoded(settings: ZbusSettings, limits: Limits, day_ms: int, command: str) -> bytes:
+def encoded(settings: NativeSettings, limits: Limits, day_ms: int, command: str) -> bytes:
     """The description as JSON; of one command, or of all if it is empty."""
     return msgspec.json.encode(describe(settings, limits, day_ms, command))
 
 
-def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
+def describe(settings: NativeSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
     """The description; of one command, or of all if it is empty."""
     table = commands(settings, limits, now_ms)
     if command:

@@ -17,14 +17,14 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
+from zbus.faces.native import masks
+from zbus.faces.native.info import encode_document, group_info, names, topic_info
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus import masks
-from zbus.faces.zbus.info import encode_document, group_info, names, topic_info
-from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import JSON, TEXT, DeclareReply, ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
@@ -51,7 +51,7 @@ what was meant; in headers others than the sender put names of their own."""
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
@@ -179,7 +179,7 @@ def find(
 class Query:
     """What the server, a topic or a group is like now."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
         self._server = not params.topic or params.cmd == b"server"
@@ -187,7 +187,7 @@ class Query:
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, params = self._face, self._params
-        reply = ZbusReply(face, params, peer, id)
+        reply = NativeReply(face, params, peer, id)
         if self._server:
             if self._names:
                 self._tell_names(reply, None, peer.grant)
@@ -207,7 +207,7 @@ class Query:
         )
         reply.tell(200, JSON, encode_document(document))
 
-    def _tell_names(self, reply: ZbusReply, topic: Topic | None, grant: Grant | None) -> None:
+    def _tell_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
         found = names(self._face.broker, topic, grant)
         reply.tell(200, JSON, msgspec.json.encode(found))
 
@@ -215,14 +215,14 @@ class Query:
 class Discard:
     """What `remove` and `empty` have in common: a topic, or one group of it."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ZbusReply(self._face, self._params, peer, id)
+        reply = NativeReply(self._face, self._params, peer, id)
         found = find(self._face.broker, self._params)
         if isinstance(found, BrokerError):
             reply.settle(found)
@@ -256,25 +256,25 @@ class Purge(Discard):
 class Heartbeat:
     """Keeps a connection alive; never answered on the zbus protocol."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         if not self._params.headed:
-            ZbusReply(self._face, self._params, peer, id).tell(204)
+            NativeReply(self._face, self._params, peer, id).tell(204)
 
 
 class Ping:
     """Answers with the time."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         body = b"%d" % self._face.broker.now_ms
-        ZbusReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)
 
 
 class Version(Ping):
@@ -282,4 +282,4 @@ class Version(Ping):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         body = self._face.settings.version.encode()
-        ZbusReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)

@@ -4,14 +4,14 @@ import pytest
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Stored
+from zbus.faces.native.containers import split_lines
+from zbus.faces.native.face import COMMANDS, NativeFace
+from zbus.faces.native.params import Params
+from zbus.faces.native.puts import PutReply
+from zbus.faces.native.replies import STATUS, error_text
+from zbus.faces.native.rpc import request_from_url
+from zbus.faces.native.stored import stored_lines, without_token
 from zbus.faces.numbers import parse_number, parse_ranges
-from zbus.faces.zbus.containers import split_lines
-from zbus.faces.zbus.face import COMMANDS, ZbusFace
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.puts import PutReply
-from zbus.faces.zbus.replies import STATUS, error_text
-from zbus.faces.zbus.rpc import request_from_url
-from zbus.faces.zbus.stored import stored_lines, without_token
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
 
@@ -95,7 +95,7 @@ def test_the_quick_reply_to_a_put_says_what_the_careful_one_does(partitions: int
     declare = b"GET /T?cmd=declare&partitions=%d HTTP/1.1\r\nhost: x\r\n\r\n" % partitions
     client.request(declare)
     raw = b"GET / HTTP/1.1\r\ncmd: produce\r\ntopic: T"
-    face: ZbusFace = world.face
+    face: NativeFace = world.face
     quick, careful = (Params(Heads().read(raw)[0]) for _ in range(2))
     careful.plain = False
     sent = []

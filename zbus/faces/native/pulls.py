@@ -9,13 +9,13 @@ from zbus.core.group import Group, Pull
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
 from zbus.core.topic import Topic
 from zbus.faces.guard import SHOWN_TYPES
+from zbus.faces.native import containers
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import NativeAnswering
 from zbus.faces.peer import Peer
-from zbus.faces.zbus import containers
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusAnswering
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.consume import Consume
+    from zbus.faces.native.consume import Consume
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
@@ -50,7 +50,7 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
     )
 
 
-class PullReply(ZbusAnswering, Pull):
+class PullReply(NativeAnswering, Pull):
     """Of a consume: one message, a container of many, or why there is none."""
 
     __slots__ = ("data", "face", "id", "ordered", "params", "peer", "plan", "quiet")

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from zbus.core.broker import Broker
 from zbus.core.changes import PAUSE_MS
 from zbus.faces.access import Bearer, Grant
+from zbus.faces.native.info import Document, encode_document, server_info
+from zbus.faces.native.json_frames import encode_json
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.replies import JSON, TEXT, NativeReply
+from zbus.faces.native.servers import Servers, read_event
+from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.info import Document, encode_document, server_info
-from zbus.faces.zbus.json_frames import encode_json
-from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import JSON, TEXT, ZbusReply
-from zbus.faces.zbus.servers import Servers, read_event
-from zbus.faces.zbus.settings import ZbusSettings
 from zbus.wire.replies import encode_reply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 BYTES_PER_MS = 2_500
 """How much of documents is made in a millisecond of the time between two pushes: a twentieth of the
@@ -43,7 +43,7 @@ PUSHED = b"cmd: track_pub\r\n" + JSON
 class Tracking:
     """What `track_sub` and `track_pub` leave behind."""
 
-    def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
+    def __init__(self, broker: Broker, settings: NativeSettings) -> None:
         self._broker = broker
         self._settings = settings
         self._version = 0
@@ -283,27 +283,27 @@ class Follower:
 class Tracker:
     """`tracker`: all servers that are known here, this one included."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         document = self._face.tracking.tracker_answer(peer.grant)
-        ZbusReply(self._face, self._params, peer, id).tell(200, JSON, document)
+        NativeReply(self._face, self._params, peer, id).tell(200, JSON, document)
 
 
 class Follow:
     """`track_sub`: the same as a push, and again with every change. Plain HTTP would take a push
     for its next answer, so there it is one document."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._tracking = face.tracking
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         params = self._params
-        reply = ZbusReply(self._face, params, peer, id)
+        reply = NativeReply(self._face, params, peer, id)
         if not params.headed:
             reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
@@ -316,13 +316,13 @@ class Follow:
 class Report:
     """`track_pub`: another server reports to this one."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
         self._quiet = not params.flag(b"ack", True)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ZbusReply(self._face, self._params, peer, id, self._quiet)
+        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
         problem = self._face.tracking.report(peer, body)
         if problem is None:
             reply.tell(200, body=b"%d" % self._face.broker.now_ms)
@@ -333,14 +333,14 @@ class Report:
 class Ssl:
     """`ssl`: the certificate of this server, or of one that reported to it."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
         self._address = params.text(b"server") or face.settings.address
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, address = self._face, self._address
-        reply = ZbusReply(face, self._params, peer, id)
+        reply = NativeReply(face, self._params, peer, id)
         if address == face.settings.address:
             certificate = face.settings.certificate()
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.faces.zbus.params import Params
+from zbus.faces.native.params import Params
 
 
 def request_from_url(params: Params, form: str) -> bytes:

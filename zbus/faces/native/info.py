@@ -12,7 +12,7 @@ from zbus.core.broker import Broker
 from zbus.core.group import Group
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.settings import NativeSettings
 
 Document = dict[str, Any]  # JSON
 
@@ -66,7 +66,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
 _ENCODER = msgspec.json.Encoder()
 
 
-def address_info(settings: ZbusSettings) -> Document:
+def address_info(settings: NativeSettings) -> Document:
     return {"address": settings.address, "sslEnabled": settings.tls}
 
 
@@ -97,7 +97,7 @@ def group_info(group: Group) -> GroupInfo:
     )
 
 
-def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None) -> TopicInfo:
+def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = None) -> TopicInfo:
     options = topic.options
     groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
     infos = [group_info(group) for group in groups]
@@ -138,7 +138,7 @@ def names(broker: Broker, topic: Topic | None, grant: Grant | None) -> list[str]
 
 
 def server_info(
-    broker: Broker, settings: ZbusSettings, version: int, grant: Grant | None = None
+    broker: Broker, settings: NativeSettings, version: int, grant: Grant | None = None
 ) -> Document:
     """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
     # Topics are written one by one: tens of thousands of objects that live for a moment make

@@ -9,13 +9,13 @@ from urllib.parse import quote
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.guard import PAGE
+from zbus.faces.native.info import visible_groups, visible_topics
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.info import visible_groups, visible_topics
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
@@ -89,7 +89,7 @@ _GROUPS_MAX = 10  # of a topic
 class Home:
     """Plan of `/`."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         params.policy = PAGE
         self._face = face
         self._params = params
@@ -109,7 +109,7 @@ class Home:
             who=who,
         )
         lines = b"content-type: text/html; charset=utf-8\r\n"
-        ZbusReply(self._face, self._params, peer, id).tell(200, lines, page.encode())
+        NativeReply(self._face, self._params, peer, id).tell(200, lines, page.encode())
 
 
 def _topics(topics: list[Topic], grant: Grant | None) -> str:
@@ -138,4 +138,4 @@ class Icon(Home):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         lines = b"content-type: image/svg+xml\r\ncache-control: max-age=86400\r\n"
-        ZbusReply(self._face, self._params, peer, id).tell(200, lines, ICON)
+        NativeReply(self._face, self._params, peer, id).tell(200, lines, ICON)

@@ -8,14 +8,14 @@ from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group, Wants
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
+from zbus.faces.native.containers import wanted_container
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.containers import wanted_container
-from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
-from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 WINDOW_MAX = 10_000
 
@@ -25,7 +25,7 @@ class GroupPlan:
 
     __slots__ = ("face", "group_key", "params", "topic_key")
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
@@ -61,7 +61,7 @@ class Consume(GroupPlan):
         "wants",
     )
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         super().__init__(face, params)
         self.quiet = not params.flag(b"ack", True)
         self.offset = params.number(b"offset")
@@ -116,11 +116,11 @@ class Consume(GroupPlan):
         found = self.find()
         if isinstance(found, BrokerError):
             quiet = self.quiet and found.refusal is Refusal.TOPIC_UNKNOWN
-            ZbusReply(face, params, peer, id, quiet).settle(found)
+            NativeReply(face, params, peer, id, quiet).settle(found)
             return
         topic, group = found
         if (problem := self._problem(peer, topic)) is not None:
-            reply = ZbusReply(face, params, peer, id)
+            reply = NativeReply(face, params, peer, id)
             reply.tell(problem.status, body=problem.text.encode())
             return
         if self.offset is not None:
@@ -150,9 +150,9 @@ class Unconsume(GroupPlan):
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         found = self.find()
         if isinstance(found, BrokerError):
-            ZbusReply(self.face, self.params, peer, id).settle(found)
+            NativeReply(self.face, self.params, peer, id).settle(found)
             return
         self.face.broker.leave_group(peer, found[1])
         if not self.params.headed:
             # Plain HTTP waits for an answer to everything.
-            ZbusReply(self.face, self.params, peer, id).tell(204)
+            NativeReply(self.face, self.params, peer, id).tell(204)

@@ -8,18 +8,18 @@ from zbus.core.chunk import implied_id
 from zbus.core.outcomes import Duplicate, Outcome, Stored
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
-    from zbus.faces.zbus.produce import Produce
+    from zbus.faces.native.face import NativeFace
+    from zbus.faces.native.produce import Produce
 
 _STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
 
 
-class PutReply(ZbusReply):
+class PutReply(NativeReply):
     """Of a produce."""
 
     __slots__ = ()
@@ -57,7 +57,9 @@ class BatchReply(PutReply):
 
     __slots__ = ("count",)
 
-    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
+    def __init__(
+        self, face: NativeFace, params: Params, peer: Peer, id: bytes, quiet: bool
+    ) -> None:
         super().__init__(face, params, peer, id, quiet)
         self.count = 0
 

@@ -14,8 +14,7 @@ from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
 from zbus.faces.guard import Answer, Guard
-from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus import (
+from zbus.faces.native import (
     consume,
     events,
     guarded,
@@ -28,15 +27,16 @@ from zbus.faces.zbus import (
     read,
     track,
 )
-from zbus.faces.zbus.json_frames import encode_json
-from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
-from zbus.faces.zbus.reloads import Reloads
-from zbus.faces.zbus.replies import ZbusReply
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.json_frames import encode_json
+from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.faces.native.reloads import Reloads
+from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.settings import NativeSettings
+from zbus.faces.peer import Peer, Plan
 from zbus.wire.heads import Head, Heads
 from zbus.wire.replies import encode_reply
 
-Prepare: TypeAlias = "Callable[[ZbusFace, Params], Plan]"
+Prepare: TypeAlias = "Callable[[NativeFace, Params], Plan]"
 
 COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
@@ -92,14 +92,14 @@ def first_segment(head: Head) -> bytes:
     return head.target[1:].partition(b"?")[0].partition(b"/")[0]
 
 
-class ZbusFace:
+class NativeFace:
     """See the module."""
 
     def __init__(
         self,
         broker: Broker,
         heads: Heads,
-        settings: ZbusSettings,
+        settings: NativeSettings,
         access: Access | None = None,
         guard: Guard | None = None,
     ) -> None:
@@ -199,7 +199,7 @@ class ZbusFace:
 class Refuse:
     """A request that cannot be done as it stands."""
 
-    def __init__(self, face: ZbusFace, params: Params, error: BadRequest) -> None:
+    def __init__(self, face: NativeFace, params: Params, error: BadRequest) -> None:
         self._face = face
         self._params = params
         self._error = error
@@ -208,5 +208,5 @@ class Refuse:
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         error = self._error
-        reply = ZbusReply(self._face, self._params, peer, id, self._quiet)
+        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
         reply.tell(error.status, error.lines, error.text.encode())

@@ -11,14 +11,13 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.faces.peer import Peer
-from zbus.faces.zbus import rpc
-from zbus.faces.zbus.containers import MESSAGES, NDJSON, Columns, decode_columns
-from zbus.faces.zbus.masks import RPC
-from zbus.faces.zbus.params import ALLOW, LOOKING, BadRequest, Params
-from zbus.faces.zbus.puts import BatchReply, PutReply, Puts
-from zbus.faces.zbus.replies import CallReply, ZbusReply
-from zbus.faces.zbus.stored import (
+from zbus.faces.native import rpc
+from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
+from zbus.faces.native.masks import RPC
+from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.faces.native.puts import BatchReply, PutReply, Puts
+from zbus.faces.native.replies import CallReply, NativeReply
+from zbus.faces.native.stored import (
     CREDENTIALS,
     ID_BYTES_MAX,
     NOT_ROUTED,
@@ -30,11 +29,12 @@ from zbus.faces.zbus.stored import (
     stored_lines,
     without_token,
 )
+from zbus.faces.peer import Peer
 from zbus.wire.errors import WireError
 from zbus.wire.target import decode_valid_percent, encode_header_value
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 
 class Produce:
@@ -71,7 +71,7 @@ class Produce:
         "ttl_ms",
     )
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self.face = face
         self.broker = face.broker
         self.params = params
@@ -243,7 +243,7 @@ class Produce:
                 chunk.add(ticket.id, lines, body, self.tag, self.key, due_ms, expires_ms, once)
                 self._put(partition, chunk, ticket)
         except BadRequest as error:
-            reply = ZbusReply(face, params, peer, id, self.quiet)
+            reply = NativeReply(face, params, peer, id, self.quiet)
             reply.tell(error.status, error.lines, error.text.encode())
 
     def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
@@ -264,7 +264,7 @@ class Produce:
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
-        ZbusReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
+        NativeReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
 
     def _partition(self, topic: Topic, key: bytes) -> Partition:
         if self.partition is None:
@@ -401,7 +401,7 @@ def id_of(fields: dict[bytes, bytes]) -> int:
 class Route:
     """Plan of a route: never answered, unless the router asks with an explicit `ack`."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         self._face = face
         self._params = params
         self._quiet = not params.flag(b"ack", False)
@@ -416,7 +416,7 @@ class Route:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face
         host = b"host: %b\r\n" % face.settings.address.encode()
-        ticket = ZbusReply(face, self._params, peer, id, self._quiet)
+        ticket = NativeReply(face, self._params, peer, id, self._quiet)
         if len(body) > face.broker.limits.message_bytes_max:
             ticket.settle(face.broker.puts.too_large())
             return

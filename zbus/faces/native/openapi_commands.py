@@ -13,11 +13,11 @@ from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX, Limits
-from zbus.faces.zbus import openapi_parts as parts
-from zbus.faces.zbus.guarded import FREE
-from zbus.faces.zbus.manage import ACK_WINDOW_MAX, MASK_MAX, RETENTION
-from zbus.faces.zbus.openapi_messages import message_commands
-from zbus.faces.zbus.openapi_parts import (
+from zbus.faces.native import openapi_parts as parts
+from zbus.faces.native.guarded import FREE
+from zbus.faces.native.manage import ACK_WINDOW_MAX, MASK_MAX, RETENTION
+from zbus.faces.native.openapi_messages import message_commands
+from zbus.faces.native.openapi_parts import (
     ACK,
     CHANGE,
     DESCRIPTION,
@@ -34,15 +34,15 @@ from zbus.faces.zbus.openapi_parts import (
     Command,
     Parameter,
 )
-from zbus.faces.zbus.read import BYTES_DEFAULT, BYTES_MAX, COUNT_DEFAULT
-from zbus.faces.zbus.settings import ZbusSettings
+from zbus.faces.native.read import BYTES_DEFAULT, BYTES_MAX, COUNT_DEFAULT
+from zbus.faces.native.settings import NativeSettings
 
 _COOKIE = ("location", "set-cookie")
 _HTML = {"text/html": TEXT}
 _PLAIN = {"text/plain": TEXT}
 
 
-def commands(settings: ZbusSettings, limits: Limits, now_ms: int) -> dict[str, Command]:
+def commands(settings: NativeSettings, limits: Limits, now_ms: int) -> dict[str, Command]:
     """The table, by the value of `cmd`. It is of `now_ms` as far as times have limits."""
     table = {
         **message_commands(settings, now_ms),
@@ -262,7 +262,7 @@ def _group_parameters() -> dict[str, Parameter]:
     }
 
 
-def _read(settings: ZbusSettings) -> Command:
+def _read(settings: NativeSettings) -> Command:
     return Command(
         "Look at the log, without a group.",
         "log",

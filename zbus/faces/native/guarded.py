@@ -14,14 +14,14 @@ import attrs
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
+from zbus.faces.native.events import FollowStream, follows_topic
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.zbus.events import FollowStream, follows_topic
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusReply
 from zbus.wire.target import decode_valid_percent
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 log = logging.getLogger("zbus")
 
@@ -160,7 +160,7 @@ class Guarded:
         "_token",
     )
 
-    def __init__(self, face: ZbusFace, access: Access, params: Params, plan: Plan) -> None:
+    def __init__(self, face: NativeFace, access: Access, params: Params, plan: Plan) -> None:
         self._face = face
         self._access = access
         self._params = params
@@ -214,7 +214,7 @@ class Guarded:
         """Said even to who asked not to be told: a call with a bad token would wait for ever."""
         params = self._params
         self._tell_log(peer)
-        reply = ZbusReply(self._face, params, peer, id)
+        reply = NativeReply(self._face, params, peer, id)
         if params.cmd == b"home":
             reply.tell(302, b"location: /?cmd=login\r\n")
         elif type(self._token) is str:
@@ -244,7 +244,7 @@ def _shown(command: bytes) -> str:
     return command.strip(b"\0")[:40].decode("utf-8", "replace")
 
 
-def expel(face: ZbusFace, access: Access) -> None:
+def expel(face: NativeFace, access: Access) -> None:
     """End the reading of groups by those who may not any more; their waiting consumes get a 403.
     So do those who follow a topic."""
     broker = face.broker

@@ -12,7 +12,7 @@ def _no_certificate() -> str:
 
 
 @attrs.frozen
-class ZbusSettings:
+class NativeSettings:
     """See `zbus.config` for meaning and limits of the options of the same names."""
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port

@@ -14,13 +14,13 @@ from zbus.core.outcomes import (
 )
 from zbus.core.ticket import Ticket
 from zbus.faces.guard import CALLED_TYPES
+from zbus.faces.native import containers
+from zbus.faces.native.info import encode_document, group_info, topic_info
+from zbus.faces.native.params import Params
 from zbus.faces.peer import Answering, Peer
-from zbus.faces.zbus import containers
-from zbus.faces.zbus.info import encode_document, group_info, topic_info
-from zbus.faces.zbus.params import Params
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 STATUS: dict[Refusal, int] = {
     Refusal.ILLEGAL: 400,
@@ -66,12 +66,12 @@ def error_text(error: BrokerError) -> bytes:
     return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
 
 
-class ZbusAnswering(Answering):
+class NativeAnswering(Answering):
     """A ticket of this dialect. `quiet` requests (ack off) get no reply at all."""
 
     __slots__ = ()
 
-    face: ZbusFace
+    face: NativeFace
     params: Params
     quiet: bool
 
@@ -98,7 +98,7 @@ class ZbusAnswering(Answering):
             raise AssertionError(f"unexpected outcome {outcome!r}")
 
 
-class ZbusReply(ZbusAnswering, Ticket):
+class NativeReply(NativeAnswering, Ticket):
     """The same as a ticket that is nothing else. `id` is the request's; if it is empty, one is made
     for the reply."""
 
@@ -107,7 +107,7 @@ class ZbusReply(ZbusAnswering, Ticket):
     implied = False  # where a message goes tells its id, if it was given none
 
     def __init__(
-        self, face: ZbusFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
+        self, face: NativeFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
     ) -> None:
         # In full, without calls to the classes above: there is one for every request.
         self.open = True
@@ -131,12 +131,12 @@ class ZbusReply(ZbusAnswering, Ticket):
             peer.take_turn(self)
 
 
-class DeclareReply(ZbusReply):
+class DeclareReply(NativeReply):
     """Of a declare: what it is now, as far as whoever asked may see it."""
 
     __slots__ = ("grant",)
 
-    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
+    def __init__(self, face: NativeFace, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
         self.grant = peer.grant
 
@@ -152,7 +152,7 @@ class DeclareReply(ZbusReply):
         self.tell(200, JSON, encode_document(document))
 
 
-class SettledReply(ZbusReply):
+class SettledReply(NativeReply):
     """Of a nack or extend: how many deliveries it was about."""
 
     __slots__ = ("count",)
@@ -166,12 +166,12 @@ class SettledReply(ZbusReply):
             super().answer(outcome)
 
 
-class CallReply(ZbusReply):
+class CallReply(NativeReply):
     """Of a call: what the service routed back."""
 
     __slots__ = ()
 
-    def __init__(self, face: ZbusFace, params: Params, peer: Peer, id: bytes) -> None:
+    def __init__(self, face: NativeFace, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
         peer.open_waits += 1
 

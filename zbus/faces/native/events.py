@@ -17,16 +17,16 @@ from zbus.core.follow import SERVICES
 from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Partition, Topic
+from zbus.faces.native.consume import WINDOW_MAX, Consume, GroupPlan
+from zbus.faces.native.containers import encode_object
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.replies import STATUS, NativeReply, error_text
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.consume import WINDOW_MAX, Consume, GroupPlan
-from zbus.faces.zbus.containers import encode_object
-from zbus.faces.zbus.params import BadRequest, Params
-from zbus.faces.zbus.replies import STATUS, ZbusReply, error_text
 from zbus.wire.replies import encode_reply, encode_stream_head
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 EVENTS = b"text/event-stream"
 LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
@@ -42,7 +42,7 @@ _LAST = (b"last-event-id", b"last_event_id")
 _FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
 
 
-def prepare(face: ZbusFace, params: Params) -> Consume | Follow | Stream:
+def prepare(face: NativeFace, params: Params) -> Consume | Follow | Stream:
     """The plan of a `consume`, as events or not."""
     if not wants_events(params):
         return Consume(face, params)
@@ -228,7 +228,7 @@ class _Events(GroupPlan):
 
     __slots__ = ("form", "last", "partition")
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         super().__init__(face, params)
         envelope = params.fields.get(b"envelope", b"")
         if envelope not in FORMS:
@@ -241,7 +241,7 @@ class _Events(GroupPlan):
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         problem = self._begin(peer, id or self.params.id)
         if problem is not None:
-            reply = ZbusReply(self.face, self.params, peer, id)
+            reply = NativeReply(self.face, self.params, peer, id)
             reply.tell(problem.status, body=problem.text.encode())
 
     def _begin(self, peer: Peer, id: bytes) -> BadRequest | None:
@@ -289,7 +289,7 @@ class Follow(_Events):
 
     __slots__ = ("filter", "offset", "since_ms")
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         super().__init__(face, params)
         self.filter = params.text(b"group_filter") or ""
         if len(self.filter.encode()) > FILTER_BYTES_MAX:
@@ -336,7 +336,7 @@ class Stream(_Events):
 
     __slots__ = ("window",)
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         super().__init__(face, params)
         for name in _FOLLOWERS_ONLY:
             if name in params.fields:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from zbus.faces.guard import SANDBOX, Browser
+from zbus.faces.native.json_frames import encode_json
 from zbus.faces.numbers import parse_number, parse_ranges
-from zbus.faces.zbus.json_frames import encode_json
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_reply

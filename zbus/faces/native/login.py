@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from zbus.faces.guard import PAGE
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-from zbus.faces.zbus.params import Params
-from zbus.faces.zbus.replies import ZbusReply
 
 if TYPE_CHECKING:
-    from zbus.faces.zbus.face import ZbusFace
+    from zbus.faces.native.face import NativeFace
 
 FORM_BYTES_MAX = 8 << 10
 
@@ -48,13 +48,13 @@ def read_form(body: bytes) -> bytes:
 class Login:
     """Without a body the form; with one, `token=<token>`, the cookie."""
 
-    def __init__(self, face: ZbusFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params) -> None:
         params.policy = PAGE
         self._face = face
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ZbusReply(self._face, self._params, peer, id)
+        reply = NativeReply(self._face, self._params, peer, id)
         if not body:
             reply.tell(200, b"content-type: text/html; charset=utf-8\r\n", _PAGE)
             return
@@ -74,5 +74,5 @@ class Logout(Login):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         cookie = b"set-cookie: token=%b; Max-Age=0\r\n" % _ATTRIBUTES
-        reply = ZbusReply(self._face, self._params, peer, id)
+        reply = NativeReply(self._face, self._params, peer, id)
         reply.tell(302, b"location: /?cmd=login\r\n" + cookie)

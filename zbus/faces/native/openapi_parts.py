@@ -13,8 +13,8 @@ from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
-from zbus.faces.zbus import containers
-from zbus.faces.zbus.replies import STATUS, TEXTS
+from zbus.faces.native import containers
+from zbus.faces.native.replies import STATUS, TEXTS
 
 Schema = dict[str, Any]
 
