@@ -22,8 +22,8 @@ from zbus.faces.native.openapi import DAY_MS, describe
 from zbus.faces.native.openapi_commands import commands
 from zbus.faces.native.openapi_parts import ANYWHERE
 from zbus.faces.native.params import LOOKING
-from zbus.faces.native.replies import STATUS
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.status import STATUS
 
 SETTINGS = NativeSettings()
 TABLE = commands(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)

@@ -6,7 +6,8 @@ import re
 
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
-from zbus.faces.native import guarded
+from zbus.faces.native import needs
+from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
 PAGE = DOCS / "reference/access.md"
@@ -20,17 +21,17 @@ def rows() -> dict[str, str]:
 
 
 def test_the_table_of_operations() -> None:
-    expected = {name.decode(): operation for name, operation in guarded.OPERATION.items()}
-    expected |= {name.decode(): "none" for name in guarded.NO_OPERATION}
+    expected = {name.decode(): operation for name, operation in needs.OPERATION.items()}
+    expected |= {name.decode(): "none" for name in needs.NO_OPERATION}
     assert rows() == expected
     assert set(OPERATIONS) == set(expected.values()) - {"none"}
 
 
 def test_what_needs_nothing_and_what_is_everything() -> None:
     text = PAGE.read_text()
-    for name in (*guarded.FREE, ALL.encode(), ADMIN.encode()):
+    for name in (*needs.FREE, ALL.encode(), ADMIN.encode()):
         assert f"`{name.decode()}`" in text
-    assert guarded.URL_TOKEN in text
+    assert URL_TOKEN in text
 
 
 def test_limits() -> None:

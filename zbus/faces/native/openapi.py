@@ -29,9 +29,10 @@ from zbus.faces.native.openapi_parts import (
     Schema,
 )
 from zbus.faces.native.params import GROUP_COMMANDS, BadRequest, Params
-from zbus.faces.native.replies import JSON, STATUS, NativeReply
+from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
+from zbus.faces.status import STATUS
 from zbus.wire.replies import REASONS
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from zbus.core.errors import Refusal
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX, Limits
 from zbus.faces.native import openapi_parts as parts
-from zbus.faces.native.guarded import FREE
 from zbus.faces.native.manage import ACK_WINDOW_MAX, MASK_MAX, RETENTION
+from zbus.faces.native.needs import FREE
 from zbus.faces.native.openapi_messages import message_commands
 from zbus.faces.native.openapi_parts import (
     ACK,

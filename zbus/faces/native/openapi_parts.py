@@ -14,7 +14,8 @@ from zbus.core.errors import Refusal
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
 from zbus.faces.native import containers
-from zbus.faces.native.replies import STATUS, TEXTS
+from zbus.faces.native.replies import TEXTS
+from zbus.faces.status import STATUS
 
 Schema = dict[str, Any]
 
