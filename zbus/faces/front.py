@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zbus.core.outcomes import Routed
-from zbus.faces.native.face import RESERVED, NativeFace, first_segment
+from zbus.faces.native.face import POLICY, RESERVED, NativeFace, first_segment
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.websocket import plan_upgrade
 from zbus.wire.heads import Head
@@ -18,7 +18,7 @@ class Front:
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         if not head.contained:  # else the head of the connection was asked
-            answer = self._zbus.guard.check(head, self._zbus.changes)
+            answer = self._zbus.guard.check(head, self._zbus.changes, POLICY)
             if answer is not None:
                 return self._zbus.answer(head, answer)
         if head.websocket and first_segment(head) not in RESERVED:

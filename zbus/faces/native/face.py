@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Access
-from zbus.faces.guard import Answer, Guard
+from zbus.faces.guard import Answer, Guard, Policy
 from zbus.faces.native import (
     consume,
     events,
@@ -73,6 +73,9 @@ READS = frozenset(
     )
 )
 """Commands that change nothing, whoever has a browser send them."""
+
+POLICY = Policy(by_address=True, mark=b"cmd")
+"""To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
 
 MOUNTED: dict[bytes, tuple[bytes, int]] = {
     b"_log": (b"read", 1),
