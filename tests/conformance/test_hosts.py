@@ -1,5 +1,5 @@
-"""Requests without `Host`, and with one that is a message's: stock clients send both (specification,
-section 15.1). Only browsers have to be judged by it, and they always send it."""
+"""Requests without `Host`, and with one that is a message's: stock clients send both. Only browsers
+have to be judged by it, and they always send it (specification, section 15.1)."""
 
 from __future__ import annotations
 
