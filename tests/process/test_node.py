@@ -1,5 +1,5 @@
-"""Node's own clients: `fetch`, `WebSocket` and `EventSource`. They are no browsers, though they come
-from the same specification: they say `Sec-Fetch-Mode`, and neither a site nor an origin."""
+"""Clients that Node brings: `fetch`, `WebSocket` and `EventSource`. They are no browsers: they say
+`Sec-Fetch-Mode`, and neither a site nor an origin."""
 
 from __future__ import annotations
 

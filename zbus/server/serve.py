@@ -42,6 +42,7 @@ from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
+from zbus.server.pages import BadPages, PageFolder
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
@@ -124,6 +125,7 @@ class Server:
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
         self.tokens = self._read_tokens()
+        self.pages = self._read_pages()
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
@@ -181,6 +183,12 @@ class Server:
             )
         return None
 
+    def _read_pages(self) -> PageFolder | None:
+        try:
+            return PageFolder(Path(self.config.pages)) if self.config.pages else None
+        except BadPages as error:
+            raise CannotStart(str(error)) from None
+
     def _listen(self) -> None:
         """Open every address, or none and raise CannotStart."""
         config = self.config
@@ -225,7 +233,7 @@ class Server:
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
         self.zbus = NativeFace(self.broker, heads, self._settings(), access, guard)
-        front = Front(self.zbus)
+        front = Front(self.zbus, None if self.pages is None else self.pages.pages)
         self.reloads.append(self._reload_tokens)
         self._reporters = [
             Reporter(
@@ -345,6 +353,8 @@ class Server:
     async def _obey_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             if number == signal.SIGHUP:
+                if self.pages is not None:
+                    await trio.to_thread.run_sync(self.pages.reload)  # it may be much
                 self.mailbox.post(self.reload)
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})

@@ -27,6 +27,7 @@ from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.pages import Pages
 from zbus.faces.peer import Peer
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
@@ -154,6 +155,7 @@ class World:
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
+        pages: Pages | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
         """`wait` makes an engine answer that does so later (`zbus.testing.late`)."""
@@ -173,7 +175,7 @@ class World:
         screen = Guard(guard or GuardSettings(hosts=("*",)))
         settings = settings or NativeSettings()
         self.face = NativeFace(self.broker, self._heads, settings, access, screen)
-        self.front = Front(self.face)
+        self.front = Front(self.face, pages)
         topics, time_ms = recover(self.journal, wait)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
