@@ -87,7 +87,8 @@ _STEERING_PREFIXES = (
         b"x-xss-",
     ),
 )
-"""Fields that make a browser do something: never taken from a message."""
+"""Fields that make a browser do something: never taken from a message. (A list of those that are
+harmless would drop the application's own, which have any names.)"""
 
 _EXPOSED = (
     b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
