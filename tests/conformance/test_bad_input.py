@@ -207,7 +207,7 @@ MALFORMED = [
     (b"garbage\r\n\r\n", 400),
     (b"GET /\r\n\r\n", 400),
     (b"GET / HTTP/2.0\r\n\r\n", 505),
-    (b"GET / HTTP/1.1\r\n\r\n", 400),  # neither Host nor cmd
+    (b"GET / HTTP/1.1\r\nhost: a b\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\ncmd : ping\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\ncmd: ping\r\n folded\r\n\r\n", 400),
     (b"GET / HTTP/1.1\ncmd: ping\n\n", 400),
@@ -222,6 +222,21 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"POST /T HTTP/1.1\r\nid: 7\r\ncontent-length: 99999999\r\n\r\n",
+        b"POST /T HTTP/1.1\r\nid: 7\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n",
+    ],
+)
+def test_a_refused_body_is_told_under_the_id_of_its_head(data: bytes) -> None:
+    _, client = declared("T")
+    reply = client.request(data)
+    assert reply.status in (400, 413)
+    assert reply.headers["id"] == "7"
+    assert client.closed
+
+
 @pytest.mark.parametrize(("data", "status"), MALFORMED, ids=range(len(MALFORMED)))
 class TestMalformed:
     def test_it_is_told_and_the_connection_closes(self, data: bytes, status: int) -> None:
@@ -230,6 +245,7 @@ class TestMalformed:
         assert reply.status == status
         assert reply.headers["connection"] == "close"
         assert reply.body.startswith(b"%d: " % status)
+        assert reply.headers["id"] == client.peer.id.decode()
         assert client.closed
         assert client.exchange(cmd("ping")) == [], "nothing after it is believed"
 

@@ -54,6 +54,8 @@ SERVED = [
     Served("authority form", request("CONNECT example.com:443 HTTP/1.1"), None),
     # Sections 6 and 7: body
     Served("chunked", request(POST, CHUNKED, body=HELLO), 200),
+    # The one point of the 33 that is not kept: stock clients of zbus send no Host.
+    Served("no Host", request(GET, host=b""), 200),
     # A method that is no standard one is a method all the same.
     Served("lower-case method", request("get / HTTP/1.1"), 200),
 ]
@@ -63,7 +65,6 @@ REFUSED = [
     Refused("HTTP/2.0", request("GET / HTTP/2.0"), 505),
     Refused("no version", request("GET /")),
     # Sections 3.2 and 5: header lines
-    Refused("no Host", request(GET, host=b"")),
     Refused("two Hosts", request(GET, b"host: example.com")),
     Refused("space in Host", request(GET, host=b"host: bad host")),
     Refused("space in a name", request(GET, b"bad header: value")),

@@ -86,6 +86,18 @@ def test_the_url_body_is_only_for_requests_without_one() -> None:
     assert pull(client).body == "a b&c=中".encode()
 
 
+@pytest.mark.parametrize("data", [cmd("produce", "topic: T", "body: x"), http("/T", "body: x")])
+def test_a_header_may_hold_the_body(data: bytes) -> None:
+    """The seed lists it among the headers of a produce."""
+    _, client = declared("T")
+    ok(client, data)
+    reply = pull(client)
+    assert reply.body == b"x"
+    assert "body" not in reply.headers
+    ok(client, data.replace(b"body: x", b"body: y\r\ncontent-length: 3") + b"own")
+    assert pull(client).body == b"own"
+
+
 @pytest.mark.parametrize(
     ("value", "answered"),
     [

@@ -55,7 +55,7 @@ def stored(world: World) -> int:
 
 
 def test_every_face_is_in_the_table() -> None:
-    assert {dialect.name for dialect in DIALECTS} == set(FACES)
+    assert {dialect.name for dialect in DIALECTS} == set(FACES) - {"pages"}  # of files alone
 
 
 @every_dialect

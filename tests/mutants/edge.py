@@ -239,8 +239,20 @@ FACES: list[Mutant] = [
         ),
         (
             "any-page-with-a-cookie",
-            '        anybody = b"*" in self._origins and b"token=" not in fields.get(b"cookie", b"")',
-            '        anybody = b"*" in self._origins',
+            '        anybody = self._is_of_anybody(origin) and b"token=" not in fields.get(b"cookie", b"")',
+            "        anybody = self._is_of_anybody(origin)",
+            "faces/test_guard.py",
+        ),
+        (
+            "host-excused-by-a-cmd",
+            '    return b"accept-encoding" not in fields and not is_browser(fields)',
+            "    return not is_browser(fields)",
+            "faces/test_guard.py conformance/test_hosts.py",
+        ),
+        (
+            "null-as-a-page-of-ours",
+            '        self._origins = listed - {b"*", b"null"}',
+            '        self._origins = listed - {b"*"}',
             "faces/test_guard.py",
         ),
         (

@@ -52,6 +52,19 @@ topics = {{ "*" = ["*"] }}
 """
 
 
+def test_operations_of_the_originals_pages_are_taken_and_grant_nothing() -> None:
+    """Its sample names them; here pages are for everybody."""
+    text = f"""
+[[token]]
+name = "admin"
+sha256 = "{A}"
+operations = ["home", "js", "css", "img", "page"]
+"""
+    (entry,) = parse_tokens(text)
+    assert entry.grant.may("home")
+    assert not entry.grant.may("produce")
+
+
 def test_everything_that_a_file_may_hold() -> None:
     billing, everybody = parse_tokens(WHOLE)
     assert billing.grant.name == "billing"

@@ -92,8 +92,6 @@ REFUSED = [
     ("empty expectation", HOST + b"Expect:", 417),
     ("repeated expectation", HOST + b"Expect: 100-continue\r\nExpect: 100-continue", 400),
     # Host
-    ("no Host", b"GET / HTTP/1.1", 400),
-    ("no Host, a topic", GET + b"topic: a", 400),
     ("two Hosts", HOST + b"Host: a", 400),
     ("two Hosts on HTTP/1.0", b"GET / HTTP/1.0\r\nHost: a\r\nHost: b", 400),
     ("two Hosts and a cmd", HOST + b"Host: b\r\ncmd: ping", 400),
@@ -192,6 +190,8 @@ def test_good_host(value: bytes) -> None:
 
 
 ACCEPTED = [
+    ("no Host", b"GET / HTTP/1.1", {}),
+    ("no Host, a topic", GET + b"topic: a", {b"topic": b"a"}),
     ("no Host but a cmd", GET + b"cmd: ping", {b"cmd": b"ping"}),
     ("no Host but an empty cmd", GET + b"CMD:", {b"cmd": b""}),
     ("no Host on HTTP/1.0", b"GET / HTTP/1.0", {}),

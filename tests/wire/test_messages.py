@@ -81,7 +81,7 @@ def test_the_number_of_messages_is_limited() -> None:
 
 def test_the_rules_of_a_container_do_not_leak_to_the_connection() -> None:
     heads = Heads()
-    raw = POST + b"tag: a"
+    raw = b"HTTP/1.1 200 OK\r\ntag: a"
     assert parse_messages(raw + b"\r\n\r\n", heads)
-    with pytest.raises(WireError, match="Host"):
+    with pytest.raises(WireError, match="is not a token"):
         heads.read(raw)

@@ -21,7 +21,7 @@ _ADDRESSES = re.compile(rf"(?:{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*)?")
 _LISTS: Final = {
     "allowed_hosts": (re.compile(r"[^\s:/]+|\*"), "name, without a port"),
     "cors_origins": (
-        re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?|\*"),
+        re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::\d{1,5})?|null|\*"),
         "https://host:port",
     ),
 }
@@ -221,7 +221,12 @@ class Config:
     cors_origins: str = _text(
         "",
         "Pages that may use this broker, separated by commas: `https://app.example.org`; "
-        "`*` is any, without cookies.",
+        "`null` is those out of files, `*` is any, both without cookies.",
+    )
+    pages: str = _text(
+        "",
+        "Folder of files that everybody gets under `/_pages/`: pages of your own. Not set, there "
+        "are none.",
     )
     browser_get: str = _text(
         "on",

@@ -11,11 +11,13 @@ from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
 from zbus.faces.native.face import build as build_native
+from zbus.faces.pages import build as build_pages
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
 
 FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "native": build_native,
+    "pages": build_pages,
 }
 """Each dialect, and what builds it."""
 

@@ -10,7 +10,7 @@ import attrs
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.asked import Asked
-from zbus.faces.guard import Guard
+from zbus.faces.guard import Guard, Policy
 from zbus.faces.peer import Peer
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Head, Heads
@@ -22,6 +22,9 @@ class Face(Protocol):
     prefixes: frozenset[bytes]
     """First segments of the paths that are its own, as they are written. One face has none: it is
     asked for all that is nobody else's."""
+
+    policy: Policy
+    """What browsers may do here."""
 
     def claims(self, head: Head) -> bool:
         """Whether a head is its own by its fields, whatever the path. The first face that says so

@@ -32,7 +32,7 @@ class Edge:
         asked = self.face.read(head)
         if head.contained:  # the head of the connection was asked the rest
             return rights.wrap(head, asked)
-        answer = self._guard.check(head, lambda _: asked.changes())
+        answer = self._guard.check(head, asked.changes, self.face.policy)
         if answer is not None:
             return asked.refuse(answer)
         if head.websocket and (codec := asked.opens()) is not None:

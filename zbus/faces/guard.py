@@ -8,10 +8,15 @@ questions, whatever its dialect, before it is planned; the answers depend on the
    this "site" (DNS rebinding). Nothing else in the head could tell.
 2. `Origin`: does a page say that it asks, and is it ours or listed in `cors_origins`?
 3. `Sec-Purpose` and its forerunners: is it only in case somebody might want it?
-4. `Sec-Fetch-*`: did a person type it, or a page of ours ask? Browsers send these fields to https
-   and loopback addresses alone; without them, the fields of old are taken for signs.
+4. `Sec-Fetch-Site` and its like: did a person type it, or a page of ours ask? Browsers send these
+   fields to https and loopback addresses alone; without them, the fields of old are taken for
+   signs.
 
-Programs that are no browsers send none of these, and notice nothing but the first.
+Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and notice nothing but the
+first. (Node's `fetch` sends `Sec-Fetch-Mode`, and is no browser.) One without `Host` is a program.
+
+A dialect may keep a message's own header fields in the head. Then `host` and all others are the
+message's, as far as it is certain that no page had a browser send it.
 """
 
 from __future__ import annotations
@@ -26,12 +31,10 @@ from zbus.wire.heads import Head
 
 _PREFLIGHT_MAX_AGE_S = 7200
 
-_FETCHED = frozenset(
-    (
-        *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-user", b"sec-fetch-dest"),
-        b"sec-fetch-storage-access",
-    )
-)
+_ADDRESSLESS = {b"null": b"null", b"file://": b"null"}
+"""The origin of a page out of a file, and how it is listed: some browsers say `file://`."""
+
+_ASKS = b"access-control-request-method"
 
 _EARLY = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
 _EARLY_WORDS = (b"prefetch", b"prerender", b"preview")
@@ -84,7 +87,8 @@ _STEERING_PREFIXES = (
         b"x-xss-",
     ),
 )
-"""Fields that make a browser do something: never taken from a message."""
+"""Fields that make a browser do something: never taken from a message. (A list of those that are
+harmless would drop the application's own, which have any names.)"""
 
 _EXPOSED = (
     b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
@@ -98,8 +102,17 @@ class GuardSettings:
     """See `zbus.config` for the options of the same names."""
 
     hosts: tuple[str, ...] = ()  # names of this broker, beside localhost and addresses; `*` = any
-    cors_origins: tuple[str, ...] = ()  # pages that may ask: `https://host:port`; `*` = any
+    # Pages that may ask: `https://host:port`; `null` = those without an address; `*` = any.
+    cors_origins: tuple[str, ...] = ()
     browser_get: bool = True  # a URL that a person opens may change something
+
+
+@attrs.frozen
+class Policy:
+    """In what dialects differ."""
+
+    by_address: bool = False  # an address that a person opens may change something
+    mark: bytes = b""  # with a field of this name, the fields are those of a message
 
 
 @attrs.frozen
@@ -117,13 +130,18 @@ class Guard:
     def __init__(self, settings: GuardSettings | None = None) -> None:
         settings = settings or GuardSettings()
         self._hosts = {host.lower().rstrip(".").encode() for host in settings.hosts}
-        self._origins = {origin.lower().encode() for origin in settings.cors_origins}
+        listed = {origin.lower().encode() for origin in settings.cors_origins}
+        self._origins = listed - {b"*", b"null"}  # of which it is known whose they are
+        self._anybody = b"*" in listed
+        self._nobody = b"null" in listed
         self._browser_get = settings.browser_get
 
-    def check(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+    def check(self, head: Head, changes: Callable[[], bool], policy: Policy) -> Answer | None:
         """What to answer instead, None if the head may be planned. `changes` says whether it
         asks for more than looking."""
         fields = head.fields
+        if policy.mark in fields and _is_of_no_browser(head):
+            return None
         host, origin = fields.get(b"host"), fields.get(b"origin")
         if host is not None and not self._is_ours(host):
             return Answer(
@@ -131,26 +149,30 @@ class Guard:
                 f"421: there is no {_shown(host)} here; if it is a name of this broker, add it to"
                 " the option allowed_hosts",
             )
-        if origin is not None:
-            if not (self._lists(fields) or _is_same(origin, host)):
-                return Answer(
-                    403,
-                    f"403: pages of {_shown(origin)} may not use this broker; if they are to, add"
-                    " it to the option cors_origins",
-                )
-            if head.method == b"OPTIONS" and b"access-control-request-method" in fields:
-                return Answer(204, lines=_preflight(fields))
+        if origin is not None and not (self._lists(fields) or _is_same(origin, host)):
+            return Answer(
+                403,
+                f"403: pages of {_shown(_ADDRESSLESS.get(origin, origin))} may not use this broker;"
+                " if they are to, add it to the option cors_origins",
+            )
+        if host is None and (origin is not None or b"sec-fetch-site" in fields):
+            return _NAMELESS
+        if origin is not None and head.method == b"OPTIONS" and _ASKS in fields:
+            return Answer(204, lines=_preflight(fields))
         if not is_browser(fields):
             return None
-        if _is_early(fields) and changes(head):
+        if _is_early(fields) and changes():
             return Answer(425, "425: nothing is done ahead of time; open the address itself")
         if origin is not None:
             return None
-        if _FETCHED.isdisjoint(fields):
-            return self._check_signs(head, changes)
-        return self._check_fetch(head, changes)
+        by_address = policy.by_address and self._browser_get
+        if b"sec-fetch-site" in fields:
+            return self._check_fetch(head, changes, by_address)
+        return self._check_signs(head, changes, by_address)
 
-    def _check_fetch(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+    def _check_fetch(
+        self, head: Head, changes: Callable[[], bool], by_address: bool
+    ) -> Answer | None:
         """A browser that says whence the request comes."""
         fields = head.fields
         site = fields.get(b"sec-fetch-site")
@@ -159,18 +181,20 @@ class Guard:
         mode, dest = fields.get(b"sec-fetch-mode"), fields.get(b"sec-fetch-dest")
         if mode != b"navigate" or dest != b"document":
             return _FOREIGN
-        if not changes(head):
+        if not changes():
             return None
         # What a page has fetched ahead of time is of site `none` too, but names the page.
         typed = site == b"none" and fields.get(b"sec-fetch-user") == b"?1"
         if not typed or b"referer" in fields:
             return _FOREIGN
-        return None if self._browser_get else _OFF
+        return None if by_address else _OFF
 
-    def _check_signs(self, head: Head, changes: Callable[[Head], bool]) -> Answer | None:
+    def _check_signs(
+        self, head: Head, changes: Callable[[], bool], by_address: bool
+    ) -> Answer | None:
         """An old browser, or one that reaches us by plain http and not on its own machine."""
         fields = head.fields
-        if not changes(head):
+        if not changes():
             return None
         referer = fields.get(b"referer")
         if referer is not None:
@@ -180,7 +204,7 @@ class Guard:
         opens = head.method == b"GET" and fields.get(b"upgrade-insecure-requests") == b"1"
         if not opens:
             return _FOREIGN
-        return None if self._browser_get else _OFF
+        return None if by_address else _OFF
 
     def browser(self, head: Head) -> Browser | None:
         """How to speak to the browser that sent this head; None if none did."""
@@ -197,7 +221,7 @@ class Guard:
         """Whether it is of a page that may ask only because any page may. What such a page cannot
         show itself, but a browser adds to its requests, must not count."""
         origin, fields = head.fields.get(b"origin"), head.fields
-        if origin is None or b"*" not in self._origins:
+        if origin is None or not self._is_of_anybody(origin):
             return False
         return not (origin.lower() in self._origins or _is_same(origin, fields.get(b"host")))
 
@@ -221,8 +245,13 @@ class Guard:
         if origin is None:
             return False
         # What is for any page is for nobody's token: browsers add it to handshakes unasked.
-        anybody = b"*" in self._origins and b"token=" not in fields.get(b"cookie", b"")
+        anybody = self._is_of_anybody(origin) and b"token=" not in fields.get(b"cookie", b"")
         return anybody or origin.lower() in self._origins
+
+    def _is_of_anybody(self, origin: bytes) -> bool:
+        """A page of whoever may ask. Those without an address are of nobody that is known: any site
+        can make one of its frames such a page."""
+        return self._anybody or (self._nobody and origin in _ADDRESSLESS)
 
 
 class Browser:
@@ -278,15 +307,26 @@ _FOREIGN = Answer(
     "403: another page made the browser ask for this; type the address, or add the page's origin"
     " to the option cors_origins",
 )
+_NAMELESS = Answer(400, "400: what a browser sends has a Host header")
 _OFF = Answer(403, "403: an address that a browser opens changes nothing here (option browser_get)")
 
 
 def is_browser(fields: dict[bytes, bytes]) -> bool:
     """Whether a browser sent these fields. (There are programs that call themselves Mozilla; but
     no browser is without Accept.)"""
-    if b"origin" in fields or not _FETCHED.isdisjoint(fields):
+    if b"origin" in fields or b"sec-fetch-site" in fields:
         return True
     return b"accept" in fields and fields.get(b"user-agent", b"").startswith(b"Mozilla/")
+
+
+def _is_of_no_browser(head: Head) -> bool:
+    """Whether no page can have made a browser send this, even one of a name that was rebound: such
+    a page may choose the method and most fields. But no browser gives a GET a length, and none goes
+    without Accept-Encoding; scripts can change neither."""
+    fields = head.fields
+    if head.method in (b"GET", b"HEAD") and b"content-length" in fields:
+        return True
+    return b"accept-encoding" not in fields and not is_browser(fields)
 
 
 def _is_early(fields: dict[bytes, bytes]) -> bool:
@@ -316,7 +356,7 @@ def _without_port(authority: bytes) -> bytes:
 
 def _preflight(fields: dict[bytes, bytes]) -> bytes:
     """Header lines that let a listed page send what it asks to send."""
-    method = fields[b"access-control-request-method"]
+    method = fields[_ASKS]
     names = fields.get(b"access-control-request-headers", b"")
     lines = b"access-control-max-age: %d\r\n" % _PREFLIGHT_MAX_AGE_S
     if method and not method.translate(None, TOKEN):

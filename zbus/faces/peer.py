@@ -210,7 +210,8 @@ class Peer(Session):
             return
         self.closing = self.broken = True
         text = f"{error.status}: {error.text}".encode()
-        lines = b"content-type: text/plain\r\n"
+        # There is one of these for a connection, so its id will do for a request that shows none.
+        lines = b"content-type: text/plain\r\nid: %b\r\n" % (error.id or self.id)
         if error.status == 503:
             lines += b"retry-after: 1\r\n"
         reply = Reply(self, b"", ordered=True)

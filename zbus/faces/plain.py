@@ -9,7 +9,7 @@ from zbus.core.group import ONE, Pull, Wants
 from zbus.core.outcomes import Outcome, Routed
 from zbus.core.ticket import Ticket
 from zbus.faces.face import Report
-from zbus.faces.guard import SANDBOX, Answer, Browser, Guard
+from zbus.faces.guard import SANDBOX, Answer, Browser, Guard, Policy
 from zbus.faces.peer import Answering, Peer, Plan
 from zbus.faces.status import STATUS, retry_line
 from zbus.faces.upgrade import Codec
@@ -39,6 +39,8 @@ def compose(
 class PlainFace:
     """What a dialect of plain HTTP need not say: it has no calls, tells nothing to other servers,
     and nothing to do from time to time."""
+
+    policy = Policy()
 
     def claims(self, head: Head) -> bool:
         return False

@@ -41,6 +41,7 @@ from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
+from zbus.server.pages import BadPages, PageFolder
 from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
@@ -123,6 +124,7 @@ class Server:
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
         self.tokens = self._read_tokens()
+        self.pages = self._read_pages()
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
@@ -180,6 +182,12 @@ class Server:
             )
         return None
 
+    def _read_pages(self) -> PageFolder | None:
+        try:
+            return PageFolder(Path(self.config.pages)) if self.config.pages else None
+        except BadPages as error:
+            raise CannotStart(str(error)) from None
+
     def _listen(self) -> None:
         """Open every address, or none and raise CannotStart."""
         config = self.config
@@ -226,7 +234,7 @@ class Server:
         self.front = front = build_front(
             self.broker,
             heads,
-            {"native": self._settings()},
+            {"native": self._settings(), "pages": self.pages and self.pages.pages},
             guard,
             access,
             allow_url_token=config.allow_url_token,
@@ -347,6 +355,8 @@ class Server:
     async def _obey_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             if number == signal.SIGHUP:
+                if self.pages is not None:
+                    await trio.to_thread.run_sync(self.pages.reload)  # it may be much
                 self.mailbox.post(self.reload)
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})

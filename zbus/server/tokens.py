@@ -32,6 +32,9 @@ DIGESTS_MAX = 1_000
 
 NAME_BYTES_MAX = 200
 
+IDLE = ("js", "css", "img", "page")
+"""Operations of the original's own pages, which its tokens have. They grant nothing here."""
+
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _OF_NOTHING = sha256(b"").hexdigest()
 _KEYS = ("name", "sha256", "principal", "anonymous", "operations", "topics", "expires")
@@ -135,7 +138,7 @@ def _operations(table: dict[str, Any]) -> list[str]:
     if not isinstance(operations, list) or not operations:
         raise BadTokens('operations is a list of at least one, such as ["produce", "consume"]')
     for operation in operations:
-        if operation not in (*OPERATIONS, ADMIN, ALL):
+        if operation not in (*OPERATIONS, *IDLE, ADMIN, ALL):
             known = ", ".join((*OPERATIONS, ADMIN, ALL))
             raise BadTokens(f"there is no operation {operation!r}; there are {known}")
     return operations

@@ -27,6 +27,7 @@ from zbus.faces.access import Access
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.pages import Pages
 from zbus.faces.peer import Peer
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
@@ -155,6 +156,7 @@ class World:
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
+        pages: Pages | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
         """`wait` makes an engine answer that does so later (`zbus.testing.late`)."""
@@ -175,7 +177,7 @@ class World:
         self.front = build_front(
             self.broker,
             self._heads,
-            {"native": settings or NativeSettings()},
+            {"native": settings or NativeSettings(), "pages": pages},
             screen,
             access,
             allow_url_token=allow_url_token,

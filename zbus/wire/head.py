@@ -70,8 +70,9 @@ Request = tuple[Head, bytes, bytes]
 """Head, id (b"" if none), body."""
 
 
-def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Head:
-    """Apply the rules about the head as a whole. Each field is valid by itself already."""
+def make_head(start: Start, fields: dict[bytes, bytes], outermost: bool) -> Head:
+    """Apply the rules about the head as a whole. Each field is valid by itself already. A head that
+    is not `outermost` is contained in a body or frame."""
     version_11 = start[2]
     length = fields.get(b"content-length")
     chunked = b"transfer-encoding" in fields
@@ -80,13 +81,9 @@ def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Hea
             raise WireError(400, "content-length and transfer-encoding exclude each other")
         if not version_11:
             raise WireError(400, "transfer-encoding needs HTTP/1.1")
-    # Stock zbus clients send no Host, and always a cmd. Browsers always send Host, so a page
-    # cannot use this exception to get around the check of it.
-    if version_11 and needs_host and b"host" not in fields and b"cmd" not in fields:
-        raise WireError(400, "an HTTP/1.1 request needs a Host header, or a cmd header")
     connection = fields.get(b"connection")
     keep_alive = version_11 if connection is None else _keeps_alive(connection, version_11)
-    websocket = b"upgrade" in fields and needs_host and b"websocket" in _options(fields[b"upgrade"])
+    websocket = b"upgrade" in fields and outermost and b"websocket" in _options(fields[b"upgrade"])
     return Head(
         start,
         fields,
@@ -94,9 +91,9 @@ def make_head(start: Start, fields: dict[bytes, bytes], needs_host: bool) -> Hea
         chunked,
         # Of a contained message the connection is none of its business. After a handshake no
         # other request is read, whether it is taken or refused.
-        not needs_host or (keep_alive and not websocket),
+        not outermost or (keep_alive and not websocket),
         version_11 and b"expect" in fields,
-        not needs_host,
+        not outermost,
         websocket,
     )
 

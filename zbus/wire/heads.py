@@ -76,7 +76,8 @@ class Heads:
 
     @property
     def contained(self) -> Heads:
-        """The reader for messages within a body: other rules (no Host), so memos of its own."""
+        """The reader for messages within a body: other rules (a status line will do), so
+        memos of its own."""
         if self._contains is None:
             self._contains = Heads(self._limits, contained=True)
         return self._contains

@@ -17,7 +17,7 @@ from typing import Literal
 from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
 from zbus.wire.budget import Budget
 from zbus.wire.chunks import ChunkedBody
-from zbus.wire.errors import WireError
+from zbus.wire.errors import BAD_LINE_END, WireError
 from zbus.wire.fields import TOKEN
 from zbus.wire.head import Head, Request
 from zbus.wire.heads import Heads
@@ -130,6 +130,8 @@ class HttpReader:
             self._walk(data, requests)
         except WireError as error:
             self.error = error.bare()
+            if self._pending is not None:
+                self.error.id = self._pending.id
             self.close()
         self._idle = not (
             self.done or self._blank or self._rest or self._pending or self.error is not None
@@ -190,7 +192,7 @@ class HttpReader:
         end += 4
         length = head.content_length
         if length > self._limits.body_bytes_max:
-            raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes")
+            raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes", id_)
         if not head.chunked and end + length <= len(data):
             self._finish(head, id_, data[end : end + length], requests)
             return end + length
@@ -221,7 +223,7 @@ class HttpReader:
         """Keep the beginning of a head."""
         self._rest = bytearray(data[at:])
         if self._check_rest(self._rest, 0):
-            raise WireError(400, "a line of the head must end with CR LF, and hold no other")
+            raise WireError(400, BAD_LINE_END)
         return len(data)
 
     def _hold(self, pending: _Pending, budget: Budget) -> None:
@@ -266,5 +268,5 @@ class HttpReader:
             if rest.find(b"\n\n", searched) >= 0:
                 return True
             if not may_be_handshake(rest):
-                raise WireError(400, "a line of the head must end with CR LF, and hold no other")
+                raise WireError(400, BAD_LINE_END)
         return False

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.wire.errors import WireError, quoted
+from zbus.wire.errors import BAD_LINE_END, WireError, quoted
 from zbus.wire.fields import TOKEN, VISIBLE, read_field
 from zbus.wire.head import Field, Head, Start, make_head
 from zbus.wire.limits import WireLimits
@@ -43,8 +43,8 @@ class Verdict(NamedTuple):
 def judge(raw: bytes, limits: WireLimits, *, contained: bool = False) -> Verdict:
     """Read a head given without its final blank line, or raise WireError.
 
-    A head `contained` in a body needs no Host, and may begin with a status line: so what a
-    consumer received can be sent back. It then counts as `POST / HTTP/1.1`.
+    A head `contained` in a body may begin with a status line: so what a consumer received can be
+    sent back. It then counts as `POST / HTTP/1.1`.
     """
     lines = _split(raw, limits)
     is_status_line = contained and _is_status_line(lines[0])
@@ -71,7 +71,7 @@ def _split(raw: bytes, limits: WireLimits) -> list[bytes]:
         raise WireError(431, f"the request has more than {limits.fields_max} header lines")
     for line in lines:
         if b"\r" in line or b"\n" in line:
-            raise WireError(400, "a line of the head must end with CR LF, and hold no other")
+            raise WireError(400, BAD_LINE_END)
         if len(line) > limits.line_bytes_max:
             raise WireError(431, f"a header line is over {limits.line_bytes_max} bytes")
     return lines
@@ -121,7 +121,7 @@ def _merge(fields: list[Field]) -> dict[bytes, bytes]:
 
 def _ask_h11(request_line: bytes, lines: list[bytes], start: Start, fields: list[Field]) -> None:
     if not any(name == b"host" for name, _ in fields):
-        lines = [*lines, b"host: zbus"]  # whether it may be missing is ours to decide
+        lines = [*lines, b"host: zbus"]  # it may be missing: stock zbus clients send none
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(b"\r\n".join((request_line, *lines, b"", b"")))
     try:

@@ -14,7 +14,7 @@ from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Needs
 from zbus.faces.face import RESERVED, Parts, Report, first_segment
-from zbus.faces.guard import Answer, Guard
+from zbus.faces.guard import Answer, Guard, Policy
 from zbus.faces.native import (
     consume,
     events,
@@ -78,6 +78,9 @@ READS = frozenset(
 )
 """Commands that change nothing, whoever has a browser send them."""
 
+POLICY = Policy(by_address=True, mark=b"cmd")
+"""To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
+
 MOUNTED: dict[bytes, tuple[bytes, int]] = {
     b"_log": (b"read", 1),
     b"_openapi.json": (b"openapi", 1),
@@ -92,6 +95,7 @@ class NativeFace:
     """See the module."""
 
     prefixes: frozenset[bytes] = frozenset()  # everything that is no other dialect's
+    policy = POLICY
 
     def __init__(
         self,

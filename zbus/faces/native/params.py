@@ -25,7 +25,14 @@ GROUP_COMMANDS = frozenset(
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 
-_EVERYWHERE = frozenset((b"topic", b"consume_group", b"group", b"id", b"timeout", b"token"))
+_EVERYWHERE = frozenset(
+    (
+        *(b"topic", b"consume_group", b"group", b"id", b"timeout", b"token"),
+        # What stock clients send with any command.
+        *(b"ack", b"body", b"consume_window", b"encoding", b"offset", b"recver", b"sender", b"tag"),
+        *(b"version", b"window"),
+    )
+)
 
 _ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
 """Headers that stock clients send percent-encoded."""
@@ -34,7 +41,7 @@ _ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_c
 LOOKING = "405: HEAD and OPTIONS change nothing; use GET or POST"
 ALLOW = b"allow: GET, POST\r\n"
 """The refusal of a change that is asked for with a method that asks for none (RFC 9110, section
-9.2.1). All other methods are as good as GET."""
+9.2.1)."""
 
 
 class BadRequest(Exception):
@@ -58,6 +65,7 @@ class Params:
         "head",
         "headed",
         "id",
+        "implied",
         "named",
         "plain",
         "policy",
@@ -80,6 +88,7 @@ class Params:
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
         self.named = b"cmd" in self.fields  # the header says which command
+        self.implied = False  # nothing says which command
         # The zbus protocol proper, and whatever stands in a frame: replies come by id.
         self.headed = self.named or head.contained
         # Present and empty is no command at all.
@@ -112,6 +121,7 @@ class Params:
                 self.fields[name] = value
                 self.query_names.append(name)
         if not self.cmd:
+            self.implied = True
             self.cmd = b"produce" if segments or self.fields.get(b"topic") else b"home"
         self.segments = segments
         if segments and not self.fields.get(b"topic"):
@@ -177,6 +187,23 @@ class Params:
     def only_looks(self) -> bool:
         """Asks by its method that nothing is changed, and does not speak the zbus protocol."""
         return not self.headed and self.head.method in (b"HEAD", b"OPTIONS")
+
+    @property
+    def misplaced(self) -> str:
+        """Why its method cannot be that of a put; "" if it can. A put without a body is meant where
+        a command says so, or the methods that people know to put and get with."""
+        if self.only_looks:
+            return LOOKING
+        head = self.head
+        if head.method in (b"GET", b"POST") or not self.implied or self.headed:
+            return ""
+        if head.content_length or head.chunked or self.fields.get(b"body"):
+            return ""
+        method = head.method[:20].decode()
+        return (
+            f"405: {method} without a body puts nothing; POST a message, or name a command such as"
+            " ?cmd=remove"
+        )
 
     @property
     def group_wished(self) -> bool:

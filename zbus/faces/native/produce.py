@@ -14,7 +14,7 @@ from zbus.core.topic import Partition, Topic
 from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.masks import RPC
-from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
 from zbus.faces.native.replies import CallReply, NativeReply
 from zbus.faces.native.stored import (
@@ -55,6 +55,7 @@ class Produce:
         "keyed",
         "keyed_puts",
         "lines",
+        "misplaced",
         "not_called",
         "once",
         "origin",
@@ -94,7 +95,7 @@ class Produce:
             self.once = encode_header_value(read_idempotency_key(value))
         # Its id is its key: then the heads of a client's messages do not differ in more than that.
         self.idempotent = not self.once and params.flag(b"idempotent")
-        self.body = params.fields.get(b"body", b"") if b"body" in params.query_names else b""
+        self.body = params.fields.get(b"body", b"")  # of a request that has none of its own
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
         self.origin = b"origin_method: %b\r\n" % params.head.method
@@ -115,6 +116,7 @@ class Produce:
         self.puts: Puts | None = None
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
+        self.misplaced = params.misplaced
         # Nothing but id and body differs from one message of this head to the next.
         times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
         simple = (
@@ -124,7 +126,7 @@ class Produce:
             and self.expected_offset is None
             and not self.once
             and params.browser is None
-            and not params.only_looks
+            and not self.misplaced
         )
         self.plain = simple and not self.idempotent
         self.keyed = simple and self.idempotent
@@ -234,8 +236,8 @@ class Produce:
                 self._refuse_topic(peer, id)
             elif topic.options.rpc:
                 self._call(topic, peer, id, body)  # its method is the service's business
-            elif params.only_looks:
-                raise BadRequest(405, LOOKING, ALLOW)
+            elif self.misplaced:
+                raise BadRequest(405, self.misplaced, ALLOW)
             elif self.container:
                 self._run_batch(topic, peer, id, body)
             else:

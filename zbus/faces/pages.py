@@ -1,0 +1,114 @@
+"""Pages of whoever runs the broker, under `/_pages/`: files, as a folder held them when it was
+read.
+
+A page from here is of the broker's own site, so its scripts may do what the user of the browser
+may: over `fetch`, `EventSource` or WebSocket. Nothing is looked up in a file system here, so no
+path leads out of the folder: a name is known, or it is not. Anybody may read them: they hold
+nothing of the broker, and a page that asks for a token has to come from somewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote_to_bytes
+
+import attrs
+
+from zbus.faces.face import Parts
+from zbus.faces.guard import Guard
+from zbus.faces.peer import Peer, Plan
+from zbus.faces.plain import TEXT, PlainFace, PlainHead, PlainReply
+from zbus.wire.heads import Head
+
+PREFIX = b"_pages"
+INDEX = b"index.html"
+
+_POLICY = (
+    b"default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline';"
+    b" object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""Scripts out of files of this site; none in a page itself, where a message may have put them."""
+
+_LINES = (
+    b"cache-control: no-cache\r\ncontent-security-policy: %b\r\nx-content-type-options: nosniff\r\n"
+    b"x-frame-options: DENY\r\ncross-origin-resource-policy: same-origin\r\n"
+    b"referrer-policy: same-origin\r\n"
+) % _POLICY
+
+
+@attrs.frozen
+class Page:
+    """One file."""
+
+    media_type: bytes
+    etag: bytes  # in its quotes
+    body: bytes
+
+    @property
+    def lines(self) -> bytes:
+        return b"content-type: %b\r\netag: %b\r\n%b" % (self.media_type, self.etag, _LINES)
+
+
+class Pages:
+    """The files by their paths, `a/b.html`; another table may take the place of `files` at any
+    time."""
+
+    def __init__(self, files: Mapping[bytes, Page]) -> None:
+        self.files = files
+
+
+class PagesFace(PlainFace):
+    """See the module."""
+
+    prefixes = frozenset((PREFIX,))
+
+    def __init__(self, guard: Guard, pages: Pages) -> None:
+        self._guard = guard
+        self._pages = pages
+
+    def read(self, head: Head) -> Show:
+        return Show(head, self._guard, self._pages)
+
+
+def build(parts: Parts) -> PagesFace:
+    """The face, as `zbus.faces.FACES` has it. Without pages there are none."""
+    pages = parts.settings
+    return PagesFace(parts.guard, pages if isinstance(pages, Pages) else Pages({}))
+
+
+class Show(PlainHead):
+    """How a page is shown. The file is looked for each time: there may be another by then."""
+
+    def __init__(self, head: Head, guard: Guard, pages: Pages) -> None:
+        super().__init__(head, guard)
+        self._pages = pages
+        path = head.target.partition(b"?")[0].removeprefix(b"/").removeprefix(PREFIX)
+        self._path = unquote_to_bytes(path)
+
+    def changes(self) -> bool:
+        return False
+
+    def needs(self) -> None:
+        return None
+
+    def plan(self) -> Plan:
+        return self
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        PlainReply(self, peer).tell(*self._answer())
+
+    def _answer(self) -> tuple[int, bytes, bytes]:
+        if self.head.method not in (b"GET", b"HEAD"):
+            return 405, TEXT + b"allow: GET, HEAD\r\n", b"405: pages are read with GET"
+        path, files = self._path, self._pages.files
+        name = path[1:]
+        page = files.get(name + INDEX if path.endswith(b"/") else name) if path else None
+        if page is None:
+            # Links in a page are relative to its folder, so it has to be named as one.
+            folder = name + b"/" if name else b""
+            if not path.endswith(b"/") and folder + INDEX in files:
+                return 301, b"location: /%b/%b\r\n" % (PREFIX, quote(folder).encode()), b""
+            return 404, TEXT, b"404: there is no such page here"
+        if page.etag in self.head.fields.get(b"if-none-match", b""):
+            return 304, page.lines, b""
+        return 200, page.lines, page.body
