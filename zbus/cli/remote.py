@@ -57,7 +57,8 @@ class Refused(Failed):
             super().tell()
 
     def document(self) -> dict[str, object]:
-        return {**super().document(), "status": self.status}
+        sentence = self.format_message().removeprefix(f"{self.status}: ")
+        return {**super().document(), "error": sentence, "status": self.status}
 
 
 class Unreachable(Failed):
@@ -169,13 +170,21 @@ def _parsed(url: str) -> tuple[str, str, int]:
         raise click.UsageError(f"--url: {error}") from None
 
 
+def _spelled(status: int, text: str) -> str:
+    """A refusal for people. To a client of its protocol the broker speaks like the original, whose
+    word for `forbidden` has a slip of the pen in it."""
+    if status not in (401, 403):
+        return text
+    return text[:-9] + text[-9:].replace("orbbiden", "orbidden")
+
+
 @contextmanager
 def failures() -> Iterator[None]:
     """Turn what a client raises into what a command ends with."""
     try:
         yield
     except client.Refused as error:
-        raise Refused(error.status, error.text) from None
+        raise Refused(error.status, _spelled(error.status, error.text)) from None
     except client.RpcError as error:
         raise Refused(error.status, error.text.strip()) from None
     except client.ZbusError as error:
