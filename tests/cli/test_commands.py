@@ -183,7 +183,11 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
         (404, b"404: Topic(T) Not Found", "404: Topic(T) Not Found\n"),
         (600, b'"no such method"', '"no such method"\n'),
         (507, b"", "zbus: the broker answered with status 507\n"),
-        (403, b"403: Command(route) Topic(T) Forbbiden", "403: Command(route) Topic(T) Forbidden\n"),
+        (
+            403,
+            b"403: Command(route) Topic(T) Forbbiden",
+            "403: Command(route) Topic(T) Forbidden\n",
+        ),
         (401, b"ConsumeGroup(g) exclusive, forbbiden", "ConsumeGroup(g) exclusive, forbidden\n"),
         (404, b"404: Topic(Forbbiden) Not Found", "404: Topic(Forbbiden) Not Found\n"),
         (600, b"Forbbiden", "Forbbiden\n"),

@@ -15,6 +15,7 @@ import attrs
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
 from zbus.faces.native.events import FollowStream, follows_topic
+from zbus.faces.native.login import FORM
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer, Plan
@@ -139,9 +140,9 @@ def bearer_of(access: Access, peer: Peer, anybody: bool) -> Bearer:
 
 
 def forbidden(command: str, topic: str) -> BrokerError:
-    """The dialect's refusal, in the original's spelling."""
+    """The dialect's refusal. (To its own clients it is spelled as by the original: `error_text`.)"""
     about = f" Topic({topic})" if topic else ""
-    return BrokerError(Refusal.FORBIDDEN, f"Command({command}){about} Forbbiden")
+    return BrokerError(Refusal.FORBIDDEN, f"Command({command}){about} Forbidden")
 
 
 class Guarded:
@@ -181,7 +182,7 @@ class Guarded:
             self._judged = grant
             self._passes = self._needs.met_by(grant)
         if not self._passes or self._face.broker.now_ms >= grant.expires_ms:
-            self._refuse(peer, id)
+            self._refuse(peer, id, bearer)
             return
         peer.asker = bearer
         self._plan.run(peer, id, body)
@@ -210,17 +211,24 @@ class Guarded:
                 admitted = {group: by for group, by in admitted.items() if group in groups}
             peer.admitted = admitted
 
-    def _refuse(self, peer: Peer, id: bytes) -> None:
+    def _refuse(self, peer: Peer, id: bytes, bearer: Bearer) -> None:
         """Said even to who asked not to be told: a call with a bad token would wait for ever."""
         params = self._params
         self._tell_log(peer)
         reply = NativeReply(self._face, params, peer, id)
+        # A person who opened this address can show a token there; a known one is told its lack.
+        unknown = self._token is None or not bearer.is_known(self._face.broker.now_ms)
         if params.cmd == b"home":
-            reply.tell(302, b"location: /?cmd=login\r\n")
+            reply.tell(302, FORM)
         elif type(self._token) is str:
             reply.tell_error(BrokerError(Refusal.FORBIDDEN, self._token))
+        elif unknown and params.opened:
+            reply.tell(302, FORM)
         else:
-            reply.tell_error(forbidden(_shown(params.cmd), params.topic))
+            error = forbidden(_shown(params.cmd), params.topic)
+            if params.opened:
+                error = BrokerError(error.refusal, f"{error.text}; log in anew at /?cmd=logout")
+            reply.tell_error(error)
 
     def _tell_log(self, peer: Peer) -> None:
         """Who runs the broker learns of it, yet not of each: a line a second at most."""

@@ -180,6 +180,11 @@ class Params:
         return not self.headed and self.head.method in (b"HEAD", b"OPTIONS")
 
     @property
+    def opened(self) -> bool:
+        """A person sees the reply as a page."""
+        return self.browser is not None and self.browser.navigates
+
+    @property
     def group_wished(self) -> bool:
         """A declare that is about a group, so that its answer is the group's."""
         return bool(self.group) or self.flag(b"group_name_auto")

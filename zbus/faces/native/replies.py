@@ -53,17 +53,21 @@ TEXTS: dict[Refusal, str] = {
     Refusal.TOPIC_UNKNOWN: "404: Topic({}) Not Found",
     Refusal.GROUP_UNKNOWN: "404: ConsumeGroup({}) Not Found",
     Refusal.OFFSET_UNKNOWN: "404: Message Not Found: offset={}",
-    Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbbiden",
+    Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbidden",
 }
-"""The dialect's own words, the original's spelling included."""
+"""The dialect's own words."""
 
 
-def error_text(error: BrokerError) -> bytes:
-    """The body of a refusal."""
+def error_text(error: BrokerError, seed: bool = False) -> bytes:
+    """The body of a refusal; of a request in the original's own protocol in its spelling."""
     if error.name and error.refusal in TEXTS:
-        return TEXTS[error.refusal].format(error.name).encode()
-    prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
-    return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
+        text = TEXTS[error.refusal].format(error.name)
+    else:
+        prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
+        text = f"{STATUS[error.refusal]}: {prefix}{error.text}"
+    if seed:
+        text = text[:-9] + text[-9:].replace("orbidden", "orbbiden")
+    return text.encode()
 
 
 class NativeAnswering(Answering):
@@ -84,7 +88,8 @@ class NativeAnswering(Answering):
         lines = b"retry-after: 1\r\n" if error.refusal in _LATER else b""
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
-        self.tell(STATUS[error.refusal], lines, error_text(error))
+        seed = self.params.headed and not self.params.head.json
+        self.tell(STATUS[error.refusal], lines, error_text(error, seed))
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
