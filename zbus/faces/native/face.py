@@ -30,7 +30,7 @@ from zbus.faces.native import (
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import NativeReply, tell_log
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer, Plan
 from zbus.wire.heads import Head, Heads
@@ -209,4 +209,5 @@ class Refuse:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         error = self._error
         reply = NativeReply(self._face, self._params, peer, id, self._quiet)
+        tell_log(peer, self._params, error.text)
         reply.tell(error.status, error.lines, error.text.encode())

@@ -140,7 +140,7 @@ def bearer_of(access: Access, peer: Peer, anybody: bool) -> Bearer:
 
 
 def forbidden(command: str, topic: str) -> BrokerError:
-    """The dialect's refusal. (To its own clients it is spelled as by the original: `error_text`.)"""
+    """The dialect's refusal. (`error_text` gives stock clients the original's spelling.)"""
     about = f" Topic({topic})" if topic else ""
     return BrokerError(Refusal.FORBIDDEN, f"Command({command}){about} Forbidden")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal
@@ -21,6 +22,8 @@ from zbus.faces.peer import Answering, Peer
 
 if TYPE_CHECKING:
     from zbus.faces.native.face import NativeFace
+
+log = logging.getLogger("zbus")
 
 STATUS: dict[Refusal, int] = {
     Refusal.ILLEGAL: 400,
@@ -70,6 +73,15 @@ def error_text(error: BrokerError, seed: bool = False) -> bytes:
     return text.encode()
 
 
+def tell_log(peer: Peer, params: Params, text: bytes | str) -> None:
+    """For whoever looks for what a client does wrong."""
+    if log.isEnabledFor(logging.DEBUG):
+        command = params.cmd[:40].decode("latin-1")
+        fields = {"peer": peer.address, "command": command, "topic": params.topic[:100]}
+        why = text if isinstance(text, str) else text.decode()
+        log.debug("refused", extra={**fields, "why": why[:200]})
+
+
 class NativeAnswering(Answering):
     """A ticket of this dialect. `quiet` requests (ack off) get no reply at all."""
 
@@ -88,8 +100,10 @@ class NativeAnswering(Answering):
         lines = b"retry-after: 1\r\n" if error.refusal in _LATER else b""
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
-        seed = self.params.headed and not self.params.head.json
-        self.tell(STATUS[error.refusal], lines, error_text(error, seed))
+        params = self.params
+        text = error_text(error, seed=params.headed and not params.head.json)
+        tell_log(self.peer, params, text)
+        self.tell(STATUS[error.refusal], lines, text)
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
@@ -154,6 +168,9 @@ class DeclareReply(NativeReply):
             if outcome.group is None or not self.params.group_wished
             else group_info(outcome.group)
         )
+        peer, name, group = self.peer, outcome.topic.name, outcome.group
+        fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
+        log.debug("declared", extra=fields)
         self.tell(200, JSON, encode_document(document))
 
 
