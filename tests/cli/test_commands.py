@@ -181,6 +181,8 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
     ("status", "body", "text"),
     [
         (404, b"404: Topic(T) Not Found", "404: Topic(T) Not Found\n"),
+        (404, b"404: ConsumeGroup(T) Not Found", "404: ConsumeGroup(T) Not Found\n"),
+        (404, b"", "zbus: the broker answered with status 404\n"),
         (600, b'"no such method"', '"no such method"\n'),
         (507, b"", "zbus: the broker answered with status 507\n"),
         (
@@ -189,7 +191,7 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
             "403: Command(route) Topic(T) Forbidden\n",
         ),
         (401, b"ConsumeGroup(g) exclusive, forbbiden", "ConsumeGroup(g) exclusive, forbidden\n"),
-        (404, b"404: Topic(Forbbiden) Not Found", "404: Topic(Forbbiden) Not Found\n"),
+        (404, b"404: ConsumeGroup(Forbbiden", "404: ConsumeGroup(Forbbiden\n"),
         (600, b"Forbbiden", "Forbbiden\n"),
     ],
 )
@@ -200,6 +202,17 @@ def test_refusal_is_shown_as_it_came(
     broker.answers.append(Answer(status, body))
     result = zbus("call", "T", "plus", "1")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", text)
+
+
+@pytest.mark.parametrize("args", [["produce", "a b", "x"], ["consume", "a b"]])
+def test_without_the_topic_the_next_command_is_named(
+    zbus: Zbus, broker: FakeBroker, args: list[str]
+) -> None:
+    text = "404: Topic(a b) Not Found"
+    broker.answers.append(Answer(404, text.encode()))
+    assert zbus(*args).stderr == f"{text}\nzbus: `zbus declare 'a b'` makes it\n"
+    broker.answers.append(Answer(404, text.encode()))
+    assert zbus("remove", "a b").stderr == f"{text}\n"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Plays the console blocks of a page against a real broker and compares what comes back.
 
-Only places are changed on the way in: host and port, and `.venv/bin`, which is where the tests run. A
-page that is played in a `fresh` shell finds nothing of zbus on its path until it says `export
-PATH=...`; a how-to may take that for done. On the way out times, ids and sessions are made
-equal, since they differ from run to run. In the page `...` stands for any text within a line, and
-a line of `...` alone for any number of lines.
+Only places are changed on the way in: host and port, and `.venv/bin`, which is where the tests
+run. A page that is played in a `fresh` shell finds nothing of zbus on its path until it says so
+with `export PATH=...`; a how-to may take that for done. On the way out times, ids and sessions are
+made equal, since they differ from run to run. In the page `...` stands for any text within a line,
+and a line of `...` alone for any number of lines.
 
 The shell's job control is played, too: `zbus serve &` starts the broker, `kill %1` and `kill -9 %1`
 end it, and any other `&` starts a program whose first lines are compared. A small `nc` is put on
