@@ -9,6 +9,7 @@ ARGS ?=
 SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
+MATRIX := 3.11 3.12 3.13 3.14
 
 # What is quick comes first, what writes 10 GB last.
 BENCHES_OF_CPU := $(addprefix tests/bench/test_,turn.py cpu.py)
@@ -16,7 +17,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
+.PHONY: help run test test-matrix lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
   crash crash-changes crash-states disk-full simulate h1spec autobahn fuzz mutants check \
   stock-clients clean system-packages load-generators
 
@@ -30,6 +31,23 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 test: system-packages lint ## Set up, lint, check types, run all tests
 	tests/process/stock/set_up.sh $(VENV)/stock python
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# Each Python has an environment of its own; one that fails does not keep the others from running.
+test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 that is here; ARGS="tests/core"
+	@said=; failed=; \
+	for version in $(MATRIX); do \
+	  python=; \
+	  for each in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python$$version; do \
+	    if $$each -c 'import ensurepip' 2>/dev/null; then python=$$each; break; fi; \
+	  done; \
+	  if [ -z "$$python" ]; then said="$$said $$version was not found;"; continue; fi; \
+	  env=build/python$$version; \
+	  echo "== Python $$version: $$python, in $$env"; \
+	  if $(MAKE) --no-print-directory VENV=$$env PYTHON=$$python $$env/test.stamp \
+	    && $$env/bin/python -m pytest -n 2 --dist loadfile $(ARGS); \
+	  then said="$$said $$version passed;"; else said="$$said $$version FAILED;"; failed=1; fi; \
+	done; \
+	echo "== Python:$$said"; [ -z "$$failed" ]
 
 lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/ruff check .
@@ -111,18 +129,21 @@ clean: ## Remove everything that was made, the data folder excepted
 
 # The stamps are newer than pyproject.toml exactly when the installation follows it.
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "zbus and what it needs are installed in $(VENV); this is done once, and takes a moment."
+	@$(BIN)/python -m pip install --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@echo "zbus and what its tests need are installed in $(VENV); this is done once, and takes a while."
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
 	@touch $(VENV)/run.stamp $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "zbus needs Python 3.11 or newer; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(call debian-package,python3-venv)
-	$(PYTHON) -m venv $(VENV)
+	@echo "A virtual environment is made in $(VENV)."
+	@$(PYTHON) -m venv $(VENV)
 
 # The suite that works is of 2018 and runs on Python 2.7 alone.
 $(AUTOBAHN)/bin/wstest:

@@ -8,9 +8,12 @@ from typing import Any
 import attrs
 import pytest
 
-from zbus.config import OPTIONS, Config, ConfigError, documentation, load
+from zbus.cli import main
+from zbus.config import OPTIONS, OTHER_VARIABLES, Config, ConfigError, documentation, load
 
-PAGE = Path(__file__).parent.parent / "docs/reference/configuration.md"
+REFERENCE = Path(__file__).parent.parent / "docs/reference"
+PAGE = REFERENCE / "configuration.md"
+COMMAND_LINE = REFERENCE / "command-line.md"
 
 
 def test_reference_page_is_printed_from_the_options() -> None:
@@ -58,9 +61,23 @@ def test_flags(tmp_path: Path) -> None:
     assert load(options={"insecure": "true"}).insecure is True
 
 
+def variables_of_the_shell() -> set[str]:
+    """All that commands read from the environment, by what they declare."""
+    return {
+        name
+        for command in main.commands.values()
+        for parameter in command.params
+        for name in ([parameter.envvar] if isinstance(parameter.envvar, str) else [])
+    }
+
+
 def test_variables_of_the_command_line_are_left_alone() -> None:
-    environ = {"ZBUS_URL": "x", "ZBUS_CONFIG": "y", "ZBUS_TOKEN": "z"}
-    assert load(environ=environ) == Config()
+    options = {f"ZBUS_{name.upper()}" for name in OPTIONS}
+    assert variables_of_the_shell() - options == set(OTHER_VARIABLES)
+    assert load(environ=dict.fromkeys(OTHER_VARIABLES, "x")) == Config()
+    page = COMMAND_LINE.read_text(encoding="utf-8")
+    for name in variables_of_the_shell():
+        assert f"| `{name}` |" in page
 
 
 BAD_TEXTS = [

@@ -49,6 +49,7 @@ def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
     assert page.url == home + "?cmd=login"
     log_in(page, "wrong")
     assert page.url == home + "?cmd=login"
+    assert "does not know that token" in page.inner_text("body")
     assert page.context.cookies() == []
 
     log_in(page, "anna's +token%41;")
@@ -72,7 +73,7 @@ def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
     assert page.url == home + "?cmd=login"
     assert page.context.cookies() == []
     page.goto(home + "Orders?cmd=query")
-    assert page.inner_text("body") == "403: Command(query) Topic(Orders) Forbbiden"
+    assert page.url == home + "?cmd=login"
 
 
 def test_a_token_in_the_url_is_refused(page: Page, broker: BrokerProcess) -> None:

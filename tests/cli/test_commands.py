@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
 from zbus.cli import main
 from zbus.cli.remote import MESSAGES_TYPE
+from zbus.cli.top import summary
 
 # Arguments, then the headers that must be sent (and no others, host and length apart).
 SENT = [
@@ -179,16 +181,54 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
     ("status", "body", "text"),
     [
         (404, b"404: Topic(T) Not Found", "404: Topic(T) Not Found\n"),
+        (404, b"404: ConsumeGroup(T) Not Found", "404: ConsumeGroup(T) Not Found\n"),
+        (404, b"", "zbus: the broker answered with status 404\n"),
         (600, b'"no such method"', '"no such method"\n'),
         (507, b"", "zbus: the broker answered with status 507\n"),
+        (
+            403,
+            b"403: Command(route) Topic(T) Forbbiden",
+            "403: Command(route) Topic(T) Forbidden\n",
+        ),
+        (401, b"ConsumeGroup(g) exclusive, forbbiden", "ConsumeGroup(g) exclusive, forbidden\n"),
+        (404, b"404: ConsumeGroup(Forbbiden", "404: ConsumeGroup(Forbbiden\n"),
+        (600, b"Forbbiden", "Forbbiden\n"),
     ],
 )
 def test_refusal_is_shown_as_it_came(
     zbus: Zbus, broker: FakeBroker, status: int, body: bytes, text: str
 ) -> None:
+    """But for the spelling of the original's protocol."""
     broker.answers.append(Answer(status, body))
     result = zbus("call", "T", "plus", "1")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", text)
+
+
+@pytest.mark.parametrize("args", [["produce", "a b", "x"], ["consume", "a b"]])
+def test_without_the_topic_the_next_command_is_named(
+    zbus: Zbus, broker: FakeBroker, args: list[str]
+) -> None:
+    text = "404: Topic(a b) Not Found"
+    broker.answers.append(Answer(404, text.encode()))
+    assert zbus(*args).stderr == f"{text}\nzbus: `zbus declare 'a b'` makes it\n"
+    broker.answers.append(Answer(404, text.encode()))
+    assert zbus("remove", "a b").stderr == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (404, b"404: Topic(T) Not Found", "Topic(T) Not Found"),
+        (401, b"ConsumeGroup(g) exclusive, forbbiden", "ConsumeGroup(g) exclusive, forbidden"),
+        (404, b"404", "404"),
+    ],
+)
+def test_a_refusal_as_json_says_its_status_once(
+    zbus: Zbus, broker: FakeBroker, status: int, body: bytes, error: str
+) -> None:
+    broker.answers.append(Answer(status, body))
+    told = json.loads(zbus("query", "T", "--json").stderr)
+    assert told == {"error": error, "exit_code": 1, "status": status}
 
 
 def free_port() -> int:
@@ -218,6 +258,7 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["consume", "T", "--batch", "0"],
         ["query", "--url", "ftp://127.0.0.1"],
         ["query", "--url", "http://127.0.0.1:port"],
+        ["query", "--url", "unix:"],
         ["serve", "--port", "x"],
         ["serve", "--set", "no_such=1"],
         ["serve", "--set", "port"],
@@ -230,6 +271,27 @@ def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: 
     assert result.exit_code == 64, result.output
     assert result.stderr.splitlines()[-1].startswith("zbus: ")
     assert not broker.asked
+
+
+def test_a_url_that_is_none_is_told_the_forms(zbus: Zbus) -> None:
+    assert zbus("query", "--url", "ftp://127.0.0.1").stderr.splitlines()[-1] == (
+        "zbus: --url: 'ftp://127.0.0.1' is not of the form http://host:port, https://host:port or"
+        " unix:/path/of/socket"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 connection, 2 MiB"), (1_200, "1,200 connections, 2 MiB")]
+)
+def test_top_counts_connections(count: int, text: str) -> None:
+    assert summary({"connectionCount": count, "memoryBytes": 2 << 20}) == text
+
+
+def test_the_name_alone_is_help_once(zbus: Zbus) -> None:
+    result = zbus()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == zbus("--help").stdout
+    assert result.stdout.count("Usage:") == 1
 
 
 def test_help_names_every_command(zbus: Zbus) -> None:

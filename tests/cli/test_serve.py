@@ -34,7 +34,10 @@ def test_serve_starts_a_broker_with_the_options_given(
             *("--set", "idle-timeout-ms=1000", "--set", "segment_bytes = 1 MiB"),
             *("--token-file", "tokens.toml", "--insecure"),
         ],
-        env={"ZBUS_TOPICS_MAX": "6", "ZBUS_URL": "http://elsewhere:1", "ZBUS_TOKEN": "t"},
+        env={
+            **{"ZBUS_TOPICS_MAX": "6", "ZBUS_URL": "http://elsewhere:1", "ZBUS_TOKEN": "t"},
+            **{"ZBUS_CA": "ca.pem", "ZBUS_CERT": "me.pem"},
+        },
     )
     assert result.exit_code == 7, result.output
     assert started == [

@@ -64,7 +64,10 @@ def test_defaults() -> None:
         (["--name", "x", "--topic", "a*b"], "a * stands at the end only"),
         (["--name", "x", "--topic", ""], "printable"),
         (["--name", "x", "--expires", "2027-01-01"], "expires is a time with its zone"),
-        (["--name", "x", "--expires", "tomorrow"], "is not TOML"),
+        (["--name", "x", "--expires", "tomorrow"], "'tomorrow' is no time such as 2027-01-01T00:"),
+        (["--name", "x", "--expires", "7"], "'7' is no time such as 2027-01-01T00:00:00Z"),
+        (["--name", "x", "--expires", "2027-13-01T00:00:00Z"], "is no time such as"),
+        (["--name", "x", "--expires", "2027-01-01T00:00:00Z\nname='y'"], "is no time such as"),
     ],
 )
 def test_what_makes_no_entry(args: list[str], problem: str) -> None:
@@ -72,6 +75,7 @@ def test_what_makes_no_entry(args: list[str], problem: str) -> None:
     assert result.exit_code == 64
     assert problem in result.stderr
     assert "token:" not in result.stdout
+    assert "TOML" not in result.stderr
 
 
 def test_checking_a_file(tmp_path: Path) -> None:

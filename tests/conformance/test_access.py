@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.dialogue import (
     EPOCH_MS,
+    TYPED,
     Client,
     World,
     cmd,
@@ -22,6 +23,12 @@ from zbus.faces.peer import Peer
 from zbus.wire.heads import Head
 
 ADMIN = "token: admin"
+
+FORM_SENT = (
+    *("accept: text/html,*/*;q=0.8", "sec-fetch-site: same-origin", "sec-fetch-mode: navigate"),
+    *("sec-fetch-dest: document", "origin: http://localhost"),
+)
+"""What a browser says of a form of ours that a person sends."""
 
 
 def digest(token: str) -> bytes:
@@ -85,9 +92,9 @@ REFUSALS = [
     (cmd("<b>"), "403: Command(<b>) Forbbiden"),
     (cmd(""), "403: Command() Forbbiden"),
     (cmd("consume"), "403: Command(consume) Forbbiden"),  # before anything else is looked at
-    (http("/Orders", body=b"x"), "403: Command(produce) Topic(Orders) Forbbiden"),
-    (http("/_log/Orders"), "403: Command(read) Topic(Orders) Forbbiden"),
-    (http("/Nope?cmd=consume"), "403: Command(consume) Topic(Nope) Forbbiden"),
+    (http("/Orders", body=b"x"), "403: Command(produce) Topic(Orders) Forbidden"),
+    (http("/_log/Orders"), "403: Command(read) Topic(Orders) Forbidden"),
+    (http("/Nope?cmd=consume"), "403: Command(consume) Topic(Nope) Forbidden"),
 ]
 
 
@@ -412,7 +419,8 @@ def test_a_waiting_consume_ends_with_its_right(how: str, form: str) -> None:
     else:
         replace_table(world, ADMIN_ENTRY, other, *changed[how])
     (reply,) = waiting.replies()
-    expected = (403, b"403: Command(consume) Topic(Orders) Forbbiden")
+    word = b"Forbidden" if form == "plain" else b"Forbbiden"  # to the original's own protocol
+    expected = (403, b"403: Command(consume) Topic(Orders) " + word)
     assert (reply.status, reply.body) == expected
     group = world.broker.topics["orders"].groups["billing"]
     assert list(group.readers) == [untouched.peer]
@@ -565,6 +573,46 @@ def test_login_with_anything_else(body: bytes) -> None:
     assert login(client, body) == (302, "/?cmd=login", "")
 
 
+def test_a_person_is_told_that_the_token_is_unknown() -> None:
+    _, client = world_with(entry("b", "home"))
+    assert b"does not know that token" not in ok(client, http("/?cmd=login", *TYPED)).body
+    reply = client.request(http("/?cmd=login", *FORM_SENT, body=b"token=wrong", method="POST"))
+    assert (reply.status, "set-cookie" in reply.headers) == (403, False)
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"does not know that token" in reply.body
+    assert b'<form method="post" action="/?cmd=login">' in reply.body
+    reply = client.request(http("/?cmd=login", *FORM_SENT, body=b"token=b", method="POST"))
+    assert (reply.status, reply.headers["location"]) == (302, "/")
+
+
+def test_the_form_fits_a_telephone() -> None:
+    _, client = world_with()
+    assert b'<meta name="viewport" content="width=device-width">' in (
+        ok(client, http("/?cmd=login")).body
+    )
+
+
+@pytest.mark.parametrize("target", ["/?cmd=query", "/Orders?cmd=query", "/Orders?body=x"])
+@pytest.mark.parametrize("token", ["", "wrong", "old"])
+def test_a_person_without_a_known_token_is_sent_to_the_form(target: str, token: str) -> None:
+    world, client = world_with(entry("old", "home", expires_ms=EPOCH_MS + 1))
+    world.advance(1)
+    shown = (f"cookie: token={token}",) if token else ()
+    reply = client.request(http(target, *TYPED, *shown))
+    assert (reply.status, reply.headers.get("location")) == (302, "/?cmd=login")
+    # A script of a page, or a program, is told in words.
+    script = ("sec-fetch-site: same-origin", "sec-fetch-mode: cors", "sec-fetch-dest: empty")
+    assert client.request(http(target, *script, *shown)).status == 403
+    assert client.request(http(target, *shown)).status == 403
+
+
+def test_a_person_whose_token_lacks_a_right_is_told_so() -> None:
+    _, client = world_with(entry("b", "home"))
+    reply = client.request(http("/?cmd=query", *TYPED, "cookie: token=b"))
+    text = "403: Command(query) Forbidden; log in anew at /?cmd=logout"
+    assert (reply.status, reply.body.decode()) == (403, text)
+
+
 def test_login_with_an_expired_token() -> None:
     world, client = world_with(entry("b", "home", expires_ms=EPOCH_MS + 1))
     assert login(client, b"token=b")[1] == "/"
@@ -666,7 +714,7 @@ class TestStreams:
         assert not reader.closed
         replace_table(world, ADMIN_ENTRY, entry("ann", "consume", {"Secret": []}))
         world.settle()
-        ended = b"event: end\ndata: 403: Command(consume) Topic(Orders) Forbbiden\n\n"
+        ended = b"event: end\ndata: 403: Command(consume) Topic(Orders) Forbidden\n\n"
         assert reader.received == other.received == ended
         assert reader.closed
         ok(client, http("/Orders", ADMIN, body=b"x"))

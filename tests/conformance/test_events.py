@@ -414,7 +414,7 @@ class TestFromAGroup:
         ok(world.connect(), http("/T/g?cmd=declare&group_mask=16"))
         reader = stream(world, "/T/g?cmd=consume")
         target = http("/T/g?cmd=consume", ACCEPT)
-        assert refused(world.connect(), target) == (401, "ConsumeGroup(g) exclusive, forbbiden")
+        assert refused(world.connect(), target) == (401, "ConsumeGroup(g) exclusive, forbidden")
         reader.vanish()
         stream(world, "/T/g?cmd=consume")
 

@@ -1,8 +1,10 @@
 """Plays the console blocks of a page against a real broker and compares what comes back.
 
-Only host and port are changed on the way in. On the way out times, ids and sessions are made
-equal, since they differ from run to run. In the page `...` stands for any text within a line, and
-a line of `...` alone for any number of lines.
+Only places are changed on the way in: host and port, and `.venv/bin`, which is where the tests
+run. A page that is played in a `fresh` shell finds nothing of zbus on its path until it says so
+with `export PATH=...`; a how-to may take that for done. On the way out times, ids and sessions are
+made equal, since they differ from run to run. In the page `...` stands for any text within a line,
+and a line of `...` alone for any number of lines.
 
 The shell's job control is played, too: `zbus serve &` starts the broker, `kill %1` and `kill -9 %1`
 end it, and any other `&` starts a program whose first lines are compared. A small `nc` is put on
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +34,8 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as sock:
         sys.stdout.buffer.write(data)
 """
 
+BIN = Path(sys.executable).parent  # not resolved: it may be a link out of the environment
+
 _CURL_SETTINGS = "silent\nshow-error\n"  # the progress bar is for people who wait
 
 _VARYING = (
@@ -43,7 +48,7 @@ _VARYING = (
 class Shell:
     """One page's worth of commands."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, fresh: bool = False) -> None:
         self._data_dir = tmp_path / "data"
         self._log = (tmp_path / "broker.log").open("wb")
         self._broker: subprocess.Popen[str] | None = None
@@ -55,9 +60,11 @@ class Shell:
         nc.write_text(_NC.format(python=sys.executable))
         nc.chmod(0o755)
         (tools / ".curlrc").write_text(_CURL_SETTINGS)
-        here = (str(tools), str(Path(sys.executable).parent), os.environ["PATH"])
-        self._environment = os.environ | {"PATH": os.pathsep.join(here), "CURL_HOME": str(tools)}
+        others = [x for x in os.environ["PATH"].split(os.pathsep) if Path(x) != BIN]
+        path = [str(tools), *([] if fresh else [str(BIN)]), *others]
+        self._environment = os.environ | {"PATH": os.pathsep.join(path), "CURL_HOME": str(tools)}
         self._environment["HOME"] = str(tmp_path)  # files of a page are below ~
+        self._environment["PYTHONUNBUFFERED"] = "1"
 
     def __enter__(self) -> Shell:
         return self
@@ -94,14 +101,22 @@ class Shell:
     def play(self, step: Step) -> list[str]:
         """Run one command; the lines it printed."""
         command = step.command
+        if command.startswith("export PATH="):
+            self._environment["PATH"] = self._run(f'{command} && printf %s "$PATH"').stdout
+            return []
         if command.startswith("zbus serve") and command.endswith("&"):
+            assert self._which("zbus") == str(BIN / "zbus"), "which zbus?"
             return self.serve(*shlex.split(command[:-1])[2:])
         if command in ("kill %1", "kill -9 %1"):
             self._stop(gently=command == "kill %1")
             return []
         if command.endswith("&"):
             return self._start(command[:-1], len(step.output))
-        done = subprocess.run(
+        done = self._run(command)
+        return self._shown(done.stdout + done.stderr)
+
+    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             ["bash", "-c", self._placed(command)],
             capture_output=True,
             text=True,
@@ -110,7 +125,9 @@ class Shell:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        return self._shown(done.stdout + done.stderr)
+
+    def _which(self, program: str) -> str | None:
+        return shutil.which(program, path=self._environment["PATH"])
 
     def _stop(self, gently: bool) -> None:
         broker, self._broker = self._broker, None
@@ -123,9 +140,9 @@ class Shell:
         assert (broker.returncode == 0) is gently
 
     def _start(self, command: str, lines: int) -> list[str]:
-        words = shlex.split(self._placed(command))
-        assert words.pop(0) == "python"
-        program = self._popen("-u", *words, "--url", f"http://127.0.0.1:{self._port}")
+        python, *words = shlex.split(self._placed(command))
+        assert self._which(python) == str(BIN / "python"), f"which {python}?"
+        program = self._popen(*words, "--url", f"http://127.0.0.1:{self._port}")
         self._programs.append(program)
         assert program.stdout is not None
         return self._shown("".join([program.stdout.readline() for _ in range(lines)]))
@@ -133,10 +150,13 @@ class Shell:
     def _popen(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, *words]
         out = subprocess.PIPE
-        return subprocess.Popen(command, stdout=out, stderr=self._log, text=True, cwd=ROOT)
+        return subprocess.Popen(
+            command, stdout=out, stderr=self._log, text=True, cwd=ROOT, env=self._environment
+        )
 
     def _placed(self, command: str) -> str:
-        """The command, with the place of the test's broker."""
+        """The command, with the places of the test's broker and programs."""
+        command = re.sub(r"(\$PWD/)?\.venv/bin\b", lambda _found: str(BIN), command)
         return re.sub(r"\blocalhost([: ])15555\b", rf"127.0.0.1\g<1>{self._port}", command)
 
     def _shown(self, text: str) -> list[str]:

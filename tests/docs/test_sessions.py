@@ -11,13 +11,15 @@ from tests.docs.pages import PAGES, ROOT, name_of, steps
 from tests.docs.shell import Shell, alike
 
 PLAYED = [page for page in PAGES if steps(page)]
+FRESH = {ROOT / "README.md", ROOT / "docs/quickstart.md"}
+"""What a newcomer reads first: it says all that has to be done."""
 STARTS_ITSELF = {ROOT / "docs/quickstart.md", ROOT / "docs/howto/tokens.md"}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the pages are about curl")
 @pytest.mark.parametrize("page", PLAYED, ids=name_of)
 def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
-    with Shell(tmp_path) as shell:
+    with Shell(tmp_path, fresh=page in FRESH) as shell:
         if page not in STARTS_ITSELF:
             shell.serve()
         for step in steps(page):

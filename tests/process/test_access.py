@@ -95,7 +95,7 @@ def test_sighup_takes_the_file_over(tmp_path: Path) -> None:
         replace(file, ADMIN + entry("shop", "produce", "NEW-SECRET"))
         os.kill(broker.process.pid, signal.SIGHUP)
         reply = waiting.read()
-        assert (reply.status, reply.body) == (403, b"403: Command(consume) Topic(T) Forbbiden")
+        assert (reply.status, reply.body) == (403, b"403: Command(consume) Topic(T) Forbidden")
         assert wire.get("/T", shop, body=b"x").status == 403
         assert wire.get("/T", "token: NEW-SECRET", body=b"x").status == 200
         replace(file, "[[token]")

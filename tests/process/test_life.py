@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
+import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.process.broker import BrokerProcess, Wire, request, run_serve
+from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
 
 
 def test_the_first_lines(tmp_path: Path) -> None:
@@ -182,3 +185,70 @@ def test_file_descriptors_run_out(tmp_path: Path) -> None:
         assert wires[0].get("/T?cmd=produce", body=b"y").status == 200
         assert broker.process.poll() is None
     assert os.path.exists(tmp_path / "data")
+
+
+def loaded(pid: int, library: str) -> bool:
+    """The process has come so far."""
+    return library in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_a_reload_during_the_start_ends_nothing(tmp_path: Path) -> None:
+    """Whoever renews a certificate or a token does not know that the broker is just starting."""
+    command = serve_command(tmp_path / "data")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+    assert process.stdout is not None
+    try:
+        deadline = time.monotonic() + 20
+        while process.poll() is None and not loaded(process.pid, "_socket"):
+            assert time.monotonic() < deadline
+        said = b""
+        while b"try:" not in said:
+            process.send_signal(signal.SIGHUP)
+            if select.select([process.stdout], [], [], 0.005)[0]:
+                line = process.stdout.readline()
+                assert line, f"it ended with {process.wait(10)}"
+                said += line
+        while "reloaded" not in (tmp_path / "log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.terminate()
+        process.stdout.close()
+        assert process.wait(20) == 0
+
+
+def test_debug_lines_tell_what_clients_do(tmp_path: Path) -> None:
+    def lines(level: str) -> list[str]:
+        options = ("--set", f"log_level={level}", "--set", "idle_timeout_ms=100")
+        with BrokerProcess(tmp_path / level, *options) as broker:
+            silent = broker.connect()
+            wire = broker.connect()
+            wire.get("/T/g?cmd=declare")
+            wire.get("/T?cmd=produce", body=b"x")
+            wire.get("/Nope?cmd=consume", "token: SECRET")
+            wire.get("/T/g?cmd=remove")
+            wire.get("/T?cmd=consume&timeout=x")
+            wire.close()
+            bad = broker.connect()
+            bad.send(b"GET / HTTP/1.1\r\nno colon\r\n\r\n")
+            assert bad.read().status == 400
+            bad.close()
+            assert silent.at_end()
+            silent.close()
+            assert broker.stop() == 0
+            return broker.log().splitlines()
+
+    told = "\n".join(lines("debug"))
+    assert told.count(" DEBUG connection opened peer=127.0.0.1:") == 3
+    assert told.count(" DEBUG connection closed peer=127.0.0.1:") == 3
+    for text in (
+        *("declared peer=", "topic=T group=g\n", "removing peer="),
+        *("command=consume topic=Nope why=404: Topic(Nope) Not Found", "why=the client closed it"),
+        "why=400: Bad Format, timeout is a number from 0 to",
+        *("connection refused", "why=400: the header line 'no colon' has no colon"),
+        *("closing, nothing was heard", "why=the last reply was sent", "why=it was refused"),
+    ):
+        assert text in told
+    assert "SECRET" not in told
+    assert not [line for line in lines("info") if "DEBUG" in line]

@@ -64,10 +64,17 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(0) from None
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(__version__, prog_name="zbus")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """A message broker that anything able to speak HTTP can use."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for _command in (

@@ -61,11 +61,11 @@ def _headers(
 @click.option("--tag", help="Dotted words that filters match.")
 @click.option("--key", help="Messages of one key stay in order.")
 @click.option("--id", "message_id", help="The message's id; the broker makes one otherwise.")
-@click.option("--partition", type=NON_NEGATIVE, help="Where to put it; the broker chooses.")
-@click.option("--delay-ms", type=NON_NEGATIVE, help="Deliver it not before so long from now.")
-@click.option("--ttl-ms", type=POSITIVE, help="Forget it if nobody took it for so long.")
+@click.option("--partition", type=NON_NEGATIVE, help="Put it there; else the broker chooses.")
+@click.option("--delay-ms", type=NON_NEGATIVE, help="Deliver it only when so long has passed.")
+@click.option("--ttl-ms", type=POSITIVE, help="Do not deliver it after so long.")
 @click.option(
-    "--idempotency-key", help="Of this request: however often it is sent, it is put once."
+    "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
 )
 @click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
 @click.option(
@@ -77,11 +77,17 @@ def _headers(
     help="Any other header; may be repeated.",
 )
 @click.option("--file", type=click.File("rb"), help="Put what is in a file, as many messages.")
-@click.option("--stdin", "file", flag_value="-", type=click.File("rb"), help="--file -")
-@click.option("--lines", "form", flag_value="lines", default="lines", help="Each line is one.")
-@click.option("--whole", "form", flag_value="whole", help="All of it is one.")
-@click.option("--ndjson", "form", flag_value="ndjson", help="Each line is one, and JSON.")
-@click.option("--messages", "form", flag_value="messages", help="As of consume --messages.")
+@click.option(
+    "--stdin", "file", flag_value="-", type=click.File("rb"), help="The same from standard input."
+)
+@click.option(
+    "--lines", "form", flag_value="lines", default="lines", help="Each line is a message."
+)
+@click.option("--whole", "form", flag_value="whole", help="The whole file is one message.")
+@click.option("--ndjson", "form", flag_value="ndjson", help="Each line is a message in JSON.")
+@click.option(
+    "--messages", "form", flag_value="messages", help="The file is what `consume --messages` wrote."
+)
 @click.option("--progress", is_flag=True, help="Show a bar on stderr.")
 @json_option
 @url_option
@@ -162,13 +168,23 @@ def _produce_file(
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
-@click.option("--count", type=NON_NEGATIVE, default=1, show_default=True, help="0 is no end.")
+@click.option(
+    "--count", type=NON_NEGATIVE, default=1, show_default=True, help="Take so many; 0 never ends."
+)
 @click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
 @click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
-@click.option("--lines", "form", flag_value="lines", default="lines", help="Bodies; the default.")
-@click.option("--messages", "form", flag_value="messages", help="As produce --messages reads it.")
+@click.option(
+    "--lines",
+    "form",
+    flag_value="lines",
+    default="lines",
+    help="Write each body as a line (default).",
+)
+@click.option(
+    "--messages", "form", flag_value="messages", help="Write what `produce --messages` reads."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
 @json_option
 @url_option
@@ -247,7 +263,7 @@ def _deliveries(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", shell_complete=complete_group)
 @click.argument("offset", type=NON_NEGATIVE)
-@click.option("--partition", type=NON_NEGATIVE, help="Where the message is; default 0.")
+@click.option("--partition", type=NON_NEGATIVE, help="Partition of the message; default 0.")
 @json_option
 @url_option
 def ack(

@@ -7,9 +7,11 @@ refusal (status 400 and up), 2 for a broker that cannot be reached or stops talk
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -39,6 +41,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
+_NO_TOPIC = re.compile(r"404: Topic\((.*)\) Not Found")
+
+
 class Refused(Failed):
     """The broker answered with an error; its text is for people."""
 
@@ -48,16 +53,21 @@ class Refused(Failed):
         super().__init__(text or f"the broker answered with status {status}")
         self.status = status
         self._text = text
+        context = click.get_current_context(silent=True)
+        self._wants_topic = context is not None and context.info_name in ("produce", "consume")
 
     def tell(self) -> None:
         """Print the broker's text as it came: it may be a service's, and of any form."""
-        if self._text:
-            click.echo(self._text, err=True)
-        else:
+        if not self._text:
             super().tell()
+            return
+        click.echo(self._text, err=True)
+        if self._wants_topic and (missing := _NO_TOPIC.fullmatch(self._text)):
+            click.echo(f"zbus: `zbus declare {quote(missing[1])}` makes it", err=True)
 
     def document(self) -> dict[str, object]:
-        return {**super().document(), "status": self.status}
+        sentence = self.format_message().removeprefix(f"{self.status}: ")
+        return {**super().document(), "error": sentence, "status": self.status}
 
 
 class Unreachable(Failed):
@@ -169,13 +179,21 @@ def _parsed(url: str) -> tuple[str, str, int]:
         raise click.UsageError(f"--url: {error}") from None
 
 
+def _spelled(status: int, text: str) -> str:
+    """A refusal for people. To a client of its protocol the broker speaks like the original, whose
+    word for `forbidden` has a slip of the pen in it."""
+    if status not in (401, 403):
+        return text
+    return text[:-9] + text[-9:].replace("orbbiden", "orbidden")
+
+
 @contextmanager
 def failures() -> Iterator[None]:
     """Turn what a client raises into what a command ends with."""
     try:
         yield
     except client.Refused as error:
-        raise Refused(error.status, error.text) from None
+        raise Refused(error.status, _spelled(error.status, error.text)) from None
     except client.RpcError as error:
         raise Refused(error.status, error.text.strip()) from None
     except client.ZbusError as error:

@@ -62,8 +62,12 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
-@click.option("--from", "start", default="end", callback=_start, help="begin, end or an offset.")
-@click.option("--last", type=click.IntRange(min=0), default=0, help="And so many before the end.")
+@click.option(
+    "--from", "start", default="end", callback=_start, help="Start at begin, end or an offset."
+)
+@click.option(
+    "--last", type=click.IntRange(min=0), default=0, help="Start so many messages before the end."
+)
 @click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
 @click.option("--group", help="Consume as this group, and acknowledge what was shown.")
 @click.option("--count", type=click.IntRange(min=0), default=0, help="Stop after so many.")

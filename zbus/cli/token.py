@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
+import tomllib
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -58,7 +59,7 @@ def token(
         f"operations = {_list(part.strip() for part in operations.split(','))}",
     ]
     if expires:
-        lines.append(f"expires = {expires}")
+        lines.append(f"expires = {_time(expires)}")
     if topics:
         lines.append("[token.topics]")
         lines += [f"{_quoted(topic)} = {_list(groups)}" for topic in topics]
@@ -75,6 +76,17 @@ def _quoted(text: str) -> str:
     if not text.isprintable():
         raise click.UsageError(f"{text!r} has characters that cannot be printed")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _time(text: str) -> str:
+    """A time of TOML; that it has a zone is checked with the entry."""
+    try:
+        tomllib.loads(f"time = {text}")
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        problem = f"{text!r} is no time such as 2027-01-01T00:00:00Z"
+        raise click.BadParameter(problem, param_hint="'--expires'") from None
+    return text
 
 
 def _list(texts: Iterable[str]) -> str:

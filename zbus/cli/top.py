@@ -83,7 +83,7 @@ def summary(server: dict[str, Any]) -> str:
     """What the broker tells of itself; a token that may not see everything is not told."""
     told = []
     if (connections := server.get("connectionCount")) is not None:
-        told.append(f"{connections:,} connections")
+        told.append(f"{connections:,} connection{'s' * (connections != 1)}")
     if (memory_bytes := server.get("memoryBytes")) is not None:
         told.append(f"{memory_bytes / (1 << 20):,.0f} MiB")
     return ", ".join(told)

@@ -31,11 +31,12 @@ def parse_url(url: str) -> Address:
         path = url.removeprefix("unix:")
         path = unquote(path.removeprefix("//") if path.startswith("///") else path)
         if not path:
-            raise ValueError(f"{url!r} names no socket: unix:/path")
+            raise ValueError(f"{url!r} names no socket: unix:/path/of/socket")
         return Address("unix", path, 0)
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not of the form http://host:port, https://host:port, unix:/p")
+        forms = "http://host:port, https://host:port or unix:/path/of/socket"
+        raise ValueError(f"{url!r} is not of the form {forms}")
     if parts.username is not None or parts.query or parts.path not in ("", "/"):
         raise ValueError(f"{url!r} says more than where the broker is; give a token as token=")
     kind: Kind = "tls" if parts.scheme == "https" else "tcp"

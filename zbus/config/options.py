@@ -193,7 +193,7 @@ class Config:
         0,
         0,
         1024 * 1024 * GIB,
-        "A partition forgets what is beyond, unless its topic says otherwise; 0 = nothing.",
+        "A partition forgets what is beyond, unless its topic says otherwise; 0 = keep all.",
     )
     open_segments_max: int = _number(
         10_000,

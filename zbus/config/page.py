@@ -8,8 +8,11 @@ from typing import Any
 import attrs
 
 from zbus.config.options import GIB, KIB, MIB, OPTIONS
+from zbus.config.sources import OTHER_VARIABLES
 
-INTRODUCTION = """\
+_VARIABLES = ", ".join(f"`{name}`" for name in OTHER_VARIABLES)
+
+INTRODUCTION = f"""\
 # Configuration
 
 This page is printed by `python -m zbus.config`; do not edit it.
@@ -22,8 +25,9 @@ An option is set, each source overriding the one before, in
 3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
 
 An unknown name or a bad value stops the start with a sentence that says where it stands. This
-holds for every variable that begins with `ZBUS_`, except `ZBUS_CONFIG`, `ZBUS_TOKEN` and
-`ZBUS_URL`; in Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
+holds for every variable that begins with `ZBUS_`, except those of the
+[command line](command-line.md#environment): {_VARIABLES}.
+In Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
 
 Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
 as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).

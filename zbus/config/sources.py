@@ -11,8 +11,9 @@ from typing import Any, Final
 from zbus.config.options import GIB, KIB, MIB, OPTIONS, Config, ConfigError, validate
 
 ENVIRONMENT_PREFIX: Final = "ZBUS_"
-OTHER_VARIABLES: Final = frozenset({"ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL"})
-"""Variables of the command line that are not options of a broker."""
+OTHER_VARIABLES: Final = ("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL")
+"""Variables of the command line that are not options of a broker: all that `zbus.cli` declares.
+Whoever sets them for the shell can start a broker in it."""
 
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
 _SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}

@@ -35,6 +35,6 @@ class Asked(Protocol):
     def refuse(self, answer: Answer) -> Plan:
         """How to give this answer instead, in the dialect."""
 
-    def forbid(self, why: str = "") -> Plan:
+    def forbid(self, why: str, known: bool) -> Plan:
         """How to tell its sender, in the dialect, that he may not; `why` if there is a reason
-        beside that he may not."""
+        beside that he may not, and whether his token is `known`, only not granted enough."""

@@ -6,6 +6,7 @@ puts itself on the loop's list of peers that have something to send.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -57,6 +58,8 @@ class Deaf:
 
 
 _DEAF = Deaf()
+
+log = logging.getLogger("zbus")
 
 
 class Reader(Protocol):
@@ -205,6 +208,7 @@ class Peer(Session):
         Pulls and calls may wait for ever, so they are not waited for: the connection would stay
         open with nobody reading from it.
         """
+        log.debug("connection refused", extra={"peer": self.address, "why": error})
         if self.framing is not None:
             self.take_leave(self.framing.farewell(error))
             return

@@ -72,8 +72,9 @@ class PlainHead:
     def refuse(self, answer: Answer) -> Plan:
         return Tell(self, answer)
 
-    def forbid(self, why: str = "") -> Plan:
-        return Tell(self, Answer(403, f"403: {why or 'this token may not do that'}", TEXT))
+    def forbid(self, why: str, known: bool) -> Plan:
+        why = why or ("this token may not do that" if known else "this needs a known token")
+        return Tell(self, Answer(403, f"403: {why}", TEXT))
 
 
 class PlainAnswering(Answering):

@@ -143,13 +143,13 @@ class Guarded:
     __slots__ = (
         "_access",
         "_anybody",
+        "_asked",
         "_bearer",
         "_broker",
         "_judged",
         "_needs",
         "_passes",
         "_plan",
-        "_refusal",
         "_token",
     )
 
@@ -160,8 +160,8 @@ class Guarded:
         self._broker = rights.broker
         self._needs = needs
         self._plan = asked.plan()
-        self._token = token = token_of(head, asked.url_token(), rights.allow_url_token)
-        self._refusal = asked.forbid(token if isinstance(token, str) else "")
+        self._asked = asked
+        self._token = token_of(head, asked.url_token(), rights.allow_url_token)
         self._anybody = rights.guard.is_anybodys(head)
         self._bearer = NOBODY  # of the token, once it was found
         self._judged = NOTHING  # the last grant that was looked at,
@@ -177,7 +177,9 @@ class Guarded:
             self._passes = self._needs.met_by(grant)
         if not self._passes or self._broker.now_ms >= grant.expires_ms:
             self._tell_log(peer)
-            self._refusal.run(peer, id, body)
+            why = self._token if isinstance(self._token, str) else ""
+            known = self._token is not None and bearer.is_known(self._broker.now_ms)
+            self._asked.forbid(why, known).run(peer, id, body)
             return
         peer.asker = bearer
         self._plan.run(peer, id, body)

@@ -46,6 +46,7 @@ from zbus.server.pressure import Marks, Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
 from zbus.server.sweep import Patience, Sweep
+from zbus.server.telling import TellingLoop
 from zbus.server.tokens import BadTokens, TokenFile
 from zbus.store.replay import recover
 from zbus.store.writer import LogWriter
@@ -250,7 +251,8 @@ class Server:
             output_bytes_max=config.output_bytes_max,
             drain_timeout_ms=config.drain_timeout_ms,
         )
-        self.loop = Loop(self.broker, self.mailbox, loop_limits, clock)
+        loop = TellingLoop if config.log_level == "debug" else Loop
+        self.loop = loop(self.broker, self.mailbox, loop_limits, clock)
         budget = Budget(config.bodies_bytes_max)
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
         self.listeners = [
@@ -404,6 +406,8 @@ def _banner(server: Server) -> str:
 
 def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
+    hung_up: list[int] = []  # SIGHUP came before it could be obeyed
+    signal.signal(signal.SIGHUP, lambda number, _frame: hung_up.append(number))
     logs.set_up(config.log_level, config.log_format)
     keep_freed_memory()
     gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
@@ -422,6 +426,8 @@ def run(config: Config) -> int:
     sys.setswitchinterval(0.0005)
 
     def ready() -> None:
+        if hung_up:  # what is loaded may be older than what it was sent for
+            server.mailbox.post(server.reload)
         print(_banner(server), flush=True)
         server.pressure.look()
         for address in server.addresses:

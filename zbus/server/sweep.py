@@ -97,6 +97,7 @@ class Sweep:
             if now_ms - link.heard_ms > patience.body_timeout_ms:
                 link.refuse(WireError(408, "the body of the request did not come in time"))
         elif silent:
+            log.debug("closing, nothing was heard", extra={"peer": link.address})
             # Pulls and calls that wait end now, where the dialect has a word for it.
             self._broker.leave(link)
             link.closing = True

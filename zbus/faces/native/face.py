@@ -29,10 +29,11 @@ from zbus.faces.native import (
 )
 from zbus.faces.native.frames import Frames, speaks_json
 from zbus.faces.native.json_frames import encode_json
+from zbus.faces.native.login import FORM
 from zbus.faces.native.needs import FREE, needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
-from zbus.faces.native.replies import NativeReply, forbidden_text
+from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, tell_log
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.rights import Rights
@@ -209,14 +210,17 @@ class NativeAsked:
         error = BadRequest(answer.status, answer.text, answer.lines)
         return Refuse(self._face, self._params, error)
 
-    def forbid(self, why: str = "") -> Plan:
+    def forbid(self, why: str, known: bool) -> Plan:
+        # A person who opened this address can show a token there; a known one is told its lack.
         params = self._params
-        if params.cmd == b"home":
-            error = BadRequest(302, "", b"location: /?cmd=login\r\n")
+        if params.cmd == b"home" or (params.opened and not (known or why)):
+            error = BadRequest(302, "", FORM)
         elif why:
             error = BadRequest(403, f"403: {why}")
         else:
-            error = BadRequest(403, forbidden_text(shown_command(params.cmd), params.topic))
+            text = forbidden_text(shown_command(params.cmd), params.topic)
+            hint = "; log in anew at /?cmd=logout" if params.opened else ""
+            error = BadRequest(403, spelled(text, params.seed) + hint)
         return Refuse(self._face, params, error, loud=True)
 
 
@@ -237,4 +241,5 @@ class Refuse:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         error = self._error
         reply = NativeReply(self._face, self._params, peer, id, self._quiet)
+        tell_log(peer, self._params, error.text)
         reply.tell(error.status, error.lines, error.text.encode())

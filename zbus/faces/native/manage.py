@@ -3,6 +3,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,6 +26,8 @@ from zbus.faces.peer import Peer
 
 if TYPE_CHECKING:
     from zbus.faces.native.face import NativeFace
+
+log = logging.getLogger("zbus")
 
 MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
@@ -227,7 +230,11 @@ class Discard:
         if isinstance(found, BrokerError):
             reply.settle(found)
         else:
-            self.discard(self._face.broker, reply, *found)
+            topic, group = found
+            done = "removing" if self._params.cmd == b"remove" else "emptying"
+            fields = {"topic": topic.name, "group": group.name if group else ""}
+            log.debug(done, extra={"peer": peer.address, **fields})
+            self.discard(self._face.broker, reply, topic, group)
 
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
         raise NotImplementedError

@@ -206,6 +206,16 @@ class Params:
         )
 
     @property
+    def seed(self) -> bool:
+        """A request in the original's own protocol."""
+        return self.headed and not self.head.json
+
+    @property
+    def opened(self) -> bool:
+        """A person sees the reply as a page."""
+        return self.browser is not None and self.browser.navigates
+
+    @property
     def group_wished(self) -> bool:
         """A declare that is about a group, so that its answer is the group's."""
         return bool(self.group) or self.flag(b"group_name_auto")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal
@@ -23,6 +24,8 @@ from zbus.faces.status import STATUS, retry_line
 if TYPE_CHECKING:
     from zbus.faces.native.face import NativeFace
 
+log = logging.getLogger("zbus")
+
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 
@@ -31,25 +34,41 @@ TEXTS: dict[Refusal, str] = {
     Refusal.TOPIC_UNKNOWN: "404: Topic({}) Not Found",
     Refusal.GROUP_UNKNOWN: "404: ConsumeGroup({}) Not Found",
     Refusal.OFFSET_UNKNOWN: "404: Message Not Found: offset={}",
-    Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbbiden",
+    Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbidden",
 }
-"""The dialect's own words, the original's spelling included."""
+"""The dialect's own words."""
 
 
 def forbidden_text(command: str, topic: str) -> str:
-    """The refusal of a command, in the original's spelling."""
+    """The refusal of a command."""
     about = f" Topic({topic})" if topic else ""
-    return f"403: Command({command}){about} Forbbiden"
+    return f"403: Command({command}){about} Forbidden"
 
 
-def error_text(error: BrokerError) -> bytes:
-    """The body of a refusal."""
-    if error.refusal is Refusal.FORBIDDEN and error.name:  # reading that was allowed ends
-        return forbidden_text("consume", error.name).encode()
-    if error.name and error.refusal in TEXTS:
-        return TEXTS[error.refusal].format(error.name).encode()
-    prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
-    return f"{STATUS[error.refusal]}: {prefix}{error.text}".encode()
+def spelled(text: str, seed: bool) -> str:
+    """A refusal, to a request in the original's own protocol in its spelling."""
+    return text[:-9] + text[-9:].replace("orbidden", "orbbiden") if seed else text
+
+
+def error_text(error: BrokerError, seed: bool = False) -> bytes:
+    """The body of a refusal; `seed`: see `spelled`."""
+    if error.name and error.refusal is Refusal.FORBIDDEN:  # reading that was allowed ends
+        text = forbidden_text("consume", error.name)
+    elif error.name and error.refusal in TEXTS:
+        text = TEXTS[error.refusal].format(error.name)
+    else:
+        prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
+        text = f"{STATUS[error.refusal]}: {prefix}{error.text}"
+    return spelled(text, seed).encode()
+
+
+def tell_log(peer: Peer, params: Params, text: bytes | str) -> None:
+    """For whoever looks for what a client does wrong."""
+    if log.isEnabledFor(logging.DEBUG):
+        command = params.cmd[:40].decode("latin-1")
+        fields = {"peer": peer.address, "command": command, "topic": params.topic[:100]}
+        why = text if isinstance(text, str) else text.decode()
+        log.debug("refused", extra={**fields, "why": why[:200]})
 
 
 class NativeAnswering(Answering):
@@ -70,7 +89,10 @@ class NativeAnswering(Answering):
         lines = retry_line(error.refusal)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
-        self.tell(STATUS[error.refusal], lines, error_text(error))
+        params = self.params
+        text = error_text(error, params.seed)
+        tell_log(self.peer, params, text)
+        self.tell(STATUS[error.refusal], lines, text)
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
@@ -135,6 +157,9 @@ class DeclareReply(NativeReply):
             if outcome.group is None or not self.params.group_wished
             else group_info(outcome.group)
         )
+        peer, name, group = self.peer, outcome.topic.name, outcome.group
+        fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
+        log.debug("declared", extra=fields)
         self.tell(200, JSON, encode_document(document))
 
 
