@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group, Wants
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
 from zbus.faces.native.containers import wanted_container
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 WINDOW_MAX = 10_000
 
@@ -25,7 +21,7 @@ class GroupPlan:
 
     __slots__ = ("face", "group_key", "params", "topic_key")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
@@ -61,7 +57,7 @@ class Consume(GroupPlan):
         "wants",
     )
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.quiet = not params.flag(b"ack", True)
         self.offset = params.number(b"offset")

@@ -26,6 +26,7 @@ from zbus.faces.native import (
     produce,
     read,
     track,
+    tracker,
 )
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
@@ -49,10 +50,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
-    b"tracker": track.Tracker,
-    b"track_sub": track.Follow,
-    b"track_pub": track.Report,
-    b"ssl": track.Ssl,
+    b"tracker": tracker.Tracker,
+    b"track_sub": tracker.Follow,
+    b"track_pub": tracker.Report,
+    b"ssl": tracker.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,

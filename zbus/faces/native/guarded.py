@@ -8,20 +8,17 @@ remembered. What the token is worth may change with any turn, so that is asked e
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import attrs
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Grant
+from zbus.faces.native.context import Context
 from zbus.faces.native.events import FollowStream, follows_topic
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer, Plan
 from zbus.wire.target import decode_valid_percent
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 log = logging.getLogger("zbus")
 
@@ -160,7 +157,7 @@ class Guarded:
         "_token",
     )
 
-    def __init__(self, face: NativeFace, access: Access, params: Params, plan: Plan) -> None:
+    def __init__(self, face: Context, access: Access, params: Params, plan: Plan) -> None:
         self._face = face
         self._access = access
         self._params = params
@@ -244,7 +241,7 @@ def _shown(command: bytes) -> str:
     return command.strip(b"\0")[:40].decode("utf-8", "replace")
 
 
-def expel(face: NativeFace, access: Access) -> None:
+def expel(face: Context, access: Access) -> None:
     """End the reading of groups by those who may not any more; their waiting consumes get a 403.
     So do those who follow a topic."""
     broker = face.broker

@@ -6,19 +6,15 @@ group's state however many they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.group import Group
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Partition
 from zbus.faces.native.consume import GroupPlan
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, SettledReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 OFFSETS_MAX = 10_000
 LEASE_MS_MAX = (1 << 31) - 1
@@ -29,7 +25,7 @@ class Settling(GroupPlan):
 
     __slots__ = ("offsets", "partition", "quiet")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.quiet = not params.flag(b"ack", True)
         self.offsets = params.ranges(b"offset", OFFSETS_MAX)
@@ -82,7 +78,7 @@ class Nack(Leased):
 
     __slots__ = ("delay_ms", "front")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.front = params.flag(b"front", True)
         self.delay_ms = params.number(b"delay", DELAY_MS_MAX) or 0
@@ -98,7 +94,7 @@ class Extend(Leased):
 
     __slots__ = ("lease_ms",)
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.lease_ms = params.number(b"group_ack_timeout", LEASE_MS_MAX)
 

@@ -5,16 +5,13 @@ Scripts of the page cannot read the cookie, and no other site can make a browser
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from zbus.faces.guard import PAGE
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 FORM_BYTES_MAX = 8 << 10
 
@@ -48,7 +45,7 @@ def read_form(body: bytes) -> bytes:
 class Login:
     """Without a body the form; with one, `token=<token>`, the cookie."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         params.policy = PAGE
         self._face = face
         self._params = params

@@ -3,7 +3,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -18,13 +18,11 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
+from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
@@ -51,7 +49,7 @@ what was meant; in headers others than the sender put names of their own."""
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
@@ -179,7 +177,7 @@ def find(
 class Query:
     """What the server, a topic or a group is like now."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
         self._server = not params.topic or params.cmd == b"server"
@@ -215,7 +213,7 @@ class Query:
 class Discard:
     """What `remove` and `empty` have in common: a topic, or one group of it."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
@@ -256,7 +254,7 @@ class Purge(Discard):
 class Heartbeat:
     """Keeps a connection alive; never answered on the zbus protocol."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
 
@@ -268,7 +266,7 @@ class Heartbeat:
 class Ping:
     """Answers with the time."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
 

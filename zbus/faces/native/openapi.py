@@ -9,13 +9,14 @@ exact; that is the one to make a client from, or to test with.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.faces.native import openapi_parts as parts
+from zbus.faces.native.context import Context
 from zbus.faces.native.openapi_commands import commands
 from zbus.faces.native.openapi_parts import (
     DESCRIPTION,
@@ -33,9 +34,6 @@ from zbus.faces.native.replies import JSON, STATUS, NativeReply
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
 from zbus.wire.replies import REASONS
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 _INTRODUCTION = """\
 A message broker that anything able to speak HTTP can use. Topics are logs; groups read them, each
@@ -92,7 +90,7 @@ DAY_MS = 86_400_000
 class Describe:
     """Plan of `/_openapi.json`."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
         self._command = params.text(b"command") or ""

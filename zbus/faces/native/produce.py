@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
@@ -13,6 +12,7 @@ from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
+from zbus.faces.native.context import Context
 from zbus.faces.native.masks import RPC
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
@@ -32,9 +32,6 @@ from zbus.faces.native.stored import (
 from zbus.faces.peer import Peer
 from zbus.wire.errors import WireError
 from zbus.wire.target import decode_valid_percent, encode_header_value
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 
 class Produce:
@@ -71,7 +68,7 @@ class Produce:
         "ttl_ms",
     )
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self.face = face
         self.broker = face.broker
         self.params = params
@@ -401,7 +398,7 @@ def id_of(fields: dict[bytes, bytes]) -> int:
 class Route:
     """Plan of a route: never answered, unless the router asks with an explicit `ack`."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
         self._quiet = not params.flag(b"ack", False)

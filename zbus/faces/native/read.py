@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
 from zbus.faces.native import containers
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 BYTES_DEFAULT = 1 << 20
 BYTES_MAX = 16 << 20
@@ -23,7 +19,7 @@ class Read:
     """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB) for stored batches; with an Accept
     for JSON, or with `count`, the messages in them."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
@@ -60,7 +56,7 @@ class ReadReply(NativeReply):
     __slots__ = ("container", "reserved_bytes")
 
     def __init__(
-        self, face: NativeFace, params: Params, peer: Peer, id: bytes, container: bytes, size: int
+        self, face: Context, params: Params, peer: Peer, id: bytes, container: bytes, size: int
     ) -> None:
         super().__init__(face, params, peer, id)
         self.reserved_bytes = size
