@@ -16,7 +16,7 @@ from zbus.core.follow import SERVICES
 from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Partition, Topic
-from zbus.faces.native.consume import WINDOW_MAX, Consume, GroupPlan
+from zbus.faces.native.consume import Consume, GroupPlan
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
@@ -339,7 +339,7 @@ class Stream(_Events):
             if name in params.fields:
                 text = f"{name.decode()} is for a stream without a group"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        self.window = params.number(b"consume_window", WINDOW_MAX) or 0
+        self.window = params.number(b"consume_window") or 0
 
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]

@@ -28,6 +28,7 @@ from zbus.faces.native import (
     track,
     tracker,
 )
+from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
@@ -67,21 +68,6 @@ COMMANDS: dict[bytes, Prepare] = {
     b"logout": login.Logout,
 }
 
-READS = frozenset(
-    (
-        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
-        *(b"tracker", b"ssl", b"openapi"),
-    )
-)
-"""Commands that change nothing, whoever has a browser send them."""
-
-MOUNTED: dict[bytes, tuple[bytes, int]] = {
-    b"_log": (b"read", 1),
-    b"_openapi.json": (b"openapi", 1),
-    b"favicon.ico": (b"icon", 1),
-}
-"""First path segments with a meaning of their own: the command, and the segments to skip."""
-
 HTML = b"content-type: text/html\r\n"
 
 RESERVED = frozenset((b"queue", b"camellia", b"mq"))
@@ -120,7 +106,7 @@ class NativeFace:
             text = f"404: there is nothing at /{stray.decode('latin-1')} here"
             return Refuse(self, params, BadRequest(404, text))
         plan = self._prepare(params)
-        if self.access is None or params.cmd in guarded.FREE:
+        if self.access is None or params.cmd in FREE:
             return plan
         return guarded.Guarded(self, self.access, params, plan)
 
@@ -205,7 +191,7 @@ class Refuse:
         self._params = params
         self._error = error
         # Who produces without wanting to know is told nothing at all, as in the original.
-        self._quiet = params.cmd == b"produce" and not params.flag(b"ack", True)
+        self._quiet = params.cmd == b"produce" and not params.flag(b"ack")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         error = self._error

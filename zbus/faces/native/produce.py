@@ -19,7 +19,6 @@ from zbus.faces.native.puts import BatchReply, PutReply, Puts
 from zbus.faces.native.replies import CallReply, NativeReply
 from zbus.faces.native.stored import (
     CREDENTIALS,
-    ID_BYTES_MAX,
     NOT_ROUTED,
     NOT_STORED,
     OF_KEYS,
@@ -29,6 +28,7 @@ from zbus.faces.native.stored import (
     stored_lines,
     without_token,
 )
+from zbus.faces.native.vocabulary import ID_BYTES_MAX
 from zbus.faces.peer import Peer
 from zbus.wire.errors import WireError
 from zbus.wire.target import decode_valid_percent, encode_header_value
@@ -75,16 +75,16 @@ class Produce:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.topic_key = params.topic.lower()
-        self.quiet = not params.flag(b"ack", True)
+        self.quiet = not params.flag(b"ack")
         self.tag = params.fields.get(b"tag", b"")
         self.key = params.fields.get(b"key", b"")
         check_labels(self.tag, self.key)
         check_id(params.id)
         self.partition = params.number(b"partition")
-        self.delay_ms = params.number(b"delay", DELAY_MS_MAX)
+        self.delay_ms = params.number(b"delay")
         self.deliver_at_ms = params.number(b"deliver_at")
-        self.ttl_ms = params.number(b"ttl", DELAY_MS_MAX)
-        self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        self.ttl_ms = params.number(b"ttl")
+        self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
@@ -401,7 +401,7 @@ class Route:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._quiet = not params.flag(b"ack", False)
+        self._quiet = not params.flag(b"ack")
         self._recver = params.fields.get(b"recver", b"")
         own = stored_lines(params.fields, NOT_ROUTED, params.browser)
         self._lines = params.topic_line + own

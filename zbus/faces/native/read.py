@@ -8,11 +8,8 @@ from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.vocabulary import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 from zbus.faces.peer import Peer
-
-BYTES_DEFAULT = 1 << 20
-BYTES_MAX = 16 << 20
-COUNT_DEFAULT = 100
 
 
 class Read:
@@ -26,11 +23,11 @@ class Read:
         self._params = params
         self._partition = params.number(b"partition") or 0
         self._offset = params.number(b"offset")
-        self._bytes_max = params.number(b"bytes", BYTES_MAX) or BYTES_DEFAULT
+        self._bytes_max = params.number(b"bytes") or READ_BYTES_DEFAULT
         count = params.number(b"count", face.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self._json = count is not None or b"json" in accept or b"text/html" in accept
-        self._count = count or COUNT_DEFAULT
+        self._count = count or READ_COUNT_DEFAULT
         self._container = containers.wanted_container(accept)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:

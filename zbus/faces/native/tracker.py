@@ -49,7 +49,7 @@ class Report:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._quiet = not params.flag(b"ack", True)
+        self._quiet = not params.flag(b"ack")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         reply = NativeReply(self._face, self._params, peer, id, self._quiet)
