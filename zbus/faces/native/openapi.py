@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+import attrs
 import msgspec
 
 from zbus.core.errors import Refusal
@@ -219,9 +220,9 @@ class _Operation:
         in_path = {each.name for segment, each in _IN_PATH.items() if segment in self._path}
         found: dict[str, dict[str, Parameter]] = {}
         for command, entry in self._table.items():
-            for parameter in ({b"id": _ID} | entry.known).values():
-                if parameter.name not in in_path:
-                    found.setdefault(parameter.name, {})[command] = parameter
+            for name, parameter in _parameters(entry).items():
+                if name not in in_path:
+                    found.setdefault(name, {})[command] = parameter
         return (self._merged(name, of) for name, of in found.items())
 
     def _merged(self, name: str, of: dict[str, Parameter]) -> Schema:
@@ -270,6 +271,15 @@ class _Operation:
             text = "Of a call only: whatever status the service answers with."
             responses["default"] = {"description": text}
         return responses
+
+
+def _parameters(entry: Command) -> dict[str, Parameter]:
+    """By name. What counts for a stream of events alone may be anything without one."""
+    streams = (
+        attrs.evolve(each, kind=Text(), meaning=f"of a stream of events: {each.meaning}")
+        for each in entry.of_events
+    )
+    return {each.name: each for each in (_ID, *streams, *entry.parameters)}
 
 
 def _description(parameter: Parameter) -> str:
