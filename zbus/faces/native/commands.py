@@ -14,7 +14,7 @@ import attrs
 
 from zbus.core.errors import Refusal
 from zbus.faces.native import vocabulary as takes
-from zbus.faces.native.vocabulary import Parameter
+from zbus.faces.native.vocabulary import Kind, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"
@@ -55,11 +55,11 @@ class Command:
     reads: bool = False  # it changes nothing, whoever has a browser send it
     body: tuple[str, ...] = ()  # what a POST may bring: "message", "batch", "form", "event"
     of_events: tuple[Parameter, ...] = ()  # parameters of a stream of events
-    known: dict[bytes, Parameter] = attrs.field(init=False)  # all of them by name
+    kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name
 
-    @known.default
-    def _all(self) -> dict[bytes, Parameter]:
-        return {each.name.encode(): each for each in (*self.of_events, *self.parameters)}
+    @kinds.default
+    def _all(self) -> dict[bytes, Kind]:
+        return {each.name.encode(): each.kind for each in (*self.of_events, *self.parameters)}
 
     @property
     def reasons(self) -> tuple[Refusal, ...]:
@@ -205,7 +205,7 @@ ABSENT = frozenset((b"js", b"css", b"img", b"page"))
 TABLE = {name.encode(): command for name, command in COMMANDS.items()}
 FREE = ABSENT | {name for name, command in TABLE.items() if command.operation is None}
 READS = frozenset(name for name, command in TABLE.items() if command.reads)
-GROUP_COMMANDS = frozenset(n for n, command in TABLE.items() if b"consume_group" in command.known)
+GROUP_COMMANDS = frozenset(n for n, command in TABLE.items() if b"consume_group" in command.kinds)
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 

@@ -37,7 +37,8 @@ class Declare:
         self.params = params
         params.check_query()
         self.topic_mask = params.number(b"topic_mask")
-        self.partitions = params.number(b"partitions")
+        # How many there may be is the core's to judge.
+        self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
         if self.durability is not None and self.durability not in DURABILITIES:
             raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")

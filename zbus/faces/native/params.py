@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.native.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
 from zbus.faces.native.json_frames import encode_json
-from zbus.faces.native.vocabulary import NUMBER_MAX, OFFSETS_MAX, Flag, Form, Kind, Number
+from zbus.faces.native.vocabulary import NUMBER_MAX, OFFSETS_MAX, Flag, Form, Number
 from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
@@ -45,6 +45,7 @@ class Params:
 
     __slots__ = (
         "_head_only",
+        "_kinds",
         "browser",
         "cmd",
         "fields",
@@ -86,6 +87,7 @@ class Params:
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
+        self._kinds = TABLE.get(self.cmd, NO_COMMAND).kinds
         # A query's id; a header's comes with each request.
         self.id = encode_header_value(self.fields.pop(b"id", b""))
         self.topic = _text(self.fields.pop(b"topic", b"")).strip(" \t")
@@ -120,24 +122,20 @@ class Params:
 
     # Which names there are, of what kind and with which bounds, is said by the table of commands.
 
-    def _kind(self, name: bytes) -> Kind:
-        return TABLE.get(self.cmd, NO_COMMAND).known[name].kind
-
     def text(self, name: bytes) -> str | None:
         """A field as text, None if absent."""
-        self._kind(name)
-        value = self.fields.get(name)
+        _, value = self._kinds[name], self.fields.get(name)
         return None if value is None else _text(value)
 
     def number(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
         """A field as a non-negative integer, None if absent or empty. `maximum` is the value of an
         option that bounds it."""
-        kind, value = self._kind(name), self.fields.get(name)
-        assert isinstance(kind, Number)
-        if isinstance(kind.maximum, int):
-            maximum = kind.maximum
+        kind, value = self._kinds[name], self.fields.get(name)
         if not value:
             return None
+        assert type(kind) is Number
+        if type(kind.maximum) is int:
+            maximum = kind.maximum
         number = parse_number(value, maximum)
         if number is None:
             shown = value[:40].decode("utf-8", "replace")
@@ -149,7 +147,7 @@ class Params:
 
     def ranges(self, name: bytes) -> list[range]:
         """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
-        assert self._kind(name) is Form.OFFSETS
+        assert self._kinds[name] is Form.OFFSETS
         value = self.fields.get(name)
         if not value:
             return []
@@ -167,7 +165,7 @@ class Params:
     def check_query(self) -> None:
         """Refuse a query that holds a name which the command does not know, nor all commands. (In
         headers, others than the sender put names of their own.)"""
-        known = TABLE[self.cmd].known
+        known = self._kinds
         for name in self.query_names:
             if name not in known and name not in _EVERYWHERE and not name.startswith(b"_"):
                 near = get_close_matches(name.decode("latin-1"), [n.decode() for n in known], 1)
@@ -177,8 +175,8 @@ class Params:
 
     def flag(self, name: bytes) -> bool:
         """`1` and `true` mean yes, anything else no."""
-        kind, value = self._kind(name), self.fields.get(name)
-        assert isinstance(kind, Flag)
+        kind, value = self._kinds[name], self.fields.get(name)
+        assert type(kind) is Flag
         return kind.default if value is None else value.strip().lower() in (b"1", b"true")
 
     @property
