@@ -18,7 +18,8 @@ from tests.conformance.dialogue import (
     pull,
 )
 from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.native.settings import NativeSettings
+from zbus.faces.peer import Peer
+from zbus.wire.heads import Head
 
 ADMIN = "token: admin"
 
@@ -49,7 +50,7 @@ ADMIN_ENTRY = entry("admin", "admin")
 def world_with(*entries: Entry, url_allowed: bool = False) -> tuple[World, Client]:
     """A world with these tokens and an admin; its client has declared Orders and Secret."""
     access = Access([ADMIN_ENTRY, *entries])
-    world = World(access=access, settings=NativeSettings(allow_url_token=url_allowed))
+    world = World(access=access, allow_url_token=url_allowed)
     client = world.connect()
     for path in ("Orders", "Orders/billing", "Orders/audit", "Secret"):
         ok(client, http(f"/{path}?cmd=declare", ADMIN))
@@ -58,16 +59,16 @@ def world_with(*entries: Entry, url_allowed: bool = False) -> tuple[World, Clien
 
 def replace_table(world: World, *entries: Entry) -> None:
     """As the broker does it: the new table, then what it ends."""
-    access = world.face.access
+    access = world.front.rights.access
     assert access is not None
     world.posted.append(lambda: access.update(entries))
-    world.posted.append(world.face.upkeep)
+    world.posted.append(world.front.upkeep)
     world.settle()
 
 
 def pass_time(world: World, ms: int) -> None:
     world.advance(ms)
-    world.posted.append(world.face.upkeep)  # the server does so once a second
+    world.posted.append(world.front.upkeep)  # the server does so once a second
     world.settle()
 
 
@@ -305,11 +306,15 @@ def test_the_anonymous_are_whoever_shows_nothing() -> None:
     assert refused_status(client, http("/Orders?cmd=query")) == 403
 
 
+def admit(world: World, peer: Peer, head: Head) -> str:
+    return world.front.rights.admit(peer, head, world.face.read(head))
+
+
 def test_a_handshake_speaks_for_its_connection() -> None:
     world, _ = world_with(entry("b", "query"), entry("c", "server"))
     client, other = world.connect(), world.connect()
     head, _ = world._heads.read(b"GET / HTTP/1.1\r\nhost: x\r\ncookie: token=b")
-    assert world.face.admit(client.peer, head) == ""
+    assert admit(world, client.peer, head) == ""
     assert refused_status(client, http("/Orders?cmd=query")) == 200
     assert refused_status(other, http("/Orders?cmd=query")) == 403
     # A request's own token comes first, for that request.
@@ -331,11 +336,11 @@ def test_a_handshake_speaks_for_its_connection() -> None:
 )  # fmt: skip
 def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None:
     world, client = world_with(entry("b", "query"))
-    assert world.face.admit(client.peer, world._heads.read(head)[0]) == text
+    assert admit(world, client.peer, world._heads.read(head)[0]) == text
     assert refused_status(client, http("/Orders?cmd=query")) == 403
     open_world = World()
     peer = open_world.connect().peer
-    assert open_world.face.admit(peer, open_world._heads.read(head)[0]) == ""
+    assert admit(open_world, peer, open_world._heads.read(head)[0]) == ""
 
 
 def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,6 @@ import pytest
 from tests.conformance.dialogue import EPOCH_MS, Client, World, http, ok
 from zbus.faces.access import OPERATIONS, Access, Entry, make_grant
 from zbus.faces.native.commands import COMMANDS
-from zbus.faces.native.settings import NativeSettings
 
 TOPICS = ("Orders", "Other")
 GROUPS = ("Orders", "billing", "audit")  # of Orders
@@ -110,7 +109,7 @@ def world_of(case: Case, url_allowed: bool = True) -> World:
             Entry(grant, (digest("old"), digest("new"))),
         ]
     )
-    world = World(access=access, settings=NativeSettings(allow_url_token=url_allowed))
+    world = World(access=access, allow_url_token=url_allowed)
     admin = world.connect()
     for path in ("Orders", "Orders/billing", "Orders/audit", "Other"):
         ok(admin, http(f"/{path}?cmd=declare", "token: admin"))

@@ -22,9 +22,9 @@ from zbus.faces.native.commands import COMMANDS, MOUNTED
 from zbus.faces.native.openapi import DAY_MS, describe
 from zbus.faces.native.openapi_parts import ANYWHERE
 from zbus.faces.native.params import LOOKING
-from zbus.faces.native.replies import STATUS
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.vocabulary import REQUIRED, Number, Parameter
+from zbus.faces.status import STATUS
 
 SETTINGS = NativeSettings()
 WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)

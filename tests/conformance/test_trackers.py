@@ -33,6 +33,9 @@ from tests.conformance.websocket_client import connected, read_json
 from zbus.faces.native import servers, track
 from zbus.faces.native.servers import SERVERS_MAX
 from zbus.faces.native.settings import NativeSettings
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader
+from zbus.wire.limits import WireLimits
 
 OWN = "127.0.0.1:15555"
 
@@ -583,10 +586,23 @@ def test_a_broker_without_tls_has_no_certificate() -> None:
     assert refused(client, cmd("ssl")) == (404, f"404: Certificate({OWN}) Not Found")
 
 
+TRACKED = NativeSettings(
+    address="first:1",
+    certificate=lambda: "PEM",
+    trackers=("tracker:2",),
+    tracker_token="secret",
+)
+
+
 def test_what_this_broker_reports_is_what_a_tracker_takes() -> None:
-    first = World(settings=NativeSettings(address="first:1", certificate=lambda: "PEM"))
+    first = World(settings=TRACKED)
     ok(first.connect(), cmd("declare", "topic: T", "group_filter: a"))
-    body = first.face.tracking.server_event()
+    [told] = first.front.reports()
+    assert told.address == "tracker:2"
+    [(head, _, body)] = HttpReader(Heads(), WireLimits()).receive(told.request())
+    expected = {b"cmd": b"track_pub", b"ack": b"0", b"token": b"secret"}
+    assert expected.items() <= head.fields.items()
+    assert head.fields[b"content-type"] == b"application/json"
     second = World()
     client = second.connect()
     assert report(client, body).status == 200

@@ -6,8 +6,8 @@ import re
 
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
-from zbus.faces.native import guarded
 from zbus.faces.native.commands import COMMANDS, FREE
+from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
 PAGE = DOCS / "reference/access.md"
@@ -31,7 +31,7 @@ def test_what_needs_nothing_and_what_is_everything() -> None:
     text = PAGE.read_text()
     for name in (*FREE, ALL.encode(), ADMIN.encode()):
         assert f"`{name.decode()}`" in text
-    assert guarded.URL_TOKEN in text
+    assert URL_TOKEN in text
 
 
 def test_limits() -> None:

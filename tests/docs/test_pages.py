@@ -20,10 +20,11 @@ from zbus.core.errors import Refusal
 from zbus.core.filters import compile_filter
 from zbus.core.outcomes import EmptyReason
 from zbus.core.state import TopicOptions
+from zbus.faces.face import RESERVED
 from zbus.faces.native import containers, masks
 from zbus.faces.native.commands import COMMANDS, MOUNTED
-from zbus.faces.native.face import RESERVED
-from zbus.faces.native.replies import STATUS, TEXTS
+from zbus.faces.native.replies import TEXTS
+from zbus.faces.status import STATUS
 
 ZBUS = DOCS / "reference/zbus.md"
 ERRORS = DOCS / "reference/errors.md"

@@ -8,10 +8,11 @@ from zbus.faces.native.containers import split_lines
 from zbus.faces.native.face import COMMANDS, NativeFace
 from zbus.faces.native.params import Params
 from zbus.faces.native.puts import PutReply
-from zbus.faces.native.replies import STATUS, error_text
+from zbus.faces.native.replies import error_text
 from zbus.faces.native.rpc import request_from_url
 from zbus.faces.native.stored import stored_lines, without_token
 from zbus.faces.numbers import parse_number, parse_ranges
+from zbus.faces.status import STATUS
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
 

@@ -49,6 +49,9 @@ class Tracker:
         return [(head.fields, body) for head, _, body in reader.receive(data)]
 
 
+REPORT = b'GET / HTTP/1.1\r\nhost: x\r\nx: y\r\ncontent-length: 7\r\n\r\n{"n":%d}'
+
+
 @pytest.fixture
 def changes() -> Changes:
     return Changes()
@@ -58,8 +61,8 @@ def changes() -> Changes:
 async def tracker(changes: Changes, nursery: trio.Nursery) -> Tracker:
     other = Tracker(nursery)
     count = iter(range(1_000))
-    event: Callable[[], bytes] = lambda: b'{"n":%d}' % next(count)  # noqa: E731
-    reporter = Reporter("host:7", event, changes, "secret", other.connect)
+    report: Callable[[], bytes] = lambda: REPORT % next(count)  # noqa: E731
+    reporter = Reporter("host:7", report, changes, other.connect)
     nursery.start_soon(reporter.run)
     await wait_all_tasks_blocked()
     return other
@@ -74,10 +77,7 @@ async def test_a_report(tracker: Tracker) -> None:
     assert tracker.asked == [("host", 7)]
     [(fields, body)] = await tracker.reports()
     assert body == b'{"n":0}'
-    assert fields[b"cmd"] == b"track_pub"
-    assert fields[b"ack"] == b"0"
-    assert fields[b"token"] == b"secret"
-    assert fields[b"content-type"] == b"application/json"
+    assert fields[b"x"] == b"y"
 
 
 async def test_with_every_change_and_every_so_often(
@@ -135,7 +135,7 @@ async def test_a_tracker_that_takes_nothing(
         asked.append(theirs)
         return ours
 
-    nursery.start_soon(Reporter("host:7", lambda: b"{}", changes, "", connect).run)
+    nursery.start_soon(Reporter("host:7", lambda: b"{}", changes, connect).run)
     for seconds in (SEND_TIMEOUT_S + 1, RECONNECT_AFTER_S + 1):
         await wait_all_tasks_blocked()
         mock_clock.jump(seconds)
@@ -147,7 +147,7 @@ async def test_a_refusal_is_logged_once(tracker: Tracker, caplog: pytest.LogCapt
     for _ in range(3):
         await tracker.streams[0].send_all(b"HTTP/1.1 403 Forbidden\r\n\r\n")
         await wait_all_tasks_blocked()
-    refused = [r for r in caplog.records if r.message == "a tracker refuses"]
+    refused = [r for r in caplog.records if r.message == "a report is refused"]
     assert [record.__dict__["why"] for record in refused] == ["HTTP/1.1 403 Forbidden"]
 
 
@@ -158,7 +158,7 @@ async def test_a_document_that_cannot_be_made_is_no_end(
         raise ValueError("a bug")
 
     other = Tracker(nursery)
-    nursery.start_soon(Reporter("host:7", fail, changes, "", other.connect).run)
+    nursery.start_soon(Reporter("host:7", fail, changes, other.connect).run)
     await wait_all_tasks_blocked()
     mock_clock.jump(RECONNECT_AFTER_S + 1)
     await wait_all_tasks_blocked()

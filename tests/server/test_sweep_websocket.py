@@ -30,7 +30,7 @@ class Silence:
         world = World()
         reader = HttpReader(Heads(), WireLimits())
         self.link = Link(
-            sock, b"s", "127.0.0.1:1", b"", reader, world.front, lambda link: None, 1 << 18, 0
+            sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
         self.sweep = Sweep(world.broker, [self.link], lambda link: None, PATIENCE, lambda: None)
         self.link.interest = READ

@@ -88,6 +88,27 @@ def make_grant(
     return Grant(name, frozenset(operations), folded, expires_ms)
 
 
+@attrs.frozen
+class Needs:
+    """What a request needs; the same for all requests of a head."""
+
+    operation: str = ""  # one of OPERATIONS; "" = any known token will do
+    topic: str = ""
+    groups: tuple[str, ...] = ()
+    whole: bool = False  # the topic with all its groups
+    command: str = ""  # what it is called in the dialect, for the log
+
+    def met_by(self, grant: Grant) -> bool:
+        topic = self.topic
+        if not grant.may(self.operation):
+            return False
+        if not topic:
+            return True
+        if self.whole:
+            return grant.sees_all(topic)
+        return grant.sees(topic) and all(grant.sees(topic, group) for group in self.groups)
+
+
 NOTHING = Grant(expires_ms=0)
 """Of whoever is not known, or not any more."""
 

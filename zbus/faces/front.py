@@ -1,30 +1,76 @@
-"""Where every request comes in: what holds for all dialects is decided here, then whose it is."""
+"""Where every request comes in: what holds for all dialects is decided here, then whose it is.
+
+    whose path -> what it asks for -> browser guard -> WebSocket, or rights -> plan
+
+A face never sees a request by another way, so none can forget the guard or the rights.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zbus.core.outcomes import Routed
-from zbus.faces.native.face import RESERVED, NativeFace, first_segment
+from zbus.faces.face import Face, Report, first_segment
+from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.websocket import plan_upgrade
+from zbus.faces.rights import Rights
+from zbus.faces.upgrade import plan_upgrade
 from zbus.wire.heads import Head
+
+
+class Edge:
+    """The planner of one face, and of the WebSockets that it opened."""
+
+    def __init__(self, face: Face, guard: Guard, rights: Rights) -> None:
+        self.face = face
+        self._guard = guard
+        self._rights = rights
+
+    def plan(self, head: Head) -> Plan:
+        """What this head asks for. Never fails: a bad one is planned to be refused."""
+        rights = self._rights
+        asked = self.face.read(head)
+        if head.contained:  # the head of the connection was asked the rest
+            return rights.wrap(head, asked)
+        answer = self._guard.check(head, lambda _: asked.changes())
+        if answer is not None:
+            return asked.refuse(answer)
+        if head.websocket and (codec := asked.opens()) is not None:
+            return plan_upgrade(head, self, codec, lambda peer: rights.admit(peer, head, asked))
+        return rights.wrap(head, asked)
+
+    def push(self, peer: Peer, routed: Routed) -> None:
+        self.face.push(peer, routed)
 
 
 class Front:
     """The planner of a broker's connections."""
 
-    def __init__(self, zbus: NativeFace) -> None:
-        self._zbus = zbus
+    def __init__(self, faces: Mapping[str, Face], guard: Guard, rights: Rights) -> None:
+        """One face, without prefixes, is asked for what is nobody else's."""
+        self.faces = faces
+        self.rights = rights
+        self._edges = edges = [Edge(face, guard, rights) for face in faces.values()]
+        [self._others] = [edge for edge in edges if not edge.face.prefixes]
+        self._by_prefix = {prefix: edge for edge in edges for prefix in edge.face.prefixes}
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        if not head.contained:  # else the head of the connection was asked
-            answer = self._zbus.guard.check(head, self._zbus.changes)
-            if answer is not None:
-                return self._zbus.answer(head, answer)
-        if head.websocket and first_segment(head) not in RESERVED:
-            return plan_upgrade(head, self._zbus.heads, self._zbus.admit)
-        return self._zbus.plan(head)
+        for edge in self._edges:
+            if edge.face.claims(head):
+                return edge.plan(head)
+        return self._by_prefix.get(first_segment(head), self._others).plan(head)
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """Tell a message that nobody on this connection has asked for."""
-        self._zbus.push(peer, routed)
+        self._others.push(peer, routed)
+
+    def reports(self) -> list[Report]:
+        """What other servers are told, as long as the broker runs."""
+        return [report for face in self.faces.values() for report in face.reports()]
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens."""
+        self.rights.upkeep()
+        for face in self.faces.values():
+            face.upkeep()

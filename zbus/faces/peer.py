@@ -74,7 +74,6 @@ class Reader(Protocol):
 class Framing(Protocol):
     """How whole replies go out on a connection that does not speak plain HTTP any more."""
 
-    json: bool  # what nobody asked for is told in JSON
     begun: bool  # until then the answers to earlier requests go out, as they are
 
     def wrap(self, peer: Peer, message: bytes) -> bytes: ...
@@ -97,7 +96,6 @@ class Peer(Session):
     """See the module."""
 
     __slots__ = (
-        "_planner",
         "_ready",
         "_undone",
         "admitted",
@@ -115,6 +113,7 @@ class Peer(Session):
         "out",
         "out_bytes",
         "out_bytes_max",
+        "planner",
         "principal",
         "pulse",
         "put_lines",
@@ -128,14 +127,13 @@ class Peer(Session):
         self,
         id: bytes,
         address: str,
-        lines: bytes,
         reader: Reader,
         planner: Planner,
         ready: Callable[[Any], None],
         out_bytes_max: int = 256 << 10,
     ) -> None:
         super().__init__(id, address)
-        self.lines = lines  # header lines that say who sent a message
+        self.lines = b""  # that the dialect adds to what comes from here, once it is known
         self.principal = ""  # whom the client certificate names; "" = there is none
         self.secure = False  # what is said stays between the two: TLS
         # Who may what (`zbus.faces.access`); all None as long as everybody may everything.
@@ -145,7 +143,7 @@ class Peer(Session):
         self.reader = reader
         self.framing: Framing | None = None  # None = plain HTTP
         self.farewell = b""  # to be said when everything else is
-        self._planner = planner
+        self.planner = planner
         self._ready = ready  # called when the first bytes to send are there
         self.out: list[bytes] = []
         self.out_bytes = 0  # in `out`, and whatever the loop could not send yet
@@ -184,7 +182,7 @@ class Peer(Session):
                 return
             plan = head.plan
             if plan is None:
-                plan = head.plan = self._planner.plan(head)
+                plan = head.plan = self.planner.plan(head)
             plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
             if self.pulse is not None:
                 return
@@ -238,7 +236,7 @@ class Peer(Session):
             return False
         if self.framing is not None and not self.framing.begun:
             return False
-        self._planner.push(self, routed)
+        self.planner.push(self, routed)
         return True
 
     def begin_stream(self, pulse: bytes) -> None:

@@ -35,7 +35,6 @@ class Link(Peer):
         sock: socket.socket,
         id: bytes,
         address: str,
-        lines: bytes,
         reader: HttpReader,
         planner: Planner,
         ready: Callable[[Link], None],
@@ -43,7 +42,7 @@ class Link(Peer):
         now_ms: int,
         tls: TlsStream | None = None,
     ) -> None:
-        super().__init__(id, address, lines, reader, planner, ready, out_bytes_max)
+        super().__init__(id, address, reader, planner, ready, out_bytes_max)
         self.sock = sock
         self.recv, self.send_some = sock.recv, sock.send  # looked up once, used for every request
         self.tls = tls  # None: plain

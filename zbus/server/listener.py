@@ -37,10 +37,9 @@ class Listener:
         limits: WireLimits,
         budget: Budget,
         connections_max: int,
-        address: str,
         certificates: Certificates | None = None,
     ) -> None:
-        """`address` is the broker's, as clients know it. With `certificates`, TLS is spoken."""
+        """With `certificates`, TLS is spoken."""
         self._listening = listening
         self._sock = listening.sock
         self._loop = loop
@@ -50,7 +49,6 @@ class Listener:
         self._budget = budget
         self._connections_max = connections_max
         self._certificates = certificates
-        self._host_line = f"host: {address}\r\n"
         self._watching = True
         self._open = True
         self._ready: Callable[[Link], None] = loop.ready.append
@@ -79,16 +77,12 @@ class Listener:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificates = self._certificates
         tls = None if certificates is None else TlsStream(certificates.context)
-        id = str(uuid.uuid4())
-        came_from = peer_address(sock, address)
-        lines = f"sender: {id}\r\n{self._host_line}remote-addr: /{came_from}\r\n"
         reader = HttpReader(self._heads, self._limits, self._budget)
         self._loop.add(
             Link(
                 sock,
-                id.encode(),
-                came_from,
-                lines.encode(),
+                str(uuid.uuid4()).encode(),
+                peer_address(sock, address),
                 reader,
                 self._planner,
                 self._ready,

@@ -1,7 +1,7 @@
-"""Reporting this broker to a tracker: when it connects, with every change, and every 30 s.
+"""Reporting to another server: when it is reached, with every change, and every 30 s.
 
-A tracker forgets a broker whose connection ends, so there is nothing to say at the end. One report
-is under way at a time: a slow tracker gets fewer, not more of them.
+It is to forget a broker whose connection ends, so there is nothing to say at the end. One report
+is under way at a time: a slow server gets fewer, not more of them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,19 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class Reporter:
-    """Reports to one tracker, for as long as it runs."""
+    """Reports to one server, for as long as it runs."""
 
     def __init__(
         self,
         address: str,
-        event: Callable[[], bytes],
+        request: Callable[[], bytes],
         changes: Changes,
-        token: str = "",
         connect: Connect = trio.open_tcp_stream,
     ) -> None:
-        """`event` makes the body of a report."""
+        """`request` makes a report, as it is now."""
         self._address = address
-        self._event = event
+        self._request = request
         self._changes = changes
-        self._token = token
         self._connect = connect
         self._seen = -1
         self._news = trio.Event()
@@ -61,7 +59,7 @@ class Reporter:
                     first = errors.exceptions[0]
                     self._tell(False, str(first) or type(first).__name__)
                 except* Exception:
-                    log.exception("reporting failed", extra={"tracker": self._address})
+                    log.exception("reporting failed", extra={"server": self._address})
                 await trio.sleep(RECONNECT_AFTER_S)
         finally:
             self._changes.unwatch(self._look)
@@ -93,23 +91,13 @@ class Reporter:
         while data := await stream.receive_some(4096):
             line = data.partition(b"\r\n")[0][:80].decode("latin-1")
             if not refused:
-                log.warning("a tracker refuses", extra={"tracker": self._address, "why": line})
+                log.warning(
+                    "a report is refused",
+                    extra={"server": self._address, "why": line},
+                )
             refused = True
         self._tell(False, "it closed the connection")
         scope.cancel()
-
-    def _request(self) -> bytes:
-        body = self._event()
-        token = f"token: {self._token}\r\n" if self._token else ""
-        head = (
-            "GET / HTTP/1.1\r\n"
-            "cmd: track_pub\r\n"
-            "ack: 0\r\n"
-            f"{token}"
-            "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
-        return head.encode() + body
 
     def _tell(self, connected: bool, why: str = "") -> None:
         """Log what is new."""
@@ -117,6 +105,6 @@ class Reporter:
             return
         self._connected = connected
         if connected:
-            log.info("reporting", extra={"tracker": self._address})
+            log.info("reporting", extra={"server": self._address})
         else:
-            log.warning("not reporting", extra={"tracker": self._address, "why": why})
+            log.warning("not reporting", extra={"server": self._address, "why": why})

@@ -22,9 +22,8 @@ from zbus import __version__
 from zbus.config import Config, listed
 from zbus.core.broker import Broker
 from zbus.core.limits import Limits
-from zbus.faces.front import Front
+from zbus.faces import build_front
 from zbus.faces.guard import Guard, GuardSettings
-from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
@@ -224,14 +223,18 @@ class Server:
         heads = Heads(wire_limits)
         access = None if self.tokens is None else self.tokens.access
         guard = Guard(self._guard_settings())
-        self.zbus = NativeFace(self.broker, heads, self._settings(), access, guard)
-        front = Front(self.zbus)
+        self.front = front = build_front(
+            self.broker,
+            heads,
+            {"native": self._settings()},
+            guard,
+            access,
+            allow_url_token=config.allow_url_token,
+        )
         self.reloads.append(self._reload_tokens)
         self._reporters = [
-            Reporter(
-                tracker, self.zbus.tracking.server_event, self.broker.changes, config.tracker_token
-            )
-            for tracker in self.zbus.settings.trackers
+            Reporter(report.address, report.request, self.broker.changes)
+            for report in front.reports()
         ]
         loop_limits = LoopLimits(
             tickets_per_connection_max=config.tickets_per_connection_max,
@@ -251,7 +254,6 @@ class Server:
                 wire_limits,
                 budget,
                 connections_max,
-                self.address,
                 self.certificates if listening.address.tls else None,
             )
             for listening in self._listening
@@ -274,6 +276,7 @@ class Server:
             memory_used=self._gauges.memory_used,
             version=__version__,
             trackers=listed(config.tracker_list),
+            tracker_token=config.tracker_token,
             durability=config.durability,
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
@@ -281,7 +284,6 @@ class Server:
             call_timeout_ms=config.call_timeout_ms,
             waits_per_connection_max=config.tickets_per_connection_max,
             batch_messages_max=config.batch_messages_max,
-            allow_url_token=config.allow_url_token,
             rpc_url=config.rpc_url,
             reload_window_ms=config.reload_window_ms,
         )
@@ -320,12 +322,12 @@ class Server:
         self.journal.upkeep(self.loop.now_ms)
         if self.tokens is not None:
             self.tokens.look()
-            self.zbus.upkeep()
+            self.front.upkeep()
 
     def _reload_tokens(self) -> None:
         if self.tokens is not None:
             self.tokens.reload()
-            self.zbus.upkeep()
+            self.front.upkeep()
 
     def _fail(self, text: str) -> None:
         self.loop.fail(text)

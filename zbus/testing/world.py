@@ -22,8 +22,8 @@ import h11
 
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces import build_front
 from zbus.faces.access import Access
-from zbus.faces.front import Front
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
@@ -149,6 +149,7 @@ class World:
         *,
         settings: NativeSettings | None = None,
         access: Access | None = None,
+        allow_url_token: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         wire_limits: WireLimits | None = None,
         now_ms: int = EPOCH_MS,
@@ -171,9 +172,17 @@ class World:
         self._heads = Heads(self._wire_limits)
         # Requests of tests go to whatever host they name.
         screen = Guard(guard or GuardSettings(hosts=("*",)))
-        settings = settings or NativeSettings()
-        self.face = NativeFace(self.broker, self._heads, settings, access, screen)
-        self.front = Front(self.face)
+        self.front = build_front(
+            self.broker,
+            self._heads,
+            {"native": settings or NativeSettings()},
+            screen,
+            access,
+            allow_url_token=allow_url_token,
+        )
+        face = self.front.faces["native"]
+        assert isinstance(face, NativeFace)
+        self.face = face
         topics, time_ms = recover(self.journal, wait)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
@@ -184,12 +193,8 @@ class World:
         number = next(self._serial)
         id = b"session-%d" % number
         address = f"127.0.0.1:{40_000 + number}"
-        lines = b"sender: %b\r\nhost: 127.0.0.1:15555\r\nremote-addr: /%b\r\n" % (
-            id,
-            address.encode(),
-        )
         reader = HttpReader(self._heads, self._wire_limits)
-        peer = Peer(id, address, lines, reader, self.front, lambda peer: None)
+        peer = Peer(id, address, reader, self.front, lambda peer: None)
         client = Client(self, peer)
         self.clients.append(client)
         self.broker.join(peer)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from zbus.core.broker import Broker
-from zbus.faces.access import Access
 from zbus.faces.guard import Guard
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.track import Tracking
+from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
 
 
@@ -23,7 +23,7 @@ class Context(Protocol):
     broker: Broker
     settings: NativeSettings
     heads: Heads  # reads the messages of a batch
-    access: Access | None  # None = everybody may everything
+    rights: Rights  # whose tokens may do what
     guard: Guard
     tracking: Tracking
     reloads: Reloads

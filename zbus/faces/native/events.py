@@ -11,7 +11,6 @@ import base64
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
-from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
 from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
@@ -20,9 +19,11 @@ from zbus.faces.native.consume import Consume, GroupPlan
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import STATUS, NativeReply, error_text
+from zbus.faces.native.replies import NativeReply, error_text
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
+from zbus.faces.rights import PeerFollower
+from zbus.faces.status import STATUS
 from zbus.wire.replies import encode_reply, encode_stream_head
 
 EVENTS = b"text/event-stream"
@@ -150,17 +151,15 @@ def close_stream(peer: Peer, error: BrokerError | None) -> None:
     peer.end_stream()
 
 
-class FollowStream(Follower):
+class FollowStream(PeerFollower):
     """Of a stream without a group."""
 
-    __slots__ = ("bearer", "begun", "id", "params", "peer")
+    __slots__ = ("begun", "id", "params")
 
     def __init__(self, peer: Peer, params: Params, id: bytes) -> None:
-        super().__init__(peer, peer.write)
-        self.peer = peer
+        super().__init__(peer, params.topic)
         self.params = params
         self.id = id
-        self.bearer = peer.asker  # by whose right it follows; None = everybody may
         self.begun = False
 
     def begin(self, position: list[int]) -> None:

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
-from zbus.faces.access import Access
+from zbus.faces.access import Needs
+from zbus.faces.face import RESERVED, Parts, Report, first_segment
 from zbus.faces.guard import Answer, Guard
 from zbus.faces.native import (
     consume,
     events,
-    guarded,
     leases,
     login,
     manage,
@@ -29,12 +29,16 @@ from zbus.faces.native import (
     tracker,
 )
 from zbus.faces.native.commands import FREE, MOUNTED, READS
+from zbus.faces.native.frames import Frames, speaks_json
 from zbus.faces.native.json_frames import encode_json
+from zbus.faces.native.needs import needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import NativeReply, forbidden_text
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer, Plan
+from zbus.faces.rights import Rights
+from zbus.faces.upgrade import Codec
 from zbus.wire.heads import Head, Heads
 from zbus.wire.replies import encode_reply
 
@@ -53,7 +57,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"server": manage.Query,
     b"tracker": tracker.Tracker,
     b"track_sub": tracker.Follow,
-    b"track_pub": tracker.Report,
+    b"track_pub": tracker.TakeReport,
     b"ssl": tracker.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
@@ -70,95 +74,32 @@ COMMANDS: dict[bytes, Prepare] = {
 
 HTML = b"content-type: text/html\r\n"
 
-RESERVED = frozenset((b"queue", b"camellia", b"mq"))
-"""First path segments of the other dialects; topics of these names are reached by headers."""
-
-
-def first_segment(head: Head) -> bytes:
-    """Of the path, as it is written."""
-    return head.target[1:].partition(b"?")[0].partition(b"/")[0]
-
 
 class NativeFace:
     """See the module."""
+
+    prefixes: frozenset[bytes] = frozenset()  # everything that is no other dialect's
 
     def __init__(
         self,
         broker: Broker,
         heads: Heads,
         settings: NativeSettings,
-        access: Access | None = None,
-        guard: Guard | None = None,
+        guard: Guard,
+        rights: Rights,
     ) -> None:
-        """Without a table of tokens everybody may everything."""
         self.broker = broker
         self.heads = heads
         self.settings = settings
-        self.access = access
-        self.guard = guard or Guard()
+        self.guard = guard
+        self.rights = rights
         self.reloads = Reloads(settings.reload_window_ms)
         self.tracking = track.Tracking(broker, settings)
 
-    def plan(self, head: Head) -> Plan:
-        """What this head asks for. Never fails: a bad one is planned to be refused."""
-        params, stray = self._read(head)
-        if stray:
-            text = f"404: there is nothing at /{stray.decode('latin-1')} here"
-            return Refuse(self, params, BadRequest(404, text))
-        plan = self._prepare(params)
-        if self.access is None or params.cmd in FREE:
-            return plan
-        return guarded.Guarded(self, self.access, params, plan)
+    def claims(self, head: Head) -> bool:
+        return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
 
-    def _prepare(self, params: Params) -> Plan:
-        try:
-            prepare = COMMANDS.get(params.cmd)
-            if prepare is None:
-                name = params.cmd.strip(b"\0")[:40].decode("utf-8", "replace")
-                text = f"Bad format: command({html.escape(name)}) not support"
-                raise BadRequest(400, text, HTML)
-            if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
-                raise BadRequest(405, LOOKING, ALLOW)
-            return prepare(self, params)
-        except BadRequest as error:
-            return Refuse(self, params, error)
-
-    def admit(self, peer: Peer, head: Head) -> str:
-        """A connection opens with this head (a WebSocket's handshake): its token counts for all
-        requests on it that show none of their own. Returns why it is refused, or ""."""
-        if self.access is None:
-            return ""
-        token = guarded.token_of(Params(head), self.settings.allow_url_token)
-        if isinstance(token, str):
-            return token
-        if token is not None:
-            peer.bearer = self.access.of_token(token)
-            if not peer.bearer.is_known(self.broker.now_ms):
-                return "this token is not known"
-        elif self.guard.is_anybodys(head):
-            peer.bearer = self.access.anonymous
-        return ""
-
-    def upkeep(self) -> None:
-        """To be called about once a second, and after a change of the table of tokens: who may not
-        read a group any more is no reader of it."""
-        if self.access is not None and self.access.lapsed(self.broker.now_ms):
-            guarded.expel(self, self.access)
-
-    def changes(self, head: Head) -> bool:
-        """Whether this head asks for more than looking."""
-        params, stray = self._read(head)
-        if params.cmd == b"login":
-            return head.method != b"GET"  # the form, and the token that was written into it
-        return not stray and params.cmd not in READS
-
-    def answer(self, head: Head, answer: Answer) -> Plan:
-        """Answer this, whatever the head asks for."""
-        params, _ = self._read(head)
-        return Refuse(self, params, BadRequest(answer.status, answer.text, answer.lines))
-
-    def _read(self, head: Head) -> tuple[Params, bytes]:
-        """The request; and the first segment of its path if that is reserved, yet leads nowhere."""
+    def read(self, head: Head) -> NativeAsked:
         cmd, skip, stray = b"", 0, b""
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
             first = first_segment(head)
@@ -169,7 +110,31 @@ class NativeFace:
         params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
             params.plain = False
-        return params, stray
+        return NativeAsked(self, params, stray)
+
+    def prepare(self, params: Params) -> Plan:
+        """The plan of a command."""
+        try:
+            prepare = COMMANDS.get(params.cmd)
+            if prepare is None:
+                name = shown_command(params.cmd)
+                text = f"Bad format: command({html.escape(name)}) not support"
+                raise BadRequest(400, text, HTML)
+            if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
+                raise BadRequest(405, LOOKING, ALLOW)
+            return prepare(self, params)
+        except BadRequest as error:
+            return Refuse(self, params, error)
+
+    def open_codec(self) -> Frames:
+        return Frames(self.heads)
+
+    def reports(self) -> list[Report]:
+        """What is told to each of the trackers."""
+        return self.tracking.reports()
+
+    def upkeep(self) -> None:
+        pass
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """A routed message for somebody who has no open call of that id."""
@@ -178,20 +143,79 @@ class NativeFace:
             routed.sender,
             routed.headers,
         )
-        json = peer.framing is not None and peer.framing.json
-        encode = encode_json if json else encode_reply
+        encode = encode_json if speaks_json(peer) else encode_reply
         peer.write(encode(routed.status, lines, routed.body))
+
+
+def build(parts: Parts) -> NativeFace:
+    """The face, as `zbus.faces.FACES` has it."""
+    settings = parts.settings
+    assert isinstance(settings, NativeSettings)
+    return NativeFace(parts.broker, parts.heads, settings, parts.guard, parts.rights)
+
+
+class NativeAsked:
+    """A head as this dialect understands it."""
+
+    __slots__ = ("_face", "_params", "_stray")
+
+    def __init__(self, face: NativeFace, params: Params, stray: bytes) -> None:
+        """`stray` is the first segment of its path if that is reserved, yet leads nowhere."""
+        self._face = face
+        self._params = params
+        self._stray = stray
+
+    def changes(self) -> bool:
+        params = self._params
+        if params.cmd == b"login":
+            return params.head.method != b"GET"  # the form, and the token that was written into it
+        return not self._stray and params.cmd not in READS
+
+    def needs(self) -> Needs | None:
+        params = self._params
+        return None if self._stray or params.cmd in FREE else needs_of(params)
+
+    def url_token(self) -> bytes:
+        params = self._params
+        return params.fields[b"token"] if b"token" in params.query_names else b""
+
+    def opens(self) -> Callable[[], Codec] | None:
+        return None if self._stray in RESERVED else self._face.open_codec
+
+    def plan(self) -> Plan:
+        if self._stray:
+            text = f"404: there is nothing at /{self._stray.decode('latin-1')} here"
+            return Refuse(self._face, self._params, BadRequest(404, text))
+        return self._face.prepare(self._params)
+
+    def refuse(self, answer: Answer) -> Plan:
+        error = BadRequest(answer.status, answer.text, answer.lines)
+        return Refuse(self._face, self._params, error)
+
+    def forbid(self, why: str = "") -> Plan:
+        params = self._params
+        if params.cmd == b"home":
+            error = BadRequest(302, "", b"location: /?cmd=login\r\n")
+        elif why:
+            error = BadRequest(403, f"403: {why}")
+        else:
+            error = BadRequest(403, forbidden_text(shown_command(params.cmd), params.topic))
+        return Refuse(self._face, params, error, loud=True)
 
 
 class Refuse:
     """A request that cannot be done as it stands."""
 
-    def __init__(self, face: NativeFace, params: Params, error: BadRequest) -> None:
+    def __init__(
+        self, face: NativeFace, params: Params, error: BadRequest, *, loud: bool = False
+    ) -> None:
         self._face = face
         self._params = params
         self._error = error
-        # Who produces without wanting to know is told nothing at all, as in the original.
-        self._quiet = params.cmd == b"produce" and not params.flag(b"ack")
+        # Who produces without wanting to know is told nothing at all, as in the original; but he is
+        # told that he may not: a call with a bad token would wait for ever.
+        quiet = params.cmd == b"produce" and not params.flag(b"ack")
+        self._quiet = quiet and not loud
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         error = self._error

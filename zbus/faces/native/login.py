@@ -5,15 +5,14 @@ Scripts of the page cannot read the cookie, and no other site can make a browser
 
 from __future__ import annotations
 
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote_from_bytes
 
+from zbus.faces.forms import read_form
 from zbus.faces.guard import PAGE
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-FORM_BYTES_MAX = 8 << 10
 
 _PLAIN = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 """What a cookie's value may hold beside letters and digits; all else is percent-encoded in it."""
@@ -31,17 +30,6 @@ input,button{font:inherit;padding:.3em;width:100%;box-sizing:border-box;margin:.
 """
 
 
-def read_form(body: bytes) -> bytes:
-    """The `token` of a form as browsers send it; empty if there is none."""
-    if len(body) > FORM_BYTES_MAX:
-        return b""
-    for piece in body.strip().replace(b"+", b" ").split(b"&"):
-        name, _, value = piece.partition(b"=")
-        if unquote_to_bytes(name) == b"token":
-            return unquote_to_bytes(value)
-    return b""
-
-
 class Login:
     """Without a body the form; with one, `token=<token>`, the cookie."""
 
@@ -55,9 +43,8 @@ class Login:
         if not body:
             reply.tell(200, b"content-type: text/html; charset=utf-8\r\n", _PAGE)
             return
-        token = read_form(body)
-        access, now_ms = self._face.access, self._face.broker.now_ms
-        if token and (access is None or access.of_token(token).is_known(now_ms)):
+        token = read_form(body).get(b"token", b"")
+        if token and self._face.rights.knows(token):
             value = quote_from_bytes(token, safe=_PLAIN).encode()
             secure = b"; Secure" if peer.secure else b""
             cookie = b"set-cookie: token=%b%b%b\r\n" % (value, _ATTRIBUTES, secure)

@@ -31,10 +31,11 @@ from zbus.faces.native.commands import (
 from zbus.faces.native.context import Context
 from zbus.faces.native.openapi_parts import Schema, schema_of
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import JSON, STATUS, NativeReply
+from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.vocabulary import OF_GROUP, REQUIRED, TEN_YEARS_AHEAD, Parameter, Text
 from zbus.faces.peer import Peer
+from zbus.faces.status import STATUS
 from zbus.wire.replies import REASONS
 
 _INTRODUCTION = """\

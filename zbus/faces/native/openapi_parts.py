@@ -13,7 +13,7 @@ from zbus.core.errors import Refusal
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
 from zbus.faces.native.commands import COMMANDS
-from zbus.faces.native.replies import STATUS, TEXTS
+from zbus.faces.native.replies import TEXTS
 from zbus.faces.native.vocabulary import (
     IDEMPOTENCY_KEY_BYTES_MAX,
     Flag,
@@ -23,6 +23,7 @@ from zbus.faces.native.vocabulary import (
     Text,
     Word,
 )
+from zbus.faces.status import STATUS
 
 Schema = dict[str, Any]
 

@@ -101,7 +101,7 @@ class Home:
             version=settings.version,
             address=address,
             url=f"http{'s' * settings.tls}://{address}",
-            token="" if self._face.access is None else " -H 'token: ...'",
+            token="" if self._face.rights.access is None else " -H 'token: ...'",
             topics=_topics(visible_topics(self._face.broker, grant), grant),
             who=who,
         )

@@ -13,9 +13,9 @@ from zbus.faces.native.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.vocabulary import NUMBER_MAX, OFFSETS_MAX, Flag, Form, Number
 from zbus.faces.numbers import parse_number, parse_ranges
+from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
-from zbus.wire.replies import encode_reply
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
 
 _EVERYWHERE = frozenset((b"topic", b"consume_group", b"group", b"id", b"timeout", b"token", b"ack"))
@@ -44,7 +44,6 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
-        "_head_only",
         "_kinds",
         "browser",
         "cmd",
@@ -66,9 +65,9 @@ class Params:
         """A path below which the dialect is mounted gives its `cmd` and how many segments of the
         path to skip."""
         self.head = head
-        self._head_only = head.method == b"HEAD" and not head.contained
         # The usual reply will do.
-        self.plain = head.keep_alive and not (self._head_only or head.json)
+        head_only = head.method == b"HEAD" and not head.contained
+        self.plain = head.keep_alive and not (head_only or head.json)
         self.browser: Browser | None = None  # who has to be told more
         self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
@@ -208,14 +207,9 @@ class Params:
         self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
     ) -> bytes:
         """The same, of all its header lines. Every reply that is not plain is made here."""
-        head = self.head
-        if head.json:
+        if self.head.json:
             return encode_json(status, lines, body)
-        if self.browser is not None:
-            lines = self.browser.cover(lines, body, self.policy, shown)
-        return encode_reply(
-            status, lines, body, close=not head.keep_alive, head_only=self._head_only
-        )
+        return compose(self.head, self.browser, status, lines, body, self.policy, shown)
 
 
 def _text(value: bytes) -> str:

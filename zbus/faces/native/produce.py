@@ -99,7 +99,7 @@ class Produce:
             self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
         # A credential is for who does the work: a service may want it, a log hands it to everybody.
         # With tokens it is one of ours.
-        called = NOT_STORED if face.access is None else NOT_STORED | CREDENTIALS
+        called = NOT_STORED if face.rights.access is None else NOT_STORED | CREDENTIALS
         dropped = called if params.named else NOT_STORED | CREDENTIALS
         self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
         self.not_called = called
@@ -211,8 +211,16 @@ class Produce:
         and what is one object is kept in memory once."""
         known = peer.put_lines
         if known is None or known[0] is not self:
-            known = peer.put_lines = (self, self.lines + peer.lines)
+            known = peer.put_lines = (self, self.lines + self._sender(peer))
         return known[1]
+
+    def _sender(self, peer: Peer) -> bytes:
+        """The header lines that say who sent a message; the same for all of a connection."""
+        lines = peer.lines
+        if not lines:
+            known = peer.id, self.face.settings.address.encode(), peer.address.encode()
+            lines = peer.lines = b"sender: %b\r\nhost: %b\r\nremote-addr: /%b\r\n" % known
+        return lines
 
     def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
@@ -314,7 +322,7 @@ class Produce:
 
     def _batch_chunk(self, columns: Columns, peer: Peer, once: bytes) -> Chunk:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
-        shared = peer.lines + b"origin_method: %b\r\n" % self.params.head.method
+        shared = self._sender(peer) + b"origin_method: %b\r\n" % self.params.head.method
         different = {id_of(fields): fields for fields in columns.fields}
         rows = {known: self._batch_row(fields, shared) for known, fields in different.items()}
         check_id(max(columns.ids, key=len))
@@ -358,13 +366,13 @@ class Produce:
         if self.once or self.idempotent or self.expected_offset is not None:
             text = "a call takes no idempotency-key and no expected_offset"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        lines = self.called_lines + peer.lines
+        lines = self.called_lines + self._sender(peer)
         body = body or self.body
         if not body and not params.named and topic.options.mask & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
             dropped = self.not_called | {b"content-type"}
             own = stored_lines(params.fields, dropped, params.browser)
-            lines = b"content-type: application/json\r\n" + own + self.origin + peer.lines
+            lines = b"content-type: application/json\r\n" + own + self.origin + self._sender(peer)
         timeout_ms = self.timeout_ms
         silent = self.silent  # stock callers: they know the answer by its id
         if timeout_ms is None and not silent:

@@ -17,33 +17,11 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, topic_info
 from zbus.faces.native.params import Params
 from zbus.faces.peer import Answering, Peer
-
-STATUS: dict[Refusal, int] = {
-    Refusal.ILLEGAL: 400,
-    Refusal.TOPIC_UNKNOWN: 404,
-    Refusal.GROUP_UNKNOWN: 404,
-    Refusal.OFFSET_UNKNOWN: 404,
-    Refusal.SESSION_UNKNOWN: 404,
-    Refusal.FORBIDDEN: 403,
-    Refusal.EXCLUSIVE: 401,
-    Refusal.CONFLICT: 409,
-    Refusal.REUSED: 422,
-    Refusal.TOO_MANY: 429,
-    Refusal.TOO_LARGE: 413,
-    Refusal.FULL: 507,
-    Refusal.OVERLOADED: 503,
-    Refusal.UNANSWERED: 504,
-    Refusal.STOPPING: 503,
-    Refusal.FENCED: 503,
-    Refusal.DAMAGED: 500,
-}
+from zbus.faces.status import STATUS, retry_line
 
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 
-
-_LATER = (Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING, Refusal.FENCED)
-"""What a second later may be granted."""
 
 TEXTS: dict[Refusal, str] = {
     Refusal.TOPIC_UNKNOWN: "404: Topic({}) Not Found",
@@ -54,8 +32,16 @@ TEXTS: dict[Refusal, str] = {
 """The dialect's own words, the original's spelling included."""
 
 
+def forbidden_text(command: str, topic: str) -> str:
+    """The refusal of a command, in the original's spelling."""
+    about = f" Topic({topic})" if topic else ""
+    return f"403: Command({command}){about} Forbbiden"
+
+
 def error_text(error: BrokerError) -> bytes:
     """The body of a refusal."""
+    if error.refusal is Refusal.FORBIDDEN and error.name:  # reading that was allowed ends
+        return forbidden_text("consume", error.name).encode()
     if error.name and error.refusal in TEXTS:
         return TEXTS[error.refusal].format(error.name).encode()
     prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
@@ -77,7 +63,7 @@ class NativeAnswering(Answering):
         self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
     def tell_error(self, error: BrokerError) -> None:
-        lines = b"retry-after: 1\r\n" if error.refusal in _LATER else b""
+        lines = retry_line(error.refusal)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
         self.tell(STATUS[error.refusal], lines, error_text(error))

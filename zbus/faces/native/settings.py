@@ -1,4 +1,4 @@
-"""What the zbus face is told by the configuration."""
+"""What the native face is told by the configuration."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class NativeSettings:
     memory_used: Callable[[], int | None] | None = None
     version: str = "0"
     trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
+    tracker_token: str = ""  # that it shows there
     durability: str = "disk"  # of topics that do not choose their own
     retention_ms: int = 0  # likewise
     retention_bytes: int = 0  # likewise
@@ -29,6 +30,5 @@ class NativeSettings:
     call_timeout_ms: int = 30_000
     waits_per_connection_max: int = 1_024
     batch_messages_max: int = 10_000
-    allow_url_token: bool = False
     reload_window_ms: int = 2_000
     rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args

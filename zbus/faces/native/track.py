@@ -9,6 +9,7 @@ from collections.abc import Callable
 from zbus.core.broker import Broker
 from zbus.core.changes import PAUSE_MS
 from zbus.faces.access import Bearer, Grant
+from zbus.faces.face import Report
 from zbus.faces.native.containers import JSON
 from zbus.faces.native.info import Document, encode_document, server_info
 from zbus.faces.native.json_frames import encode_json
@@ -31,6 +32,11 @@ KEPT_BYTES_MAX = 64 << 20
 VERSIONS_PER_MS = 1_000
 """Versions of documents are microseconds of the broker's time, so that however many are asked for,
 they do not run ahead of it: after a restart they go on above those of before."""
+
+REPORT = (
+    b"GET / HTTP/1.1\r\ncmd: track_pub\r\nack: 0\r\n%bcontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n%b"
+)
 
 PUSHED = b"cmd: track_pub\r\ncontent-type: %b\r\n" % JSON
 """Of a push. It has no id, so that nobody takes it for the answer to a request."""
@@ -117,6 +123,15 @@ class Tracking:
         if certificate := self._settings.certificate():
             event["certificate"] = certificate
         return encode_document(event)
+
+    def reports(self) -> list[Report]:
+        """What is told to each of the trackers."""
+        return [Report(address, self._report_request) for address in self._settings.trackers]
+
+    def _report_request(self) -> bytes:
+        body, token = self.server_event(), self._settings.tracker_token
+        lines = b"token: %b\r\n" % token.encode() if token else b""
+        return REPORT % (lines, len(body), body)
 
     # -- followers --------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Follow:
         reply.send(params.compose(200, PUSHED, document.data))
 
 
-class Report:
+class TakeReport:
     """`track_pub`: another server reports to this one."""
 
     def __init__(self, face: Context, params: Params) -> None:

@@ -24,8 +24,7 @@ from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
 from zbus.core.session import Session
 from zbus.core.topic import Partition, Topic
-from zbus.faces.front import Front
-from zbus.faces.native.face import NativeFace
+from zbus.faces import build_front
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
@@ -200,7 +199,7 @@ class Process:
             call_timeout_ms=options.call_timeout_ms,
             waits_per_connection_max=options.tickets_per_connection_max,
         )
-        self.front = Front(NativeFace(self.broker, self._heads, settings))
+        self.front = build_front(self.broker, self._heads, {"native": settings})
         loop_limits = LoopLimits(
             tickets_per_connection_max=options.tickets_per_connection_max,
             output_bytes_max=options.output_bytes_max,
@@ -246,15 +245,11 @@ class Process:
     def accept(self, number: int, room_bytes: int) -> Connection:
         """A client connects."""
         sock = Socket(number, room_bytes)
-        id = f"session-{number:028d}"
-        address = f"127.0.0.1:{1_024 + number}"
-        lines = f"sender: {id}\r\nhost: 127.0.0.1:15555\r\nremote-addr: /{address}\r\n"
         self.loop.add(
             Link(
                 cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
-                id.encode(),
-                address,
-                lines.encode(),
+                b"session-%028d" % number,
+                f"127.0.0.1:{1_024 + number}",
                 HttpReader(self._heads, self._limits),
                 self.front,
                 self.loop.ready.append,

@@ -1,28 +1,25 @@
-"""A connection that goes on as a WebSocket: each frame is one request, each reply is one frame.
+"""A connection that goes on as a WebSocket: each message is one request, each reply is one message.
 
-The handshake exchanges the peer's reader. From then on what is read are messages, each one HTTP
-request as text or one JSON object; and what is written, always one whole reply at a time, is made
-a frame. Everything between, plans, tickets and limits, is as on a plain connection, except that
-replies are always known by id.
+The handshake exchanges the peer's reader. From then on what is read are messages, of which the
+codec of the face makes requests; and what is written, always one whole reply at a time, is made a
+frame. Everything between, plans, tickets and limits, is as on a plain connection, except that the
+connection belongs to one face.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
-from zbus.faces.native.json_frames import BadFrame, encode_json, read_request
-from zbus.faces.peer import Peer, Plan, Reply
+from zbus.faces.peer import Peer, Plan, Planner, Reply
 from zbus.wire.errors import WireError
 from zbus.wire.head import Head, make_head
-from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader, Request
 from zbus.wire.limits import WireLimits
 from zbus.wire.replies import encode_reply
 from zbus.wire.websocket import (
     BINARY,
     CLOSE,
-    INVALID_DATA,
     PING,
     POLICY,
     PONG,
@@ -52,14 +49,26 @@ class Handshake(bytes):
     __slots__ = ()
 
 
-Admit = Callable[[Peer, Head], str]
-"""Asks whether a connection may open with this head; returns why not, or ""."""
+class Codec(Protocol):
+    """Makes requests of what comes on one WebSocket."""
+
+    def read(self, message: bytes) -> Request:
+        """The request of a message, text or binary. Its head is `contained`, and remembered by this
+        face alone: the plan that is kept on it is the face's.
+
+        Raises WireError with the code of a close frame, if it is none."""
 
 
-def plan_upgrade(head: Head, heads: Heads, admit: Admit) -> Plan:
+Admit = Callable[[Peer], str]
+"""Asks whether a connection may open; returns why not, or ""."""
+
+
+def plan_upgrade(
+    head: Head, planner: Planner, open_codec: Callable[[], Codec], admit: Admit
+) -> Plan:
     """A handshake is done, or refused and the connection closed."""
     try:
-        return Upgrade(head, heads, admit)
+        return Upgrade(head, planner, open_codec, admit)
     except WireError as error:
         return RefuseUpgrade(error.status, str(error))
 
@@ -67,14 +76,16 @@ def plan_upgrade(head: Head, heads: Heads, admit: Admit) -> Plan:
 class Upgrade:
     """Plan of a handshake."""
 
-    def __init__(self, head: Head, heads: Heads, admit: Admit) -> None:
+    def __init__(
+        self, head: Head, planner: Planner, open_codec: Callable[[], Codec], admit: Admit
+    ) -> None:
         self._answer = accept_handshake(head)
-        self._head = head
-        self._heads = heads
+        self._planner = planner
+        self._open_codec = open_codec
         self._admit = admit
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        refused = self._admit(peer, self._head)
+        refused = self._admit(peer)
         if refused:
             RefuseUpgrade(403, f"403: {refused}").run(peer, id, body)
             return
@@ -83,8 +94,9 @@ class Upgrade:
         limits, budget = http.bounds
         bytes_max = limits.head_bytes_max + 4 + limits.body_bytes_max
         reader = WebSocketReader(bytes_max, budget)
-        socket = WebSocket(reader, self._heads, limits)
+        socket = WebSocket(reader, self._open_codec(), limits)
         peer.reader = peer.framing = socket
+        peer.planner = self._planner
         peer.headed = True
         reply = Reply(peer, b"", ordered=True)
         assert peer.turns is not None
@@ -111,19 +123,18 @@ class RefuseUpgrade:
 class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
-    __slots__ = ("_heads", "_held", "_limits", "_reader", "begun", "error", "json")
+    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error")
 
     interim = b""
     done = False
 
-    def __init__(self, reader: WebSocketReader, heads: Heads, limits: WireLimits) -> None:
+    def __init__(self, reader: WebSocketReader, codec: Codec, limits: WireLimits) -> None:
         self._reader = reader
-        self._heads = heads
+        self.codec = codec
         self._limits = limits
         self.begun = False  # the 101 is out
         self._held = 0  # bytes that count as held by the peer until it is
         self.error: WireError | None = None
-        self.json = False  # the last request was a JSON object
 
     # -- as a reader ----------------------------------------------------------------------
 
@@ -153,36 +164,10 @@ class WebSocket:
         self._reader.close()
 
     def _read(self, message: bytes) -> Request:
-        self.json = message[:1] == b"{"
-        if self.json:
-            try:
-                request = read_request(message, self._heads.json)
-            except BadFrame as error:
-                return _bad_frame(error)
-        else:
-            request = self._read_http(message)
-        head, _, body = request
-        if len(body) > self._limits.body_bytes_max:
+        request = self.codec.read(message)
+        if len(request[2]) > self._limits.body_bytes_max:
             raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")
-        if head.plan is None:
-            head.json = self.json
         return request
-
-    def _read_http(self, message: bytes) -> Request:
-        end = message.find(b"\r\n\r\n")
-        if end < 0:
-            raise WireError(INVALID_DATA, "a frame is one HTTP message or one JSON object")
-        try:
-            head, id_ = self._heads.contained.read(message[:end])
-        except WireError as error:
-            raise WireError(INVALID_DATA, error.text) from None
-        if head.chunked:
-            raise WireError(INVALID_DATA, "a message in a frame has no transfer-encoding")
-        body = message[end + 4 :]
-        if len(body) != head.content_length:
-            text = f"the content-length is {head.content_length}, the body has {len(body)} bytes"
-            raise WireError(INVALID_DATA, text)
-        return head, id_, body
 
     # -- as a framing ---------------------------------------------------------------------
 
@@ -226,26 +211,12 @@ class Close:
         peer.take_leave(Frame(encode_frame(CLOSE, body[:2])))
 
 
-class Complain:
-    """Plan of a JSON object that is no request; the answer is made already."""
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        Reply(peer, id, ordered=False).send(body)
-
-
-def _planned(plan: Plan) -> Head:
+def planned(plan: Plan) -> Head:
+    """The head of a request that was not read from any, and is done by this plan."""
     head = make_head((b"POST", b"/", True), {}, False)
     head.plan = plan
     return head
 
 
-def _bad_frame(error: BadFrame) -> Request:
-    """Bytes alone: many may wait until a peer takes its answers, and errors hold on to much."""
-    lines = b"id: %b\r\n" % error.id if error.id else b""
-    text = f"{error.status}: Bad Format, {error.text}"
-    return _COMPLAIN, error.id, encode_json(error.status, lines, text.encode())
-
-
-_PONG = _planned(Pong())
-_CLOSE = _planned(Close())
-_COMPLAIN = _planned(Complain())
+_PONG = planned(Pong())
+_CLOSE = planned(Close())

@@ -1,0 +1,40 @@
+"""The dialects that a broker speaks, and the edge that all of them stand behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from zbus.core.broker import Broker
+from zbus.faces.access import Access
+from zbus.faces.face import Face, Parts
+from zbus.faces.front import Front
+from zbus.faces.guard import Guard
+from zbus.faces.native.face import build as build_native
+from zbus.faces.rights import Rights
+from zbus.wire.heads import Heads
+
+FACES: Final[dict[str, Callable[[Parts], Face]]] = {
+    "native": build_native,
+}
+"""Each dialect, and what builds it."""
+
+
+def build_front(
+    broker: Broker,
+    heads: Heads,
+    settings: Mapping[str, object],
+    guard: Guard | None = None,
+    access: Access | None = None,
+    *,
+    allow_url_token: bool = False,
+) -> Front:
+    """The edge of a broker, with all faces behind it; `settings` are theirs, by name. Without a
+    table of tokens everybody may do everything."""
+    guard = guard or Guard()
+    rights = Rights(broker, guard, access, allow_url_token=allow_url_token)
+    faces = {
+        name: build(Parts(broker, heads, guard, rights, settings.get(name)))
+        for name, build in FACES.items()
+    }
+    return Front(faces, guard, rights)

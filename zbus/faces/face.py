@@ -1,0 +1,68 @@
+"""What a dialect has to be, and what it is built on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.outcomes import Routed
+from zbus.faces.asked import Asked
+from zbus.faces.guard import Guard
+from zbus.faces.peer import Peer
+from zbus.faces.rights import Rights
+from zbus.wire.heads import Head, Heads
+
+
+class Face(Protocol):
+    """One dialect."""
+
+    prefixes: frozenset[bytes]
+    """First segments of the paths that are its own, as they are written. One face has none: it is
+    asked for all that is nobody else's."""
+
+    def claims(self, head: Head) -> bool:
+        """Whether a head is its own by its fields, whatever the path. The first face that says so
+        has it."""
+
+    def read(self, head: Head) -> Asked: ...
+
+    def push(self, peer: Peer, routed: Routed) -> None:
+        """Tell a message that nobody on this connection has asked for."""
+
+    def reports(self) -> list[Report]:
+        """What other servers are told, as long as the broker runs."""
+
+    def upkeep(self) -> None:
+        """Called about once a second."""
+
+
+@attrs.frozen
+class Report:
+    """What another server is told when it is reached, with every change of topics, groups and
+    readers, and from time to time. It is not answered, but for refusals."""
+
+    address: str  # host:port
+    request: Callable[[], bytes]  # as it is now
+
+
+@attrs.frozen
+class Parts:
+    """What a face is built on."""
+
+    broker: Broker
+    heads: Heads
+    guard: Guard
+    rights: Rights
+    settings: object  # the face's own
+
+
+RESERVED = frozenset((b"queue", b"camellia", b"mq"))
+"""Prefixes of dialects to come; topics of these names are reached by headers."""
+
+
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]

@@ -1,0 +1,74 @@
+"""Messages of a WebSocket: one HTTP request as text, or one JSON object, each."""
+
+from __future__ import annotations
+
+from zbus.faces.native.json_frames import BadFrame, encode_json, read_request
+from zbus.faces.peer import Peer, Reply
+from zbus.faces.upgrade import WebSocket, planned
+from zbus.wire.errors import WireError
+from zbus.wire.heads import Heads
+from zbus.wire.http import Request
+from zbus.wire.websocket import INVALID_DATA
+
+
+class Frames:
+    """The codec of one WebSocket."""
+
+    __slots__ = ("_heads", "json")
+
+    def __init__(self, heads: Heads) -> None:
+        self._heads = heads
+        self.json = False  # the last request was a JSON object: so is what nobody asked for
+
+    def read(self, message: bytes) -> Request:
+        self.json = message[:1] == b"{"
+        if self.json:
+            try:
+                request = read_request(message, self._heads.json)
+            except BadFrame as error:
+                return _bad_frame(error)
+        else:
+            request = self._read_http(message)
+        head = request[0]
+        if head.plan is None:
+            head.json = self.json
+        return request
+
+    def _read_http(self, message: bytes) -> Request:
+        end = message.find(b"\r\n\r\n")
+        if end < 0:
+            raise WireError(INVALID_DATA, "a frame is one HTTP message or one JSON object")
+        try:
+            head, id_ = self._heads.contained.read(message[:end])
+        except WireError as error:
+            raise WireError(INVALID_DATA, error.text) from None
+        if head.chunked:
+            raise WireError(INVALID_DATA, "a message in a frame has no transfer-encoding")
+        body = message[end + 4 :]
+        if len(body) != head.content_length:
+            text = f"the content-length is {head.content_length}, the body has {len(body)} bytes"
+            raise WireError(INVALID_DATA, text)
+        return head, id_, body
+
+
+def speaks_json(peer: Peer) -> bool:
+    """Whether what nobody asked for is told as JSON."""
+    socket = peer.framing
+    return isinstance(socket, WebSocket) and isinstance(socket.codec, Frames) and socket.codec.json
+
+
+class Complain:
+    """Plan of a JSON object that is no request; the answer is made already."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        Reply(peer, id, ordered=False).send(body)
+
+
+_COMPLAIN = planned(Complain())
+
+
+def _bad_frame(error: BadFrame) -> Request:
+    """Bytes alone: many may wait until a peer takes its answers, and errors hold on to much."""
+    lines = b"id: %b\r\n" % error.id if error.id else b""
+    text = f"{error.status}: Bad Format, {error.text}"
+    return _COMPLAIN, error.id, encode_json(error.status, lines, text.encode())

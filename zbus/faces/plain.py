@@ -1,0 +1,151 @@
+"""Replies of dialects of plain HTTP: one to each request, in order, as its head wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zbus.core.errors import BrokerError
+from zbus.core.group import ONE, Pull, Wants
+from zbus.core.outcomes import Outcome, Routed
+from zbus.core.ticket import Ticket
+from zbus.faces.face import Report
+from zbus.faces.guard import SANDBOX, Answer, Browser, Guard
+from zbus.faces.peer import Answering, Peer, Plan
+from zbus.faces.status import STATUS, retry_line
+from zbus.faces.upgrade import Codec
+from zbus.wire.heads import Head
+from zbus.wire.replies import encode_reply
+
+TEXT = b"content-type: text/plain\r\n"
+
+
+def compose(
+    head: Head,
+    browser: Browser | None,
+    status: int,
+    lines: bytes,
+    body: bytes,
+    policy: bytes = SANDBOX,
+    shown: frozenset[bytes] | None = None,
+) -> bytes:
+    """A whole reply to a request with this head. A browser is told what it may do with it; if
+    others than the broker wrote it, `shown` are the types that a browser may be told."""
+    if browser is not None:
+        lines = browser.cover(lines, body, policy, shown)
+    head_only = head.method == b"HEAD" and not head.contained
+    return encode_reply(status, lines, body, close=not head.keep_alive, head_only=head_only)
+
+
+class PlainFace:
+    """What a dialect of plain HTTP need not say: it has no calls, tells nothing to other servers,
+    and nothing to do from time to time."""
+
+    def claims(self, head: Head) -> bool:
+        return False
+
+    def push(self, peer: Peer, routed: Routed) -> None:
+        """Nobody of this dialect has a call open."""
+
+    def reports(self) -> list[Report]:
+        return []
+
+    def upkeep(self) -> None:
+        pass
+
+
+class PlainHead:
+    """A head, and how replies to it are written. What a dialect makes of a head begins here; it has
+    still to say what it `needs`, whether it `changes` something, and its `plan`."""
+
+    def __init__(self, head: Head, guard: Guard) -> None:
+        self.head = head
+        self.browser = None if head.contained else guard.browser(head)
+
+    def url_token(self) -> bytes:
+        return b""
+
+    def opens(self) -> Callable[[], Codec] | None:
+        return None
+
+    def refuse(self, answer: Answer) -> Plan:
+        return Tell(self, answer)
+
+    def forbid(self, why: str = "") -> Plan:
+        return Tell(self, Answer(403, f"403: {why or 'this token may not do that'}", TEXT))
+
+
+class PlainAnswering(Answering):
+    """What the tickets of one request have in common; a dialect says in `answer` how each outcome
+    is told."""
+
+    __slots__ = ()
+
+    asked: PlainHead
+
+    def tell(
+        self,
+        status: int,
+        lines: bytes = b"",
+        body: bytes = b"",
+        shown: frozenset[bytes] | None = None,
+    ) -> None:
+        """The final answer."""
+        asked = self.asked
+        self.send(compose(asked.head, asked.browser, status, lines, body, shown=shown))
+
+    def answer(self, outcome: Outcome) -> None:
+        """Tell a refusal; a dialect overrides this for all else."""
+        if not isinstance(outcome, BrokerError):
+            raise AssertionError(f"unexpected outcome {outcome!r}")
+        status = STATUS[outcome.refusal]
+        text = f"{status}: {outcome.text}".encode()
+        self.tell(status, TEXT + retry_line(outcome.refusal), text)
+
+
+class PlainReply(PlainAnswering, Ticket):
+    """A ticket of any verb but a pull."""
+
+    __slots__ = ("asked", "data", "id", "ordered", "peer")
+
+    def __init__(self, asked: PlainHead, peer: Peer) -> None:
+        super().__init__()
+        self.asked = asked
+        self.peer = peer
+        self.id = b""
+        self.ordered = True
+        self.data: bytes | None = None
+        peer.open_tickets += 1
+        peer.take_turn(self)
+
+
+class PlainPull(PlainAnswering, Pull):
+    """A pull, which may wait."""
+
+    __slots__ = ("asked", "data", "id", "ordered", "peer")
+
+    def __init__(self, asked: PlainHead, peer: Peer, wants: Wants = ONE) -> None:
+        super().__init__(peer, wants)
+        self.asked = asked
+        self.peer = peer
+        self.id = b""
+        self.ordered = True
+        self.data: bytes | None = None
+        peer.open_tickets += 1
+        peer.open_waits += 1
+        peer.take_turn(self)
+
+    def settle(self, outcome: Outcome) -> None:
+        self.peer.open_waits -= 1
+        super().settle(outcome)
+
+
+class Tell:
+    """Plan that gives an answer, whatever was asked."""
+
+    def __init__(self, asked: PlainHead, answer: Answer) -> None:
+        self._asked = asked
+        self._answer = answer
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        answer = self._answer
+        PlainReply(self._asked, peer).tell(answer.status, answer.lines, answer.text.encode())

@@ -1,0 +1,235 @@
+"""Who asks, and whether he may: decided for every dialect before its plan is run.
+
+A broker without a table of tokens lets everybody do everything. With one, each plan is wrapped
+once, when its head is planned: what the head needs and which token it carries stay the same as long
+as it is remembered. What the token is worth may change with any turn, so that is asked every time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from zbus.core.broker import Broker
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.flock import Follower
+from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
+from zbus.faces.asked import Asked
+from zbus.faces.guard import Guard
+from zbus.faces.peer import Peer, Plan
+from zbus.wire.heads import Head
+from zbus.wire.target import decode_valid_percent
+
+log = logging.getLogger("zbus")
+
+_LOG_EVERY_MS = 1_000
+
+URL_TOKEN = "a token in the URL is not taken here: send it as a header or cookie"
+
+
+class PeerFollower(Follower):
+    """Follows a topic for a peer, as long as the one who asked for it may read it."""
+
+    __slots__ = ("bearer", "peer", "topic")
+
+    def __init__(self, peer: Peer, topic: str) -> None:
+        super().__init__(peer, peer.write)
+        self.peer = peer
+        self.topic = topic
+        self.bearer = peer.asker  # None = everybody may
+
+
+def forbidden(topic: str) -> BrokerError:
+    """Reading that was allowed ends."""
+    return BrokerError(Refusal.FORBIDDEN, f"{topic} may not be read any more", topic)
+
+
+def token_of(head: Head, in_url: bytes, url_allowed: bool) -> bytes | str | None:
+    """The token that a request shows: header, else `authorization: Bearer`, else cookie, else URL.
+    None = it shows none; text = the refusal of one that stands where it must not."""
+    fields = head.fields
+    if token := fields.get(b"token"):
+        return decode_valid_percent(token)
+    scheme, _, token = fields.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and (token := token.strip()):
+        return token
+    for part in fields.get(b"cookie", b"").split(b";"):
+        name, _, token = part.strip().partition(b"=")
+        if name == b"token" and token:
+            return decode_valid_percent(token)
+    if in_url:
+        return in_url if url_allowed else URL_TOKEN
+    return None
+
+
+class Rights:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        guard: Guard,
+        access: Access | None = None,
+        *,
+        allow_url_token: bool = False,
+    ) -> None:
+        """Without a table of tokens everybody may do everything."""
+        self.broker = broker
+        self.guard = guard
+        self.access = access
+        self.allow_url_token = allow_url_token
+
+    def knows(self, token: bytes) -> bool:
+        """Whether a token is worth something now; without a table each is."""
+        access = self.access
+        return access is None or access.of_token(token).is_known(self.broker.now_ms)
+
+    def wrap(self, head: Head, asked: Asked) -> Plan:
+        """The plan of what is asked, to be run only for those who may."""
+        if self.access is None or (needs := asked.needs()) is None:
+            return asked.plan()
+        return Guarded(self, self.access, head, asked, needs)
+
+    def admit(self, peer: Peer, head: Head, asked: Asked) -> str:
+        """A connection opens with this head (a WebSocket's handshake): its token counts for all
+        requests on it that show none of their own. Returns why it is refused, or ""."""
+        if self.access is None:
+            return ""
+        token = token_of(head, asked.url_token(), self.allow_url_token)
+        if isinstance(token, str):
+            return token
+        if token is not None:
+            peer.bearer = self.access.of_token(token)
+            if not peer.bearer.is_known(self.broker.now_ms):
+                return "this token is not known"
+        elif self.guard.is_anybodys(head):
+            peer.bearer = self.access.anonymous
+        return ""
+
+    def upkeep(self) -> None:
+        """To be called about once a second, and after a change of the table of tokens: who may not
+        read a group any more is no reader of it."""
+        if self.access is None or not self.access.lapsed(self.broker.now_ms):
+            return
+        for peer in list(self.broker.sessions.values()):
+            if isinstance(peer, Peer):
+                self._expel(peer)
+
+    def _expel(self, peer: Peer) -> None:
+        """End the reading of what it may not read any more; it is told so."""
+        broker, follower = self.broker, peer.follower
+        if isinstance(follower, PeerFollower) and follower.bearer is not None:
+            needs = Needs("consume", follower.topic, whole=True)
+            if not self._may_still(follower.bearer, needs):
+                broker.following.expel(follower, forbidden(follower.topic))
+        if not peer.admitted:
+            return
+        for group, bearer in list(peer.admitted.items()):
+            topic = group.topic
+            # One queue, by whatever name it was asked for: who may any group may this one.
+            groups = () if topic.options.competing else (group.name,)
+            if self._may_still(bearer, Needs("consume", topic.name, groups)):
+                continue
+            del peer.admitted[group]
+            if peer.groups and group in peer.groups:
+                broker.leave_group(peer, group, forbidden(topic.name))
+
+    def _may_still(self, bearer: Bearer, needs: Needs) -> bool:
+        return bearer.is_known(self.broker.now_ms) and needs.met_by(bearer.grant)
+
+
+class Guarded:
+    """A plan that is only run for those who may."""
+
+    __slots__ = (
+        "_access",
+        "_anybody",
+        "_bearer",
+        "_broker",
+        "_judged",
+        "_needs",
+        "_passes",
+        "_plan",
+        "_refusal",
+        "_token",
+    )
+
+    def __init__(
+        self, rights: Rights, access: Access, head: Head, asked: Asked, needs: Needs
+    ) -> None:
+        self._access = access
+        self._broker = rights.broker
+        self._needs = needs
+        self._plan = asked.plan()
+        self._token = token = token_of(head, asked.url_token(), rights.allow_url_token)
+        self._refusal = asked.forbid(token if isinstance(token, str) else "")
+        self._anybody = rights.guard.is_anybodys(head)
+        self._bearer = NOBODY  # of the token, once it was found
+        self._judged = NOTHING  # the last grant that was looked at,
+        self._passes = False  # and what it is good for
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        bearer = self._bearer
+        if bearer.grant is NOTHING:
+            bearer = self._look_up(peer)
+        grant = bearer.grant
+        if grant is not self._judged:
+            self._judged = grant
+            self._passes = self._needs.met_by(grant)
+        if not self._passes or self._broker.now_ms >= grant.expires_ms:
+            self._tell_log(peer)
+            self._refusal.run(peer, id, body)
+            return
+        peer.asker = bearer
+        self._plan.run(peer, id, body)
+        if peer.groups and self._needs.operation == "consume":
+            self._remember(peer, bearer)
+
+    def _look_up(self, peer: Peer) -> Bearer:
+        token = self._token
+        if token is None:
+            return self._bearer_of(peer)
+        if type(token) is bytes:
+            self._bearer = self._access.of_token(token)
+        return self._bearer
+
+    def _bearer_of(self, peer: Peer) -> Bearer:
+        """Who asks, if a request shows no token. Of a page which is nobody in particular only what
+        is anybody's counts: browsers show their certificate for every page."""
+        access = self._access
+        if peer.bearer is not None:
+            return peer.bearer
+        if self._anybody:
+            return access.anonymous
+        known = access.of_principal(peer.principal) if peer.principal else NOBODY
+        return access.anonymous if known is NOBODY else known
+
+    def _remember(self, peer: Peer, bearer: Bearer) -> None:
+        """Who made the peer a reader of the group: it is one as long as that one may read it."""
+        topic = self._broker.topic(self._needs.topic)
+        groups = peer.groups
+        if topic is None or groups is None or not self._needs.groups:
+            return
+        group = topic.group(self._needs.groups[0])
+        if group is not None and group in groups:
+            admitted = peer.admitted or {}
+            admitted[group] = bearer
+            if len(admitted) > len(groups):
+                admitted = {group: by for group, by in admitted.items() if group in groups}
+            peer.admitted = admitted
+
+    def _tell_log(self, peer: Peer) -> None:
+        """Who runs the broker learns of it, yet not of each: a line a second at most."""
+        access, needs, now_ms = self._access, self._needs, self._broker.now_ms
+        access.refusals += 1
+        if now_ms < access.told_ms + _LOG_EVERY_MS:
+            return
+        who = "nobody" if self._token is None else "an unknown token"
+        fields = {
+            "peer": peer.address,
+            "who": self._judged.name or who,
+            "command": needs.command or needs.operation,
+            "topic": needs.topic[:100],
+            "times": access.refusals,
+        }
+        log.warning("forbidden", extra=fields)
+        access.told_ms, access.refusals = now_ms, 0
