@@ -7,7 +7,8 @@ import pytest
 from tests.conformance.dialogue import TYPED, World, cmd, declared, document, drain, http, ok, put
 from zbus.faces.guard import GuardSettings
 from zbus.faces.native import reloads
-from zbus.faces.native.face import COMMANDS, READS
+from zbus.faces.native.commands import READS
+from zbus.faces.native.face import COMMANDS
 from zbus.faces.native.settings import NativeSettings
 from zbus.testing.world import Client, HeldJournal, Reply
 

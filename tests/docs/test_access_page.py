@@ -6,7 +6,7 @@ import re
 
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
-from zbus.faces.native import needs
+from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
@@ -21,15 +21,15 @@ def rows() -> dict[str, str]:
 
 
 def test_the_table_of_operations() -> None:
-    expected = {name.decode(): operation for name, operation in needs.OPERATION.items()}
-    expected |= {name.decode(): "none" for name in needs.NO_OPERATION}
+    asked = {name: command.operation for name, command in COMMANDS.items()}
+    expected = {name: needed or "none" for name, needed in asked.items() if needed is not None}
     assert rows() == expected
     assert set(OPERATIONS) == set(expected.values()) - {"none"}
 
 
 def test_what_needs_nothing_and_what_is_everything() -> None:
     text = PAGE.read_text()
-    for name in (*needs.FREE, ALL.encode(), ADMIN.encode()):
+    for name in (*FREE, ALL.encode(), ADMIN.encode()):
         assert f"`{name.decode()}`" in text
     assert URL_TOKEN in text
 

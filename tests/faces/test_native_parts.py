@@ -63,8 +63,8 @@ def test_numbers_in_calls_are_passed_as_written(digits: bytes) -> None:
     [(b"1", True), (b"true", True), (b"True", True), (b"0", False), (b"yes", False), (b"", False)],
 )
 def test_flags(value: bytes, meaning: bool) -> None:
-    assert params(b"/T", b"ack: " + value).flag(b"ack", True) is meaning
-    assert params(b"/T").flag(b"ack", True) is True
+    assert params(b"/T", b"ack: " + value).flag(b"ack") is meaning
+    assert params(b"/T").flag(b"ack") is True
 
 
 def test_names_of_query_keys_that_are_no_header_names_are_left_out() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group, Wants
-from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Topic
 from zbus.faces.native.containers import wanted_container
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
-
-WINDOW_MAX = 10_000
 
 
 class GroupPlan:
@@ -25,7 +18,7 @@ class GroupPlan:
 
     __slots__ = ("face", "group_key", "params", "topic_key")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
@@ -61,12 +54,12 @@ class Consume(GroupPlan):
         "wants",
     )
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
-        self.quiet = not params.flag(b"ack", True)
+        self.quiet = not params.flag(b"ack")
         self.offset = params.number(b"offset")
         self.partition = params.number(b"partition")
-        self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        self.timeout_ms = params.number(b"timeout")
         if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = face.settings.navigation_timeout_ms
         batch = params.number(b"batch", face.settings.batch_messages_max)
@@ -74,7 +67,7 @@ class Consume(GroupPlan):
             raise BadRequest(400, "400: Bad Format, batch is at least 1")
         accept = params.fields.get(b"accept", b"")
         self.container = b"" if batch is None else wanted_container(accept)
-        window = params.number(b"consume_window", WINDOW_MAX) or 1
+        window = params.number(b"consume_window") or 1
         # Replies out of turn need a client that knows them by id.
         credit = window if params.headed else 1
         self.wants = Wants(batch or 1, self.partition, credit, params.headed)

@@ -7,7 +7,6 @@ a group it reads from that group as any other consumer does. Either takes the wh
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
@@ -16,8 +15,9 @@ from zbus.core.follow import SERVICES
 from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Partition, Topic
-from zbus.faces.native.consume import WINDOW_MAX, Consume, GroupPlan
+from zbus.faces.native.consume import Consume, GroupPlan
 from zbus.faces.native.containers import encode_object
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, error_text
 from zbus.faces.numbers import parse_number
@@ -25,9 +25,6 @@ from zbus.faces.peer import Peer
 from zbus.faces.rights import PeerFollower
 from zbus.faces.status import STATUS
 from zbus.wire.replies import encode_reply, encode_stream_head
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 EVENTS = b"text/event-stream"
 LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
@@ -43,7 +40,7 @@ _LAST = (b"last-event-id", b"last_event_id")
 _FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
 
 
-def prepare(face: NativeFace, params: Params) -> Consume | Follow | Stream:
+def prepare(face: Context, params: Params) -> Consume | Follow | Stream:
     """The plan of a `consume`, as events or not."""
     if not wants_events(params):
         return Consume(face, params)
@@ -227,7 +224,7 @@ class _Events(GroupPlan):
 
     __slots__ = ("form", "last", "partition")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         envelope = params.fields.get(b"envelope", b"")
         if envelope not in FORMS:
@@ -288,7 +285,7 @@ class Follow(_Events):
 
     __slots__ = ("filter", "offset", "since_ms")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.filter = params.text(b"group_filter") or ""
         if len(self.filter.encode()) > FILTER_BYTES_MAX:
@@ -335,13 +332,13 @@ class Stream(_Events):
 
     __slots__ = ("window",)
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         for name in _FOLLOWERS_ONLY:
             if name in params.fields:
                 text = f"{name.decode()} is for a stream without a group"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        self.window = params.number(b"consume_window", WINDOW_MAX) or 0
+        self.window = params.number(b"consume_window") or 0
 
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]

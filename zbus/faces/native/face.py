@@ -26,11 +26,13 @@ from zbus.faces.native import (
     produce,
     read,
     track,
+    tracker,
 )
+from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.frames import Frames, speaks_json
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.login import FORM
-from zbus.faces.native.needs import FREE, needs_of, shown_command
+from zbus.faces.native.needs import needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, tell_log
@@ -54,10 +56,10 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
-    b"tracker": track.Tracker,
-    b"track_sub": track.Follow,
-    b"track_pub": track.TakeReport,
-    b"ssl": track.Ssl,
+    b"tracker": tracker.Tracker,
+    b"track_sub": tracker.Follow,
+    b"track_pub": tracker.TakeReport,
+    b"ssl": tracker.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"read": read.Read,
@@ -71,23 +73,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"logout": login.Logout,
 }
 
-READS = frozenset(
-    (
-        *(b"query", b"server", b"read", b"heartbeat", b"ping", b"version", b"home", b"icon"),
-        *(b"tracker", b"ssl", b"openapi"),
-    )
-)
-"""Commands that change nothing, whoever has a browser send them."""
-
 POLICY = Policy(by_address=True, mark=b"cmd")
 """To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
-
-MOUNTED: dict[bytes, tuple[bytes, int]] = {
-    b"_log": (b"read", 1),
-    b"_openapi.json": (b"openapi", 1),
-    b"favicon.ico": (b"icon", 1),
-}
-"""First path segments with a meaning of their own: the command, and the segments to skip."""
 
 HTML = b"content-type: text/html\r\n"
 
@@ -235,7 +222,7 @@ class Refuse:
         self._error = error
         # Who produces without wanting to know is told nothing at all, as in the original; but he is
         # told that he may not: a call with a bad token would wait for ever.
-        quiet = params.cmd == b"produce" and not params.flag(b"ack", True)
+        quiet = params.cmd == b"produce" and not params.flag(b"ack")
         self._quiet = quiet and not loud
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:

@@ -6,22 +6,14 @@ group's state however many they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.group import Group
-from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.topic import Partition
 from zbus.faces.native.consume import GroupPlan
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, SettledReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
-
-OFFSETS_MAX = 10_000
-LEASE_MS_MAX = (1 << 31) - 1
 
 
 class Settling(GroupPlan):
@@ -29,10 +21,10 @@ class Settling(GroupPlan):
 
     __slots__ = ("offsets", "partition", "quiet")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
-        self.quiet = not params.flag(b"ack", True)
-        self.offsets = params.ranges(b"offset", OFFSETS_MAX)
+        self.quiet = not params.flag(b"ack")
+        self.offsets = params.ranges(b"offset")
         if not self.offsets:
             raise BadRequest(400, "400: Bad Format, Missing offset")
         self.partition = params.number(b"partition") or 0
@@ -82,10 +74,10 @@ class Nack(Leased):
 
     __slots__ = ("delay_ms", "front")
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
-        self.front = params.flag(b"front", True)
-        self.delay_ms = params.number(b"delay", DELAY_MS_MAX) or 0
+        self.front = params.flag(b"front")
+        self.delay_ms = params.number(b"delay") or 0
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker
@@ -98,9 +90,9 @@ class Extend(Leased):
 
     __slots__ = ("lease_ms",)
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
-        self.lease_ms = params.number(b"group_ack_timeout", LEASE_MS_MAX)
+        self.lease_ms = params.number(b"group_ack_timeout")
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker

@@ -5,17 +5,14 @@ Scripts of the page cannot read the cookie, and no other site can make a browser
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes
 
 from zbus.faces.forms import read_form
 from zbus.faces.guard import PAGE
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 _PLAIN = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 """What a cookie's value may hold beside letters and digits; all else is percent-encoded in it."""
@@ -46,7 +43,7 @@ FORM = b"location: /?cmd=login\r\n"
 class Login:
     """Without a body the form; with one, `token=<token>`, the cookie, or the form again."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         params.policy = PAGE
         self._face = face
         self._params = params

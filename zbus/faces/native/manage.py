@@ -4,7 +4,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -13,54 +13,34 @@ from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish, Start
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.group import Group
-from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
+from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
 from zbus.faces.peer import Peer
 
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
-
 log = logging.getLogger("zbus")
 
-MASK_MAX = (1 << 31) - 1
-ACK_WINDOW_MAX = 999
-RETENTION = {
-    "retention_ms": DELAY_MS_MAX,
-    "retention_bytes": (1 << 63) - 1,
-    "retention_count": (1 << 63) - 1,
-}
-"""Parameters that limit how much of a topic is kept, and their largest values."""
-
-
-_DECLARED = frozenset(
-    (
-        *(b"ack", b"dedupe_ms", b"durability", b"partition", b"partitions", b"topic_mask"),
-        *(b"group_ack_timeout", b"group_ack_window", b"group_filter", b"group_mask"),
-        *(b"group_name_auto", b"group_start_copy", b"group_start_msgid", b"group_start_offset"),
-        *(b"group_start_time", b"retention_done", *(name.encode() for name in RETENTION)),
-    )
-)
-"""What the URL of a declare may say. A name that is not understood would make a topic which is not
-what was meant; in headers others than the sender put names of their own."""
+_RETENTION = (b"retention_ms", b"retention_bytes", b"retention_count")
+"""Parameters that limit how much of a topic is kept."""
 
 
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.face = face
         self.params = params
-        params.check_query(_DECLARED)
-        self.topic_mask = params.number(b"topic_mask", MASK_MAX)
+        params.check_query()
+        self.topic_mask = params.number(b"topic_mask")
+        # How many there may be is the core's to judge.
         self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
         if self.durability is not None and self.durability not in DURABILITIES:
@@ -68,17 +48,17 @@ class Declare:
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
         self.retention: dict[str, Any] = {
-            name: number
-            for name, maximum in RETENTION.items()
-            if (number := params.number(name.encode(), maximum)) is not None
+            name.decode(): number
+            for name in _RETENTION
+            if (number := params.number(name)) is not None
         }
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
-        self.dedupe_ms = params.number(b"dedupe_ms", DELAY_MS_MAX)
-        self.group_mask = params.number(b"group_mask", MASK_MAX)
+        self.dedupe_ms = params.number(b"dedupe_ms")
+        self.group_mask = params.number(b"group_mask")
         self.filter = params.text(b"group_filter")
-        self.window = params.number(b"group_ack_window", ACK_WINDOW_MAX)
-        self.lease_ms = params.number(b"group_ack_timeout", MASK_MAX)
+        self.window = params.number(b"group_ack_window")
+        self.lease_ms = params.number(b"group_ack_timeout")
         self.start = Start(
             copy=params.text(b"group_start_copy") or "",
             offset=params.number(b"group_start_offset"),
@@ -182,11 +162,11 @@ def find(
 class Query:
     """What the server, a topic or a group is like now."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
         self._server = not params.topic or params.cmd == b"server"
-        self._names = params.flag(b"names") if b"names" in params.fields else False
+        self._names = params.flag(b"names")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face, params = self._face, self._params
@@ -218,7 +198,7 @@ class Query:
 class Discard:
     """What `remove` and `empty` have in common: a topic, or one group of it."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
@@ -263,7 +243,7 @@ class Purge(Discard):
 class Heartbeat:
     """Keeps a connection alive; never answered on the zbus protocol."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
 
@@ -275,7 +255,7 @@ class Heartbeat:
 class Ping:
     """Answers with the time."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
 

@@ -8,16 +8,18 @@ exact; that is the one to make a client from, or to test with.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
 from zbus.core.errors import Refusal
-from zbus.core.limits import Limits
+from zbus.core.limits import DELAY_MS_MAX, Limits
 from zbus.faces.native import openapi_parts as parts
-from zbus.faces.native.openapi_commands import commands
-from zbus.faces.native.openapi_parts import (
+from zbus.faces.native.commands import (
+    COMMANDS,
     DESCRIPTION,
     GROUP,
     ICON,
@@ -25,18 +27,16 @@ from zbus.faces.native.openapi_parts import (
     SERVER,
     TOPIC,
     Command,
-    Parameter,
-    Schema,
 )
-from zbus.faces.native.params import GROUP_COMMANDS, BadRequest, Params
+from zbus.faces.native.context import Context
+from zbus.faces.native.openapi_parts import Schema, schema_of
+from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.native.vocabulary import OF_GROUP, REQUIRED, TEN_YEARS_AHEAD, Parameter, Text
 from zbus.faces.peer import Peer
 from zbus.faces.status import STATUS
 from zbus.wire.replies import REASONS
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 _INTRODUCTION = """\
 A message broker that anything able to speak HTTP can use. Topics are logs; groups read them, each
@@ -71,20 +71,25 @@ like are the ids."""
 _DEFAULTS = {SERVER: "home", TOPIC: "produce", GROUP: "produce"}
 """What a path means without `cmd`; all other paths mean one thing."""
 
-_TITLES = {
+_TAGS = {
     "messages": "Messages in and out",
     "topics": "Topics and groups",
     "log": "The log itself",
     "server": "The broker",
 }
 
-_EVERYWHERE = {"id": Parameter("Comes back on the reply; made if absent.", {"type": "string"})}
-_GROUP: Schema = {"type": "string"}  # a name like the topic's, but looked up before it is judged
-_NAMES = {
-    "topic": Parameter("The topic.", parts.NAME, example="MyTopic"),
-    "consume_group": Parameter("The group; for most commands the topic's name if absent.", _GROUP),
+_SECURITY = {
+    "token": {"type": "apiKey", "in": "header", "name": "token"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": "token"},
 }
 
+_ID = Parameter("id", Text(), "made by the broker", "comes back on the reply")
+_IN_PATH = {"{topic}": OF_GROUP[0], "{group}": OF_GROUP[1]}
+_IN_HEADER = ("idempotency-key", "last-event-id")
+_EXAMPLES = {"body": "hello", "timeout": 1_000, "count": 10, "command": "consume", "offset": 0}
+
+_LINK = re.compile(r"\[([^]]*)\]\(#[^)]*\)")  # of our own texts; links lead nowhere from here
 
 DAY_MS = 86_400_000
 """A description is good for a day: the limits of times in it are those of the day's beginning."""
@@ -93,13 +98,12 @@ DAY_MS = 86_400_000
 class Describe:
     """Plan of `/_openapi.json`."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
         self._command = params.text(b"command") or ""
-        known = commands(face.settings, face.broker.limits, 0)
-        if self._command and self._command not in known:
-            raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(known)}")
+        if self._command and self._command not in COMMANDS:
+            raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(COMMANDS)}")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face
@@ -116,39 +120,35 @@ def encoded(settings: NativeSettings, limits: Limits, day_ms: int, command: str)
 
 def describe(settings: NativeSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
     """The description; of one command, or of all if it is empty."""
-    table = commands(settings, limits, now_ms)
-    if command:
-        table = {command: table[command]}
+    bounds = {
+        "batch_messages_max": settings.batch_messages_max,
+        "partitions_max": limits.partitions_max,
+        TEN_YEARS_AHEAD: now_ms + DELAY_MS_MAX,
+    }
     paths: dict[str, Schema] = {}
     for (path, method), (id, title) in _OPERATIONS.items():
-        found = {
+        table = {
             name: entry
-            for name, entry in table.items()
-            if path in entry.paths and _suits(name, entry, path, method)
+            for name, entry in COMMANDS.items()
+            if command in ("", name) and path in entry.paths and _suits(name, entry, path, method)
         }
         if command:
             id, title = command if method == "post" else command + id.capitalize(), ""
-        if found:
-            operation = _Operation(path, method, found, only=bool(command))
+        if table:
+            operation = _Operation(path, method, table, bounds)
             paths.setdefault(path, {})[method] = operation.document(id, title)
+    headers = parts.HEADERS.items()
     return {
         "openapi": "3.1.0",
         "info": {"title": "zbus", "version": settings.version, "description": _INTRODUCTION},
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": title} for name, title in _TITLES.items()],
-        "security": [{}, {"token": []}, {"bearer": []}, {"cookie": []}],
+        "tags": [{"name": name, "description": title} for name, title in _TAGS.items()],
+        "security": [{}, *({name: []} for name in _SECURITY)],
         "paths": paths,
         "components": {
             "schemas": parts.SCHEMAS,
-            "headers": {
-                name: {"description": text, "schema": schema}
-                for name, (text, schema) in parts.HEADERS.items()
-            },
-            "securitySchemes": {
-                "token": {"type": "apiKey", "in": "header", "name": "token"},
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "token"},
-            },
+            "headers": {name: {"description": text, "schema": of} for name, (text, of) in headers},
+            "securitySchemes": _SECURITY,
         },
     }
 
@@ -163,138 +163,138 @@ def _suits(name: str, entry: Command, path: str, method: str) -> bool:
 class _Operation:
     """A path and method, and the commands that it stands for."""
 
-    def __init__(self, path: str, method: str, table: dict[str, Command], only: bool) -> None:
+    def __init__(
+        self, path: str, method: str, table: dict[str, Command], bounds: Mapping[str, int]
+    ) -> None:
         self._path = path
         self._method = method
         self._table = table
-        self._only = only
+        self._bounds = bounds
 
     def document(self, id: str, title: str) -> Schema:
         entries = list(self._table.values())
         document: Schema = {
             "operationId": id,
             "summary": title or entries[0].text,
-            "description": "\n".join(
-                f"- `{name}`: {entry.text}" for name, entry in self._table.items()
-            ),
+            "description": "\n".join(f"- `{n}`: {entry.text}" for n, entry in self._table.items()),
             "tags": list(dict.fromkeys(entry.tag for entry in entries)),
             "parameters": [*self._in_path(), *self._cmd(), *self._others()],
             "responses": self._responses(),
         }
         if self._method == "post":
-            content = {kind: each for entry in entries for kind, each in entry.body.items()}
+            bodies = [parts.BODIES[body] for entry in entries for body in entry.body]
+            content = {media: schema for body in bodies for media, schema in body.items()}
             document["requestBody"] = {"content": content}
         return document
 
-    def _in_path(self) -> list[Schema]:
-        names = {"{topic}": "topic", "{group}": "consume_group"}
-        return [
-            {
-                "name": segment[1:-1],
-                "in": "path",
-                "required": True,
-                "description": _NAMES[names[segment]].text,
-                "schema": _NAMES[names[segment]].schema,
-                "example": "MyTopic",
-            }
-            for segment in self._path.split("/")
-            if segment in names
-        ]
+    # -- parameters -----------------------------------------------------------------------
 
-    def _cmd(self) -> list[Schema]:
+    def _in_path(self) -> Iterator[Schema]:
+        for segment in self._path.split("/"):
+            if segment in _IN_PATH:
+                parameter = _IN_PATH[segment]
+                yield {
+                    "name": segment[1:-1],
+                    "in": "path",
+                    "required": True,
+                    "description": _description(parameter),
+                    "schema": schema_of(parameter.kind, self._bounds),
+                    "example": "MyTopic",
+                }
+
+    def _cmd(self) -> Iterator[Schema]:
         default = _DEFAULTS.get(self._path)
-        if default is None or (self._method, list(self._table)) == ("post", ["produce"]):
-            return []
-        schema = {**parts.words(*self._table)}
-        if default in self._table:
-            schema["default"] = default
-        return [
-            {
+        if default is not None and (self._method, [*self._table]) != ("post", ["produce"]):
+            schema = parts.words(*self._table)
+            if default in self._table:
+                schema["default"] = default
+            yield {
                 "name": "cmd",
                 "in": "query",
                 "required": default not in self._table,
                 "description": "What is asked for.",
                 "schema": schema,
             }
-        ]
 
-    def _others(self) -> list[Schema]:
+    def _others(self) -> Iterator[Schema]:
         """All other parameters. One that several commands have says what it is to each."""
+        in_path = {each.name for segment, each in _IN_PATH.items() if segment in self._path}
         found: dict[str, dict[str, Parameter]] = {}
         for command, entry in self._table.items():
-            known = {**self._names(command, entry), **_EVERYWHERE, **entry.parameters}
-            for name, parameter in known.items():
-                found.setdefault(name, {})[command] = parameter
-        return [self._merged(name, of) for name, of in found.items()]
-
-    def _names(self, command: str, entry: Command) -> dict[str, Parameter]:
-        """The names that the path does not hold."""
-        if command.encode() not in GROUP_COMMANDS or self._path == GROUP:
-            return {}
-        return {
-            name: parameter
-            for name, parameter in _NAMES.items()
-            if name != "topic" or self._path == SERVER
-        }
+            for name, parameter in _parameters(entry).items():
+                if name not in in_path:
+                    found.setdefault(name, {})[command] = parameter
+        return (self._merged(name, of) for name, of in found.items())
 
     def _merged(self, name: str, of: dict[str, Parameter]) -> Schema:
-        parameters = list(of.values())
         texts: dict[str, list[str]] = {}
         schemas: list[Schema] = []
         for command, parameter in of.items():
-            texts.setdefault(parameter.text, []).append(command)
-            if parameter.schema not in schemas:
-                schemas.append(parameter.schema)
-        said = [
-            text if len(commands) == len(self._table) else f"{', '.join(commands)}: {text}"
-            for text, commands in texts.items()
-        ]
+            texts.setdefault(_description(parameter), []).append(command)
+            if (schema := schema_of(parameter.kind, self._bounds)) not in schemas:
+                schemas.append(schema)
+        all_of_them = len(self._table)
         document: Schema = {
             "name": name,
-            "in": parameters[0].place,
-            "description": "\n".join(said),
+            "in": "header" if name in _IN_HEADER else "query",
+            "description": "\n".join(
+                text if len(commands) == all_of_them else f"{', '.join(commands)}: {text}"
+                for text, commands in texts.items()
+            ),
             "schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas},
         }
-        if len(parameters) == len(self._table) and all(each.required for each in parameters):
+        required = [parameter.default == REQUIRED for parameter in of.values()]
+        if len(of) == all_of_them and all(required):
             document["required"] = True
-        examples = [each.example for each in parameters if each.example is not None]
-        if examples and self._only:
-            document["example"] = examples[0]
+        if all_of_them == 1 and name in _EXAMPLES:
+            document["example"] = _EXAMPLES[name]
         return document
+
+    # -- replies --------------------------------------------------------------------------
 
     def _responses(self) -> Schema:
         responses: dict[str, Schema] = {}
+        reasons: dict[Refusal, None] = {}
         for name, entry in self._table.items():
+            reasons |= dict.fromkeys(entry.reasons)
             for status, answer in entry.answers.items():
                 response = responses.setdefault(
                     str(status), {"description": "", "headers": _headers(parts.EVERY_REPLY)}
                 )
                 text = answer.text if len(self._table) == 1 else f"- `{name}`: {answer.text}"
                 response["description"] += ("\n" if response["description"] else "") + text
-                response["headers"].update(_headers(answer.headers))
-                for media, schema in answer.content.items():
+                response["headers"] |= _headers(answer.headers)
+                for media, schema in map(parts.content_of, answer.content):
                     _add_content(response.setdefault("content", {}), media, schema)
-        refusals = tuple(
-            dict.fromkeys(each for entry in self._table.values() for each in entry.refusals)
-        )
-        for status in sorted({*parts.ANYWHERE, *(STATUS[each] for each in refusals)}):
-            responses[str(status)] = _refusal(status, parts.refusal_text(status, refusals))
+        for code in sorted({*parts.ANYWHERE, *(STATUS[each] for each in reasons)}):
+            responses[str(code)] = _refusal(code, parts.refusal_text(code, tuple(reasons)))
         if "produce" in self._table:
-            responses["default"] = {
-                "description": "Of a call only: whatever status the service answers with."
-            }
+            text = "Of a call only: whatever status the service answers with."
+            responses["default"] = {"description": text}
         return responses
 
 
-def _add_content(content: dict[str, Any], media: str, schema: Schema) -> None:
+def _parameters(entry: Command) -> dict[str, Parameter]:
+    """By name. What counts for a stream of events alone may be anything without one."""
+    streams = (
+        attrs.evolve(each, kind=Text(), meaning=f"of a stream of events: {each.meaning}")
+        for each in entry.of_events
+    )
+    return {each.name: each for each in (_ID, *streams, *entry.parameters)}
+
+
+def _description(parameter: Parameter) -> str:
+    text = _LINK.sub(r"\1", parameter.meaning)
+    said = "" if parameter.default == REQUIRED else f" Default: {parameter.default}."
+    return f"{text[0].upper()}{text[1:]}.{said}"
+
+
+def _add_content(content: dict[str, Schema], media: str, schema: Schema) -> None:
     """One more form of a body; several of one type are alternatives."""
-    before = content.get(media, {}).get("schema")
-    if before is None:
-        content[media] = {"schema": schema}
-    elif before != schema:
-        known = before.get("oneOf", [before])
-        added = [each for each in schema.get("oneOf", [schema]) if each not in known]
-        content[media] = {"schema": {"oneOf": [*known, *added]}}
+    known = content.setdefault(media, {"schema": schema})["schema"]
+    if known != schema:
+        forms = known.get("oneOf", [known])
+        content[media] = {"schema": {"oneOf": forms if schema in forms else [*forms, schema]}}
 
 
 def _headers(names: tuple[str, ...]) -> Schema:
@@ -304,8 +304,8 @@ def _headers(names: tuple[str, ...]) -> Schema:
 def _refusal(status: int, text: str) -> Schema:
     headers = _headers(("connection",))
     if status in (503, 507):
-        headers.update(_headers(("retry-after",)))
+        headers |= _headers(("retry-after",))
     if status == STATUS[Refusal.CONFLICT]:
-        headers.update(_headers(("offset",)))
+        headers |= _headers(("offset",))
     description = f"{REASONS[status].decode()}. {text} The body is a sentence."
     return {"description": description, "headers": headers}

@@ -1,110 +1,134 @@
-"""What the description of the HTTP surface is made of: kinds of parameters, replies and documents.
+"""What the description of the HTTP surface is made of: schemas of parameters, bodies and documents.
 
-Everything here is JSON Schema as OpenAPI 3.1 has it. Limits come from where the code has them.
+Everything here is JSON Schema as OpenAPI 3.1 has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-
-import attrs
 
 from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
-from zbus.faces.native import containers
+from zbus.faces.native.commands import COMMANDS
 from zbus.faces.native.replies import TEXTS
+from zbus.faces.native.vocabulary import (
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    Flag,
+    Form,
+    Kind,
+    Number,
+    Text,
+    Word,
+)
 from zbus.faces.status import STATUS
 
 Schema = dict[str, Any]
 
-NUMBER_MAX = (1 << 63) - 1
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_BOOLEAN: Schema = {"type": "boolean"}
+_TIME: Schema = {"type": "integer", "format": "int64", "description": "Epoch milliseconds."}
 
-SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
-DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"
-"""The paths."""
+_PRINTABLE = r"/\\\x00-\x1f\x7f-\x9f"  # is everything but these
+_NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": NAME_BYTES_MAX,
+    "pattern": rf"^[^\s{_PRINTABLE}]([^{_PRINTABLE}]*[^\s{_PRINTABLE}])?$",
+}
+_NUMBER = "[0-9]{1,19}"
+_KEY = rf"[!#-\[\]-~]{{1,{IDEMPOTENCY_KEY_BYTES_MAX}}}"
 
-
-def integer(maximum: int = NUMBER_MAX, minimum: int = 0) -> Schema:
-    return {"type": "integer", "minimum": minimum, "maximum": maximum, "format": "int64"}
-
-
-def text(length_max: int) -> Schema:
-    """Lengths are of UTF-8 bytes; JSON Schema counts characters, which are never more."""
-    return {"type": "string", "maxLength": length_max}
+_FORMS: dict[Form, Schema] = {
+    Form.NAME: _NAME,
+    Form.OFFSETS: {
+        "type": ["integer", "string"],
+        "minimum": 0,
+        "pattern": f"^{_NUMBER}(-{_NUMBER})?(,{_NUMBER}(-{_NUMBER})?)*$",
+    },
+    Form.IDEMPOTENCY_KEY: {"type": "string", "pattern": f'^({_KEY}|"{_KEY}")$'},
+}
 
 
 def words(*values: str) -> Schema:
     return {"type": "string", "enum": list(values)}
 
 
-def ref(name: str) -> Schema:
+def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
+    """What a parameter may be; `bounds` are options, and what else has a name."""
+    match kind:
+        case Number(maximum, minimum):
+            high = bounds[maximum] if isinstance(maximum, str) else maximum
+            return {"type": "integer", "minimum": minimum, "maximum": high, "format": "int64"}
+        case Text(bytes_max):  # JSON Schema counts characters, which are never more than bytes
+            return {"type": "string", "maxLength": bytes_max} if bytes_max else _TEXT
+        case Word(values):
+            return words(*(values or COMMANDS))
+        case Flag():
+            return {"type": ["boolean", "string"]}
+    return _FORMS[kind]
+
+
+def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-FLAG: Schema = {"type": ["boolean", "string"]}
-"""`1` and `true` are yes, anything else is no: no value is refused."""
+def _described(schema: Schema, text: str) -> Schema:
+    return {**schema, "description": text}
 
-_PRINTABLE = r"/\\\x00-\x1f\x7f-\x9f"  # is everything but these
-NAME: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": NAME_BYTES_MAX,
-    "pattern": rf"^[^\s{_PRINTABLE}]([^{_PRINTABLE}]*[^\s{_PRINTABLE}])?$",
+
+JSON = "application/json"
+_NDJSON = "application/x-ndjson"
+_MESSAGES = "application/vnd.zbus.messages"
+
+BODIES: dict[str, dict[str, Schema]] = {
+    "message": {  # which may be of any type
+        "text/plain": {"schema": _TEXT, "example": "hello"},
+        JSON: {"schema": {}, "example": {"order": 7}},
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+    },
+    "batch": {
+        _NDJSON: {
+            "schema": _described(_TEXT, "A batch: each line is a message."),
+            "example": '{"n":1}\n{"n":2}\n',
+        },
+        _MESSAGES: {
+            "schema": _described(_TEXT, "A batch: HTTP messages one after another."),
+            "example": "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello",
+        },
+    },
+    "form": {
+        "application/x-www-form-urlencoded": {
+            "schema": {"type": "object", "required": ["token"], "properties": {"token": _TEXT}}
+        }
+    },
+    "event": {JSON: {"schema": _ref("ServerEvent")}},
 }
-TEXT: Schema = {"type": "string"}
-TIME: Schema = {"type": "integer", "format": "int64", "description": "Epoch milliseconds."}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
+"""Bodies of requests, by media type."""
+
+_CONTENT: dict[str, Schema] = {
+    "*/*": {},
+    _NDJSON: _described(_TEXT, "Each line is a Message."),
+    _MESSAGES: _described(_TEXT, "HTTP messages one after another."),
+}
 
 
-@attrs.frozen
-class Parameter:
-    """One key of the query; the same name works as a header."""
+def content_of(name: str) -> tuple[str, Schema]:
+    """A media type and its schema; of a name without a slash, that JSON document."""
+    if "/" in name:
+        return name, _CONTENT.get(name, _TEXT)
+    if name.endswith("[]"):
+        return JSON, {"type": "array", "items": content_of(name[:-2])[1]}
+    return JSON, {"Name": _NAME, "object": {"type": "object"}}.get(name) or _ref(name)
 
-    text: str
-    schema: Schema
-    required: bool = False
-    place: str = "query"  # where it is usual: "query" or "header"
-    example: Any = None
-
-
-@attrs.frozen
-class Answer:
-    """What a request gets that is done. Without `content` the reply has no content type."""
-
-    text: str
-    headers: tuple[str, ...] = ()
-    content: dict[str, Schema] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Command:
-    """One value of `cmd`."""
-
-    text: str
-    tag: str
-    paths: tuple[str, ...]
-    answers: dict[int, Answer]
-    refusals: tuple[Refusal, ...] = ()
-    parameters: dict[str, Parameter] = attrs.field(factory=dict)
-    body: dict[str, Schema] = attrs.field(factory=dict)  # media types that a POST may have
-
-
-ACK = Parameter("Whether to reply; without a `cmd` header there is always a reply.", FLAG)
-
-TOLD_TIME = "The body is the broker's time, epoch milliseconds in decimal digits."
-
-GONE = (Refusal.TOPIC_UNKNOWN, Refusal.GROUP_UNKNOWN)
-"""The refusals of what is about a topic or group."""
-
-CHANGE = (Refusal.STOPPING, Refusal.FULL, Refusal.FENCED)
-"""The refusals of what changes something."""
 
 HEADERS: dict[str, tuple[str, Schema]] = {
     "connection": ("`close` if the connection ends with this reply.", words("Keep-Alive", "close")),
-    "id": ("The request's id, or the one that was made for it.", TEXT),
-    "topic": ("The topic, as the request named it.", TEXT),
+    "id": ("The request's id, or the one that was made for it.", _TEXT),
+    "topic": ("The topic, as the request named it.", _TEXT),
     "offset": ("Where the message is in its partition; of a batch, the first one.", _COUNT),
     "partition": ("Which partition, if the topic has several.", _COUNT),
     "durability": ("The level that was reached.", words(*DURABILITIES)),
@@ -112,59 +136,19 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "count": ("How many messages.", _COUNT),
     "empty": ("Why there is no message.", words(*(reason.value for reason in EmptyReason))),
     "skipped": ("Messages that were forgotten before this group had finished them.", _COUNT),
-    "origin_id": ("The message's own id.", TEXT),
+    "origin_id": ("The message's own id.", _TEXT),
     "timestamp": ("When the message was stored, epoch milliseconds.", _COUNT),
-    "consume_group": ("The group.", TEXT),
+    "consume_group": ("The group.", _TEXT),
     "retry": ("Which redelivery this is, from 1.", _COUNT),
-    "sender": ("The session that sent the message.", TEXT),
-    "location": ("Where to go.", TEXT),
-    "set-cookie": ("The token.", TEXT),
+    "sender": ("The session that sent the message.", _TEXT),
+    "location": ("Where to go.", _TEXT),
+    "set-cookie": ("The token.", _TEXT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "retry-after": ("Seconds.", _COUNT),
 }
 """Headers of replies."""
 
 EVERY_REPLY = ("connection", "id", "topic")
-DELIVERY = (
-    *("offset", "partition", "origin_id", "timestamp", "consume_group", "retry", "skipped"),
-    *("sender", "count"),
-)
-
-MESSAGES = containers.MESSAGES.decode()
-NDJSON = containers.NDJSON.decode()
-JSON = containers.JSON.decode()
-BATCHES = containers.BATCHES.decode()
-EVENTS = "text/event-stream"
-
-CONTAINERS: dict[str, Schema] = {
-    JSON: {"type": "array", "items": ref("Message")},
-    NDJSON: {"type": "string", "description": "Each line is a Message."},
-    MESSAGES: {"type": "string", "description": "HTTP messages one after another."},
-}
-
-BODY: dict[str, Schema] = {
-    "text/plain": {"schema": TEXT, "example": "hello"},
-    JSON: {"schema": {}, "example": {"order": 7}},
-    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-}
-"""A message's body, which may be of any type."""
-
-BATCH: dict[str, Schema] = {
-    NDJSON: {
-        "schema": {"type": "string", "description": "A batch: each line is a message."},
-        "example": '{"n":1}\n{"n":2}\n',
-    },
-    MESSAGES: {
-        "schema": {"type": "string", "description": "A batch: HTTP messages one after another."},
-        "example": "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello",
-    },
-}
-
-FORM: dict[str, Schema] = {
-    "application/x-www-form-urlencoded": {
-        "schema": {"type": "object", "required": ["token"], "properties": {"token": TEXT}}
-    }
-}
 
 ANYWHERE: dict[int, str] = {
     400: "The request is not well-formed",
@@ -194,118 +178,103 @@ def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
     return " ".join(lines)
 
 
-def _document(required: str, properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "required": sorted(required.split()), "properties": properties}
+def _count(text: str) -> Schema:
+    return _described(_COUNT, text)
 
 
-_ADDRESS = _document("address sslEnabled", {"address": TEXT, "sslEnabled": {"type": "boolean"}})
+def _document(absent: str = "", /, **properties: Schema) -> Schema:
+    """A JSON object; `absent` names what it may be without."""
+    required = sorted(properties.keys() - set(absent.split()))
+    return {"type": "object", "required": required, "properties": properties}
 
-_GROUP = _document(
-    "ackRequired ackTimeout ackWindow consumerCount consumerList createdTime delayedCount groupName"
-    " lastUpdatedTime leasedCount mask messageCount skippedCount topicName",
-    {
-        "ackRequired": {"type": "boolean"},
-        "ackTimeout": {**_COUNT, "description": "Milliseconds of a lease."},
-        "ackWindow": {**_COUNT, "description": "Unacknowledged messages at once."},
-        "consumerCount": {**_COUNT, "description": "Registered sessions."},
-        "consumerList": {"type": "array", "items": TEXT, "description": "As `/ip:port`."},
-        "createdTime": TIME,
-        "delayedCount": {**_COUNT, "description": "Held back until due."},
-        "filter": {**TEXT, "description": "Which tags it is given."},
-        "groupName": NAME,
-        "lastUpdatedTime": TIME,
-        "leasedCount": {**_COUNT, "description": "Handed out and unacknowledged."},
-        "mask": {**_COUNT, "description": "The group's own; 0 goes by the topic's."},
-        "messageCount": {**_COUNT, "description": "Still to be handed out; no filter considered."},
-        "skippedCount": {**_COUNT, "description": "Forgotten before the group had them, ever."},
-        "topicName": NAME,
-    },
-)
 
-_TOPIC = _document(
-    "consumeGroupList consumerCount createdTime dedupeMs durability lastUpdatedTime mask"
-    " messageDepth partitionCount serverAddress serverVersion topicName",
-    {
-        "consumeGroupList": {"type": "array", "items": ref("ConsumeGroupInfo")},
-        "consumerCount": {**_COUNT, "description": "Registered sessions of all groups."},
-        "createdTime": TIME,
-        "dedupeMs": {**_COUNT, "description": "How long ids are remembered; 0 = not."},
-        "durability": words(*DURABILITIES),
-        "lastUpdatedTime": TIME,
-        "mask": _COUNT,
-        "messageDepth": {**_COUNT, "description": "Messages ever put."},
-        "partitionCount": {"type": "integer", "minimum": 1},
-        "retentionBytes": _COUNT,
-        "retentionCount": _COUNT,
-        "retentionDone": {"type": "boolean"},
-        "retentionMs": _COUNT,
-        "serverAddress": ref("ServerAddress"),
-        "serverVersion": TEXT,
-        "topicName": NAME,
-    },
-)
+def _table(values: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": values}
 
-_SERVER = _document(
-    "infoVersion serverAddress serverVersion topicTable trackerList",
-    {
-        "connectionCount": {**_COUNT, "description": "To whoever may see everything."},
-        "infoVersion": {**_COUNT, "description": "Grows with every document."},
-        "memoryBytes": {**_COUNT, "description": "Resident; as connectionCount."},
-        "refusing": {**TEXT, "description": "Why nothing is put now, if so."},
-        "serverAddress": ref("ServerAddress"),
-        "serverVersion": TEXT,
-        "topicTable": {"type": "object", "additionalProperties": ref("TopicInfo")},
-        "trackerList": {"type": "array", "items": ref("ServerAddress")},
-    },
-)
 
-_MESSAGE = {
-    **_document(
-        "headers id offset partition timestamp topic",
-        {
-            "id": TEXT,
-            "topic": NAME,
-            "partition": _COUNT,
-            "offset": _COUNT,
-            "timestamp": TIME,
-            "consume_group": {**NAME, "description": "Of a delivery."},
-            "tag": TEXT,
-            "key": TEXT,
-            "retry": {**_COUNT, "description": "Which redelivery this is, from 1."},
-            "headers": {"type": "object", "additionalProperties": TEXT},
-            "body": {**TEXT, "description": "If it is UTF-8."},
-            "body_base64": {**TEXT, "description": "If it is not."},
-        },
-    ),
-    "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
-}
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
-_TRACKER = _document(
-    "infoVersion serverAddress serverTable serverVersion",
-    {
-        "infoVersion": {**_COUNT, "description": "Grows with every document."},
-        "serverAddress": ref("ServerAddress"),
-        "serverTable": {"type": "object", "additionalProperties": {"type": "object"}},
-        "serverVersion": TEXT,
-    },
-)
-
-_EVENT = _document(
-    "serverInfo",
-    {
-        "serverInfo": {"type": "object", "description": "Of it, `serverAddress` must be there."},
-        "certificate": {**TEXT, "description": "As PEM."},
-        "live": {"type": "boolean"},
-    },
-)
 
 SCHEMAS: dict[str, Schema] = {
-    "ConsumeGroupInfo": _GROUP,
-    "Message": _MESSAGE,
-    "ServerAddress": _ADDRESS,
-    "ServerEvent": _EVENT,
-    "ServerInfo": _SERVER,
-    "TopicInfo": _TOPIC,
-    "TrackerInfo": _TRACKER,
+    "ConsumeGroupInfo": _document(
+        "filter",
+        ackRequired=_BOOLEAN,
+        ackTimeout=_count("Milliseconds of a lease."),
+        ackWindow=_count("Unacknowledged messages at once."),
+        consumerCount=_count("Registered sessions."),
+        consumerList=_described(_list(_TEXT), "As `/ip:port`."),
+        createdTime=_TIME,
+        delayedCount=_count("Held back until due."),
+        filter=_described(_TEXT, "Which tags it is given."),
+        groupName=_NAME,
+        lastUpdatedTime=_TIME,
+        leasedCount=_count("Handed out and unacknowledged."),
+        mask=_count("The group's own; 0 goes by the topic's."),
+        messageCount=_count("Still to be handed out; no filter considered."),
+        skippedCount=_count("Forgotten before the group had them, ever."),
+        topicName=_NAME,
+    ),
+    "Message": {
+        **_document(
+            "consume_group tag key retry body body_base64",
+            id=_TEXT,
+            topic=_NAME,
+            partition=_COUNT,
+            offset=_COUNT,
+            timestamp=_TIME,
+            consume_group=_described(_NAME, "Of a delivery."),
+            tag=_TEXT,
+            key=_TEXT,
+            retry=_count("Which redelivery this is, from 1."),
+            headers=_table(_TEXT),
+            body=_described(_TEXT, "If it is UTF-8."),
+            body_base64=_described(_TEXT, "If it is not."),
+        ),
+        "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
+    },
+    "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
+    "ServerEvent": _document(
+        "certificate live",
+        serverInfo={"type": "object", "description": "Of it, `serverAddress` must be there."},
+        certificate=_described(_TEXT, "As PEM."),
+        live=_BOOLEAN,
+    ),
+    "ServerInfo": _document(
+        "connectionCount memoryBytes refusing",
+        connectionCount=_count("To whoever may see everything."),
+        infoVersion=_count("Grows with every document."),
+        memoryBytes=_count("Resident; as connectionCount."),
+        refusing=_described(_TEXT, "Why nothing is put now, if so."),
+        serverAddress=_ref("ServerAddress"),
+        serverVersion=_TEXT,
+        topicTable=_table(_ref("TopicInfo")),
+        trackerList=_list(_ref("ServerAddress")),
+    ),
+    "TopicInfo": _document(
+        "retentionBytes retentionCount retentionDone retentionMs",
+        consumeGroupList=_list(_ref("ConsumeGroupInfo")),
+        consumerCount=_count("Registered sessions of all groups."),
+        createdTime=_TIME,
+        dedupeMs=_count("How long ids are remembered; 0 = not."),
+        durability=words(*DURABILITIES),
+        lastUpdatedTime=_TIME,
+        mask=_COUNT,
+        messageDepth=_count("Messages ever put."),
+        partitionCount={"type": "integer", "minimum": 1},
+        retentionBytes=_COUNT,
+        retentionCount=_COUNT,
+        retentionDone=_BOOLEAN,
+        retentionMs=_COUNT,
+        serverAddress=_ref("ServerAddress"),
+        serverVersion=_TEXT,
+        topicName=_NAME,
+    ),
+    "TrackerInfo": _document(
+        infoVersion=_count("Grows with every document."),
+        serverAddress=_ref("ServerAddress"),
+        serverTable=_table({"type": "object"}),
+        serverVersion=_TEXT,
+    ),
 }
 """The JSON documents."""

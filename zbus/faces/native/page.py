@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from zbus.core.topic import Topic
 from zbus.faces.access import Grant
 from zbus.faces.guard import PAGE
+from zbus.faces.native.context import Context
 from zbus.faces.native.info import visible_groups, visible_topics
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
@@ -89,7 +86,7 @@ _GROUPS_MAX = 10  # of a topic
 class Home:
     """Plan of `/`."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         params.policy = PAGE
         self._face = face
         self._params = params

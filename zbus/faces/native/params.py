@@ -9,21 +9,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from zbus.faces.guard import SANDBOX, Browser
+from zbus.faces.native.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
 from zbus.faces.native.json_frames import encode_json
+from zbus.faces.native.vocabulary import NUMBER_MAX, OFFSETS_MAX, Flag, Form, Number
 from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
-
-GROUP_COMMANDS = frozenset(
-    (
-        *(b"consume", b"unconsume", b"ack", b"nack", b"extend"),
-        *(b"declare", b"query", b"remove", b"empty"),
-    )
-)
-"""Commands whose second path segment is a group, and that know `group` as its short name. (The
-original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 
 _EVERYWHERE = frozenset(
     (
@@ -58,6 +51,7 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "_kinds",
         "browser",
         "cmd",
         "fields",
@@ -101,6 +95,7 @@ class Params:
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
+        self._kinds = TABLE.get(self.cmd, NO_COMMAND).kinds
         # A query's id; a header's comes with each request.
         self.id = encode_header_value(self.fields.pop(b"id", b""))
         self.topic = _text(self.fields.pop(b"topic", b"")).strip(" \t")
@@ -134,16 +129,22 @@ class Params:
 
     # -- values ---------------------------------------------------------------------------
 
+    # Which names there are, of what kind and with which bounds, is said by the table of commands.
+
     def text(self, name: bytes) -> str | None:
         """A field as text, None if absent."""
-        value = self.fields.get(name)
+        _, value = self._kinds[name], self.fields.get(name)
         return None if value is None else _text(value)
 
-    def number(self, name: bytes, maximum: int = (1 << 63) - 1) -> int | None:
-        """A field as a non-negative integer, None if absent or empty."""
-        value = self.fields.get(name)
+    def number(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
+        """A field as a non-negative integer, None if absent or empty. `maximum` is the value of an
+        option that bounds it."""
+        kind, value = self._kinds[name], self.fields.get(name)
         if not value:
             return None
+        assert type(kind) is Number
+        if type(kind.maximum) is int:
+            maximum = kind.maximum
         number = parse_number(value, maximum)
         if number is None:
             shown = value[:40].decode("utf-8", "replace")
@@ -153,24 +154,27 @@ class Params:
             )
         return number
 
-    def ranges(self, name: bytes, count_max: int) -> list[range]:
+    def ranges(self, name: bytes) -> list[range]:
         """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
+        assert self._kinds[name] is Form.OFFSETS
         value = self.fields.get(name)
         if not value:
             return []
-        ranges = parse_ranges(value, count_max)
+        ranges = parse_ranges(value, OFFSETS_MAX)
         if ranges is None:
             shown = value[:40].decode("utf-8", "replace")
             label = name.decode()
             raise BadRequest(
                 400,
                 f"400: Bad Format, {label} is numbers and ranges such as 3,5-9,12, at most "
-                f"{count_max} in all, not {shown!r}",
+                f"{OFFSETS_MAX} in all, not {shown!r}",
             )
         return ranges
 
-    def check_query(self, known: frozenset[bytes]) -> None:
-        """Refuse a query that holds a name which is neither known nor of use everywhere."""
+    def check_query(self) -> None:
+        """Refuse a query that holds a name which the command does not know, nor all commands. (In
+        headers, others than the sender put names of their own.)"""
+        known = self._kinds
         for name in self.query_names:
             if name not in known and name not in _EVERYWHERE and not name.startswith(b"_"):
                 near = get_close_matches(name.decode("latin-1"), [n.decode() for n in known], 1)
@@ -178,10 +182,11 @@ class Params:
                 shown = name[:40].decode("utf-8", "replace")
                 raise BadRequest(400, f"400: Bad Format, there is no parameter {shown!r}{hint}")
 
-    def flag(self, name: bytes, default: bool = False) -> bool:
+    def flag(self, name: bytes) -> bool:
         """`1` and `true` mean yes, anything else no."""
-        value = self.fields.get(name)
-        return default if value is None else value.strip().lower() in (b"1", b"true")
+        kind, value = self._kinds[name], self.fields.get(name)
+        assert type(kind) is Flag
+        return kind.default if value is None else value.strip().lower() in (b"1", b"true")
 
     @property
     def only_looks(self) -> bool:

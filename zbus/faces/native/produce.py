@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
@@ -13,13 +12,13 @@ from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
+from zbus.faces.native.context import Context
 from zbus.faces.native.masks import RPC
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
 from zbus.faces.native.replies import CallReply, NativeReply
 from zbus.faces.native.stored import (
     CREDENTIALS,
-    ID_BYTES_MAX,
     NOT_ROUTED,
     NOT_STORED,
     OF_KEYS,
@@ -29,12 +28,10 @@ from zbus.faces.native.stored import (
     stored_lines,
     without_token,
 )
+from zbus.faces.native.vocabulary import ID_BYTES_MAX
 from zbus.faces.peer import Peer
 from zbus.wire.errors import WireError
 from zbus.wire.target import decode_valid_percent, encode_header_value
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 
 class Produce:
@@ -72,23 +69,23 @@ class Produce:
         "ttl_ms",
     )
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self.face = face
         self.broker = face.broker
         self.params = params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.topic_key = params.topic.lower()
-        self.quiet = not params.flag(b"ack", True)
+        self.quiet = not params.flag(b"ack")
         self.tag = params.fields.get(b"tag", b"")
         self.key = params.fields.get(b"key", b"")
         check_labels(self.tag, self.key)
         check_id(params.id)
         self.partition = params.number(b"partition")
-        self.delay_ms = params.number(b"delay", DELAY_MS_MAX)
+        self.delay_ms = params.number(b"delay")
         self.deliver_at_ms = params.number(b"deliver_at")
-        self.ttl_ms = params.number(b"ttl", DELAY_MS_MAX)
-        self.timeout_ms = params.number(b"timeout", DELAY_MS_MAX)
+        self.ttl_ms = params.number(b"ttl")
+        self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
@@ -411,10 +408,10 @@ def id_of(fields: dict[bytes, bytes]) -> int:
 class Route:
     """Plan of a route: never answered, unless the router asks with an explicit `ack`."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._quiet = not params.flag(b"ack", False)
+        self._quiet = not params.flag(b"ack")
         self._recver = params.fields.get(b"recver", b"")
         own = stored_lines(params.fields, NOT_ROUTED, params.browser)
         self._lines = params.topic_line + own

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
-from zbus.core.group import Group, Pull
+from zbus.core.group import Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
 from zbus.core.topic import Topic
 from zbus.faces.guard import SHOWN_TYPES
 from zbus.faces.native import containers
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeAnswering
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.consume import Consume
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
@@ -50,12 +49,23 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
     )
 
 
+class PullPlan(Protocol):
+    """The plan of a consume, as its tickets know it."""
+
+    face: Context
+    broker: Broker
+    params: Params
+    wants: Wants
+    container: bytes  # media type of a reply with many messages; empty = it has one
+    timeout_ms: int | None
+
+
 class PullReply(NativeAnswering, Pull):
     """Of a consume: one message, a container of many, or why there is none."""
 
     __slots__ = ("data", "face", "id", "ordered", "params", "peer", "plan", "quiet")
 
-    def __init__(self, plan: Consume, peer: Peer, id: bytes) -> None:
+    def __init__(self, plan: PullPlan, peer: Peer, id: bytes) -> None:
         # In full, as above.
         params = plan.params
         self.open = True

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from zbus.core.broker import Broker
 from zbus.core.chunk import implied_id
 from zbus.core.outcomes import Duplicate, Outcome, Stored
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
 
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
-    from zbus.faces.native.produce import Produce
-
 _STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
+
+
+class PutPlan(Protocol):
+    """The plan of a produce, as its tickets know it."""
+
+    face: Context
+    broker: Broker
+    params: Params
+    quiet: bool
+    silent: bool  # not even a reply
+
+    def ended(self, puts: Puts) -> None:
+        """Nobody else may go along with these."""
 
 
 class PutReply(NativeReply):
@@ -57,9 +68,7 @@ class BatchReply(PutReply):
 
     __slots__ = ("count",)
 
-    def __init__(
-        self, face: NativeFace, params: Params, peer: Peer, id: bytes, quiet: bool
-    ) -> None:
+    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
         super().__init__(face, params, peer, id, quiet)
         self.count = 0
 
@@ -77,7 +86,7 @@ class Puts(Ticket):
 
     __slots__ = ("ids", "parted", "peers", "plan")
 
-    def __init__(self, plan: Produce, peer: Peer, id: bytes) -> None:
+    def __init__(self, plan: PutPlan, peer: Peer, id: bytes) -> None:
         super().__init__()
         self.plan = plan
         self.peers = [peer]

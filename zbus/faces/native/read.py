@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
 from zbus.faces.native import containers
+from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.vocabulary import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 from zbus.faces.peer import Peer
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
-
-BYTES_DEFAULT = 1 << 20
-BYTES_MAX = 16 << 20
-COUNT_DEFAULT = 100
 
 
 class Read:
     """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB) for stored batches; with an Accept
     for JSON, or with `count`, the messages in them."""
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self._face = face
         self._params = params
         self._partition = params.number(b"partition") or 0
         self._offset = params.number(b"offset")
-        self._bytes_max = params.number(b"bytes", BYTES_MAX) or BYTES_DEFAULT
+        self._bytes_max = params.number(b"bytes") or READ_BYTES_DEFAULT
         count = params.number(b"count", face.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self._json = count is not None or b"json" in accept or b"text/html" in accept
-        self._count = count or COUNT_DEFAULT
+        self._count = count or READ_COUNT_DEFAULT
         self._container = containers.wanted_container(accept)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -60,7 +53,7 @@ class ReadReply(NativeReply):
     __slots__ = ("container", "reserved_bytes")
 
     def __init__(
-        self, face: NativeFace, params: Params, peer: Peer, id: bytes, container: bytes, size: int
+        self, face: Context, params: Params, peer: Peer, id: bytes, container: bytes, size: int
     ) -> None:
         super().__init__(face, params, peer, id)
         self.reserved_bytes = size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import (
@@ -16,13 +15,11 @@ from zbus.core.outcomes import (
 from zbus.core.ticket import Ticket
 from zbus.faces.guard import CALLED_TYPES
 from zbus.faces.native import containers
+from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, topic_info
 from zbus.faces.native.params import Params
 from zbus.faces.peer import Answering, Peer
 from zbus.faces.status import STATUS, retry_line
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 log = logging.getLogger("zbus")
 
@@ -76,7 +73,7 @@ class NativeAnswering(Answering):
 
     __slots__ = ()
 
-    face: NativeFace
+    face: Context
     params: Params
     quiet: bool
 
@@ -115,7 +112,7 @@ class NativeReply(NativeAnswering, Ticket):
     implied = False  # where a message goes tells its id, if it was given none
 
     def __init__(
-        self, face: NativeFace, params: Params, peer: Peer, id: bytes, quiet: bool = False
+        self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool = False
     ) -> None:
         # In full, without calls to the classes above: there is one for every request.
         self.open = True
@@ -144,7 +141,7 @@ class DeclareReply(NativeReply):
 
     __slots__ = ("grant",)
 
-    def __init__(self, face: NativeFace, params: Params, peer: Peer, id: bytes) -> None:
+    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
         self.grant = peer.grant
 
@@ -182,7 +179,7 @@ class CallReply(NativeReply):
 
     __slots__ = ()
 
-    def __init__(self, face: NativeFace, params: Params, peer: Peer, id: bytes) -> None:
+    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes) -> None:
         super().__init__(face, params, peer, id)
         peer.open_waits += 1
 

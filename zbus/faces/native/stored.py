@@ -7,13 +7,14 @@ from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
 from zbus.faces.native.params import BadRequest
+from zbus.faces.native.vocabulary import (
+    ID_BYTES_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    KEY_BYTES_MAX,
+    TAG_BYTES_MAX,
+)
 from zbus.wire.fields import VISIBLE
 from zbus.wire.target import encode_header_value
-
-ID_BYTES_MAX = 39
-TAG_BYTES_MAX = 127
-KEY_BYTES_MAX = 1_024
-IDEMPOTENCY_KEY_BYTES_MAX = 255
 
 OF_KEYS = VISIBLE.translate(None, b'"\\')
 

@@ -5,23 +5,19 @@ sections 5.10, 5.11 and 9). Every broker is its own tracker; stock clients begin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zbus.core.broker import Broker
 from zbus.core.changes import PAUSE_MS
 from zbus.faces.access import Bearer, Grant
 from zbus.faces.face import Report
+from zbus.faces.native.containers import JSON
 from zbus.faces.native.info import Document, encode_document, server_info
 from zbus.faces.native.json_frames import encode_json
-from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import JSON, TEXT, NativeReply
+from zbus.faces.native.params import BadRequest
 from zbus.faces.native.servers import Servers, read_event
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
 from zbus.wire.replies import encode_reply
-
-if TYPE_CHECKING:
-    from zbus.faces.native.face import NativeFace
 
 BYTES_PER_MS = 2_500
 """How much of documents is made in a millisecond of the time between two pushes: a twentieth of the
@@ -42,7 +38,7 @@ REPORT = (
     b"content-length: %d\r\n\r\n%b"
 )
 
-PUSHED = b"cmd: track_pub\r\n" + JSON
+PUSHED = b"cmd: track_pub\r\ncontent-type: %b\r\n" % JSON
 """Of a push. It has no id, so that nobody takes it for the answer to a request."""
 
 
@@ -293,74 +289,3 @@ class Follower:
         """Still: rights can be taken away, and end by themselves."""
         bearer = self._bearer
         return bearer is None or (bearer.is_known(now_ms) and bearer.grant.may("track_sub"))
-
-
-class Tracker:
-    """`tracker`: all servers that are known here, this one included."""
-
-    def __init__(self, face: NativeFace, params: Params) -> None:
-        self._face = face
-        self._params = params
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        document = self._face.tracking.tracker_answer(peer.grant)
-        NativeReply(self._face, self._params, peer, id).tell(200, JSON, document)
-
-
-class Follow:
-    """`track_sub`: the same as a push, and again with every change. Plain HTTP would take a push
-    for its next answer, so there it is one document."""
-
-    def __init__(self, face: NativeFace, params: Params) -> None:
-        self._tracking = face.tracking
-        self._face = face
-        self._params = params
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        params = self._params
-        reply = NativeReply(self._face, params, peer, id)
-        if not params.headed:
-            reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
-            return
-        document = self._tracking.encoded(peer.grant)
-        if params.head.keep_alive:
-            self._tracking.follow(peer, params.head.json, document)
-        reply.send(params.compose(200, PUSHED, document.data))
-
-
-class TakeReport:
-    """`track_pub`: another server reports to this one."""
-
-    def __init__(self, face: NativeFace, params: Params) -> None:
-        self._face = face
-        self._params = params
-        self._quiet = not params.flag(b"ack", True)
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
-        problem = self._face.tracking.report(peer, body)
-        if problem is None:
-            reply.tell(200, body=b"%d" % self._face.broker.now_ms)
-        else:
-            reply.tell(problem.status, body=problem.text.encode())
-
-
-class Ssl:
-    """`ssl`: the certificate of this server, or of one that reported to it."""
-
-    def __init__(self, face: NativeFace, params: Params) -> None:
-        self._face = face
-        self._params = params
-        self._address = params.text(b"server") or face.settings.address
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, address = self._face, self._address
-        reply = NativeReply(face, self._params, peer, id)
-        if address == face.settings.address:
-            certificate = face.settings.certificate()
-        else:
-            certificate = face.tracking.servers.certificate(address)
-        if certificate:
-            reply.tell(200, TEXT, certificate.encode())
-        else:
-            reply.tell(404, body=f"404: Certificate({address}) Not Found".encode())

@@ -1,0 +1,99 @@
+"""The tables of the dialect's page that the table of commands makes.
+
+They stand between `<!-- begin parameters of produce -->` and `<!-- end -->`.
+`python -m tests.docs.tables` writes them again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import DOCS
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.faces.native.commands import COMMANDS
+from zbus.faces.native.vocabulary import (
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    MASK_MAX,
+    NUMBER_MAX,
+    OFFSETS_MAX,
+    TEN_YEARS_AHEAD,
+    Form,
+    Kind,
+    Number,
+    Parameter,
+    Text,
+    Word,
+)
+
+PAGE = DOCS / "reference/zbus.md"
+
+_BLOCK = re.compile(r"(?<=<!-- begin )([\w ]+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+_ROUND = {DELAY_MS_MAX: "ten years", MASK_MAX: "2³¹\u22121", NUMBER_MAX: ""}
+
+
+def limit_of(name: str, kind: Kind) -> str:
+    """How large it may be, for people."""
+    match kind:
+        case Number(maximum=str(option)):
+            return option if option == TEN_YEARS_AHEAD else f"`{option}`"
+        case Number(maximum=int(maximum)) if name == "bytes":
+            return f"{maximum >> 20} MiB"
+        case Number(maximum=int(maximum)):
+            return _ROUND.get(maximum, f"{maximum:,}")
+        case Text(bytes_max=size):
+            return f"{size:,} bytes" if size else ""
+        case Word(values):
+            return ", ".join(f"`{value}`" for value in values)
+        case Form.OFFSETS:
+            return f"{OFFSETS_MAX:,} in all"
+        case Form.IDEMPOTENCY_KEY:
+            return f"{IDEMPOTENCY_KEY_BYTES_MAX} bytes"
+    return ""
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows]
+    return "".join([lines[0], "|---" * len(rows[0]), "|\n", *lines[1:]])
+
+
+def parameter_table(parameters: tuple[Parameter, ...]) -> str:
+    """One row each; without a column that would be empty."""
+    limits = [limit_of(each.name, each.kind) for each in parameters]
+    shown = any(limits)
+    rows: list[tuple[str, ...]] = [
+        ("parameter", "default", *(("limit",) if shown else ()), "meaning")
+    ]
+    rows += [
+        (f"`{each.name}`", each.default, *((limit,) if shown else ()), each.meaning)
+        for each, limit in zip(parameters, limits, strict=True)
+    ]
+    return _table(rows)
+
+
+def command_table() -> str:
+    """What there is, with the operation that each needs."""
+
+    rows: list[tuple[str, ...]] = [("command", "", "needs", "changes something")]
+    for name, command in COMMANDS.items():
+        needs = {None: "nothing", "": "a token"}.get(command.operation, f"`{command.operation}`")
+        changes = "" if command.reads else "yes"
+        rows.append((f"[{name}](#{name})", command.text, needs, changes))
+    return _table(rows)
+
+
+def block(name: str) -> str:
+    """What stands between the markers of this name."""
+    if name == "commands":
+        return command_table()
+    what, _, command = name.partition(" of ")
+    entry = COMMANDS[command]
+    return parameter_table(entry.of_events if what == "events" else entry.parameters)
+
+
+def written(text: str) -> str:
+    """A page with its blocks as they have to be."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{block(found[1])}", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
