@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.process.broker import BrokerProcess
 
@@ -66,9 +66,9 @@ def folder(tmp_path: Path) -> Path:
 def test_a_page_of_ones_own_uses_the_broker(page: Page, folder: Path, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "--set", f"pages={folder}") as broker:
         page.goto(f"http://127.0.0.1:{broker.port}/_pages/app")
-        page.wait_for_function("shown.textContent !== 'nothing yet' || document.title !== 'page'")
+        shown = page.locator("#shown")
+        expect(shown).to_have_text("true true 200 over fetch", timeout=60_000)
         assert page.title() == "page", "and a script that stands in the page does not run"
-        assert page.inner_text("#shown") == "true true 200 over fetch"
         (folder / "app/main.js").write_text("addEventListener('load', () => shown.append(', new'))")
         os.kill(broker.process.pid, signal.SIGHUP)
         answer = broker.get("/_pages/app/main.js")
@@ -77,7 +77,7 @@ def test_a_page_of_ones_own_uses_the_broker(page: Page, folder: Path, tmp_path: 
                 break
             answer = broker.get("/_pages/app/main.js")
         page.reload()
-        assert page.inner_text("#shown") == "nothing yet, new", "without what the browser remembers"
+        expect(shown).to_have_text("nothing yet, new")  # and not what the browser remembers
 
 
 OUT_OF_A_FILE = """async broker => {
