@@ -15,8 +15,8 @@ from zbus.client.options import Options, resolve
 from zbus.client.requests import Document, Request
 from zbus.client.watching import Start, Watching
 
-ConsumerT = TypeVar("ConsumerT")
-WatcherT = TypeVar("WatcherT")
+AnyConsumer = TypeVar("AnyConsumer")
+AnyWatcher = TypeVar("AnyWatcher")
 
 FLUSH_COUNT = 64
 """Requests that a pipeline gathers before it sends them."""
@@ -35,7 +35,7 @@ def describe(method: Callable[..., Any], make: Callable[..., Request[Any]], retu
     )
 
 
-class Common(ABC, Generic[ConsumerT, WatcherT]):
+class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
     """Each client says what its consumers and watches are."""
 
     def __init__(self, url: str, options: Options) -> None:
@@ -46,9 +46,9 @@ class Common(ABC, Generic[ConsumerT, WatcherT]):
         return f"<{type(self).__name__} {self._url}>"
 
     @abstractmethod
-    def _consumer(self, make: Make, query: Request[Document]) -> ConsumerT: ...
+    def _consumer(self, make: Make, query: Request[Document]) -> AnyConsumer: ...
     @abstractmethod
-    def _watcher(self, core: Watching) -> WatcherT: ...
+    def _watcher(self, core: Watching) -> AnyWatcher: ...
 
     def consume(
         self,
@@ -59,7 +59,7 @@ class Common(ABC, Generic[ConsumerT, WatcherT]):
         partition: int | None = None,
         timeout_ms: int | None = None,
         auto_ack: bool = True,
-    ) -> ConsumerT:
+    ) -> AnyConsumer:
         """Iterate over the messages of a group, for ever or until none came for `timeout_ms`.
 
         A message is acknowledged when the next one is asked for. If the loop ends by an exception
@@ -95,7 +95,7 @@ class Common(ABC, Generic[ConsumerT, WatcherT]):
         filter: str | None = None,
         partition: int | None = None,
         timeout_ms: int | None = None,
-    ) -> WatcherT:
+    ) -> AnyWatcher:
         """Iterate over what comes to a topic without being a group: everybody who watches is told
         everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
 
