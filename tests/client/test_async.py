@@ -203,6 +203,17 @@ def test_a_request_that_is_cancelled_harms_no_other(play: Play) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_made_before_the_event_loop_runs(url: str, backend: str) -> None:
+    bus = zbus.connect_async(url)
+
+    async def main() -> None:
+        async with bus:
+            assert await bus.ping() > 0
+
+    anyio.run(main, backend=backend)
+
+
 def test_no_broker() -> None:
     async def main(backend: str) -> None:
         with pytest.raises(zbus.client.ConnectionLost, match="no connection"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
+import pydoc
 import re
 import select
 import signal
@@ -397,6 +399,24 @@ def test_a_deadline_holds_while_it_connects() -> None:
         )
         with pytest.raises(zbus.client.Timeout, match=r"within 0\.1 s$"):
             bus.ping(timeout_s=0.1)
+
+
+def test_the_help_of_a_method_says_how_to_call_it_and_what_it_returns() -> None:
+    methods: list[tuple[Callable[..., Any], str]] = [
+        (BlockingClient.produce, "Stored"),
+        (zbus.client.Client.produce, "Stored"),
+        (zbus.client.Pipeline.produce, "Pending[Stored]"),
+        (zbus.client.AsyncPipeline.produce, "AsyncPending[Stored]"),
+    ]
+    for make, returns in methods:
+        signature = inspect.signature(make)
+        assert list(signature.parameters)[:3] == ["self", "topic", "body"]
+        assert signature.return_annotation == returns
+        assert (make.__doc__ or "").startswith("Store one message")
+    bus = BlockingClient("http://127.0.0.1:1", zbus.client.Options())
+    text = pydoc.plain(pydoc.render_doc(bus.query))
+    assert "query(topic: 'str | None' = None, group: " in text
+    assert "Request" not in text
 
 
 def test_files_that_are_not_there() -> None:

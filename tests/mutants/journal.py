@@ -212,8 +212,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "closed-file-not-synced",
-            "            self._files.sync(file)\n        finally:",
-            "            pass\n        finally:",
+            '"write") as file:\n            self._files.sync(file)',
+            '"write") as file:\n            pass',
             CAMPAIGN,
         ),
         (
@@ -249,19 +249,22 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/landmarks.py",
+        "zbus/journal/local/files.py",
         (
             "landmarks-renamed-before-sync",
-            "                files.sync(file)\n            finally:",
-            "                pass\n            finally:",
+            "            files.sync(file)\n        files.rename(made, path)",
+            "        files.rename(made, path)",
             CAMPAIGN,
         ),
         (
             "landmarks-without-their-name",
-            "            files.sync_directory(self._data_dir)",
-            "            pass",
+            "        raise\n    files.sync_directory(path.parent)",
+            "        raise",
             CRASH,
         ),
+    ),
+    *mutants_of(
+        "zbus/journal/local/landmarks.py",
         (
             "ghost-laid-too-early",
             "            if self._ghosts.get(lane) == number:",

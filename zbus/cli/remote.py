@@ -95,45 +95,29 @@ class Access(NamedTuple):
 _ACCESS = f"{__name__}.access"
 
 
+_KEPT = (
+    ("--cert", "FILE", "This client's certificate and key, PEM, for a broker that asks for one."),
+    ("--ca", "FILE", "Certificates to trust, PEM; the system's otherwise."),
+    ("--token", "TEXT", "Who asks. Other users may see it here; they do not see ZBUS_TOKEN."),
+)
+
+
 def url_option(command: Command) -> Command:
     """Give a command the options that say where the broker is and who asks. A command is handed its
     URL alone: `opened` and `Remote` know the rest. `--json` is kept for errors."""
-    for option in (
-        click.option(
-            "--cert",
-            envvar="ZBUS_CERT",
-            metavar="FILE",
-            expose_value=False,
-            callback=_keep,
-            help="This client's certificate and key, PEM, for a broker that asks for one.",
-        ),
-        click.option(
-            "--ca",
-            envvar="ZBUS_CA",
-            metavar="FILE",
-            expose_value=False,
-            callback=_keep,
-            help="Certificates to trust, PEM; the system's otherwise.",
-        ),
-        click.option(
-            "--token",
-            envvar="ZBUS_TOKEN",
-            metavar="TEXT",
-            expose_value=False,
-            callback=_keep,
-            help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
-        ),
-        click.option(
-            "--url",
-            envvar="ZBUS_URL",
-            default=DEFAULT_URL,
-            show_default=True,
-            show_envvar=True,
-            help="Where the broker is: http://, https:// or unix:/path.",
-        ),
-    ):
-        command = option(command)
-    return command
+    for name, kind, text in _KEPT:
+        variable = f"ZBUS_{name.removeprefix('--').upper()}"
+        command = click.option(
+            name, envvar=variable, metavar=kind, expose_value=False, callback=_keep, help=text
+        )(command)
+    return click.option(
+        "--url",
+        envvar="ZBUS_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        help="Where the broker is: http://, https:// or unix:/path.",
+    )(command)
 
 
 def json_option(command: Command) -> Command:

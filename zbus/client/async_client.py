@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
-
-import anyio
-from anyio.abc import TaskGroup
 
 from zbus.client import commands
 from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_link import AsyncLink
 from zbus.client.async_watcher import AsyncWatcher
-from zbus.client.consuming import Consuming
+from zbus.client.common import FLUSH_COUNT, Common, describe
+from zbus.client.consuming import Make
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
-from zbus.client.options import Options, resolve
-from zbus.client.requests import Request
-from zbus.client.watching import Start, Watching
+from zbus.client.options import Options
+from zbus.client.requests import Document, Request
+from zbus.client.watching import Watching
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-FLUSH_COUNT = 64
-"""Requests that a pipeline gathers before it sends them."""
 
 
 def _awaited(
@@ -35,52 +27,29 @@ def _awaited(
 ) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
     """A method that sends the request of a function of `commands` and returns what it means."""
 
-    @functools.wraps(make)
     async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._link.run(make(*args, **kwargs))
 
+    describe(method, make, "{}")
     return method
 
 
-class Client:
+class Client(Common[AsyncConsumer, AsyncWatcher]):
     """A connection to a broker, for trio and asyncio. Made by `zbus.client.connect_async`, and
     used with `async with`. Tasks may share one. It connects again when the connection breaks."""
 
     def __init__(self, url: str, options: Options) -> None:
-        self._url = url
-        self._address, self._options = resolve(url, options)
+        super().__init__(url, options)
         self._link = AsyncLink(self._address, self._options)
-        self._tasks: TaskGroup | None = None
-        self._receiving = anyio.CancelScope(shield=True)
-
-    def __repr__(self) -> str:
-        return f"<Client {self._url}>"
 
     async def __aenter__(self) -> Self:
         """Connect. Raises ConnectionLost."""
         await self._link.open()
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._receive)
+        await self._link.start()
         return self
 
-    async def _receive(self) -> None:
-        """Who is cancelled may still, shielded, ask something, and hear the answer."""
-        with self._receiving:
-            await self._link.receive()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._tasks is not None
-        with anyio.CancelScope(shield=True):
-            await self._link.close()
-        self._receiving.cancel()
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+    async def __aexit__(self, *_: object) -> None:
+        await self._link.stop()
 
     declare = _awaited(commands.declare)
     query = _awaited(commands.query)
@@ -105,65 +74,11 @@ class Client:
         """Many requests under way at once, without waiting for each answer."""
         return AsyncPipeline(self._link, in_flight_max)
 
-    def consume(
-        self,
-        topic: str,
-        group: str | None = None,
-        *,
-        batch: int | None = None,
-        partition: int | None = None,
-        timeout_ms: int | None = None,
-        auto_ack: bool = True,
-    ) -> AsyncConsumer:
-        """Iterate over the messages of a group, for ever or until none came for `timeout_ms`:
+    def _consumer(self, make: Make, query: Request[Document]) -> AsyncConsumer:
+        return AsyncConsumer(self._address, self._options, make, query)
 
-            async with bus.consume("Orders", "billing") as messages:
-                async for message in messages:
-                    ...
-
-        A message is acknowledged when the next one is asked for, and by `break`. If the block ends
-        by an exception or is cancelled, the message that was worked on is given back, in front; so
-        is what was fetched ahead. Leases are extended in the background while you work.
-        `auto_ack=False` leaves settling to you: `await messages.ack(message)`. `batch` is how many
-        messages are fetched at once: 100, or half of the group's window; 1 from a group without
-        acknowledgements, because what that hands out is done. A consumer has a connection of its
-        own; one task iterates over it.
-        """
-        return AsyncConsumer(
-            self._address,
-            self._options,
-            functools.partial(
-                Consuming,
-                topic,
-                group or topic,
-                batch=batch,
-                partition=partition,
-                timeout_ms=timeout_ms,
-                auto_ack=auto_ack,
-            ),
-            commands.query(topic, group or topic),
-        )
-
-    def watch(
-        self,
-        topic: str,
-        start: Start | None = None,
-        *,
-        filter: str | None = None,
-        partition: int | None = None,
-        timeout_ms: int | None = None,
-    ) -> AsyncWatcher:
-        """Iterate over what comes to a topic without being a group: see `BlockingClient.watch`.
-
-            async with bus.watch("Orders", "end", filter="eu.*") as messages:
-                async for message in messages:
-                    ...
-
-        It begins with `async with`. One task iterates over it.
-        """
-        options = self._options
-        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
-        return AsyncWatcher(self._address, options, core)
+    def _watcher(self, core: Watching) -> AsyncWatcher:
+        return AsyncWatcher(self._address, self._options, core)
 
 
 class AsyncPending(Generic[T]):
@@ -190,10 +105,10 @@ class AsyncPending(Generic[T]):
 def _piped(
     make: Callable[P, Request[T]],
 ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, AsyncPending[T]]]:
-    @functools.wraps(make)
     async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncPending[T]:
         return await self._begin(make(*args, **kwargs))
 
+    describe(method, make, "AsyncPending[{}]")
     return method
 
 
@@ -253,12 +168,7 @@ class AsyncPipeline:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             await self.wait()
         else:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
-from anyio.abc import TaskGroup
 
 from zbus.client.async_link import AsyncLink
-from zbus.client.consuming import Consuming
+from zbus.client.consuming import Consuming, Make
 from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Document, Request
 
 LEAVE_S = 5.0
 """How long a consumer that is closed may take for its good-bye."""
@@ -27,11 +24,7 @@ class AsyncConsumer:
     `async with`."""
 
     def __init__(
-        self,
-        address: Address,
-        options: Options,
-        make: Callable[..., Consuming],
-        query: Request[dict[str, Any]],
+        self, address: Address, options: Options, make: Make, query: Request[Document]
     ) -> None:
         self._link = AsyncLink(address, options)
         self._make = make
@@ -39,58 +32,34 @@ class AsyncConsumer:
         self._core: Consuming | None = None
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
-        self._tasks: TaskGroup | None = None
-        self._receiving = anyio.CancelScope(shield=True)
 
     async def __aenter__(self) -> Self:
-        tasks = self._tasks = anyio.create_task_group()
-        await tasks.__aenter__()
+        tasks = await self._link.start()
         try:
-            tasks.start_soon(self._receive)
             try:
                 info = await self._link.run(self._query)
             except Forbidden:
                 info = None  # a token may allow consuming and no more
-            core = self._core = self._make(info=info)
+            core = self._core = self._make(info)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._link.close()
-            self._receiving.cancel()
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
+            await self._link.stop()
             raise
         if core.leases:
             tasks.start_soon(self._keep, core)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._core is not None
-        assert self._tasks is not None
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         problem = None
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LEAVE_S):
-                try:
-                    await self._leave(self._core, failed=kind is not None)
-                except ZbusError as refused:
-                    problem = refused
-            await self._link.close()
-        self._receiving.cancel()
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + LEAVE_S):
+            try:
+                await self._leave(self._opened(), failed=kind is not None)
+            except ZbusError as refused:
+                problem = refused
+        await self._link.stop()
         if problem is not None and kind is None:
             raise problem
 
-    async def _receive(self) -> None:
-        """Who cancels the consumer still lets it say good-bye, and hear the answer."""
-        with self._receiving:
-            await self._link.receive()
-
-    def __aiter__(self) -> AsyncIterator[Delivery]:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery:

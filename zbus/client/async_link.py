@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, TaskGroup
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
@@ -52,7 +52,7 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
 
 
 class AsyncLink:
-    """See the module. `receive` is to be run as a task."""
+    """See the module. It works between `start` and `stop`."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
@@ -62,6 +62,24 @@ class AsyncLink:
         self._sending = anyio.Lock()
         self._wanted = anyio.Event()  # somebody waits for a connection
         self._closed = False
+        self._running: tuple[TaskGroup, anyio.CancelScope] | None = None
+
+    async def start(self) -> TaskGroup:
+        """Receive from now on. Returns the group of that task: more can be run in it."""
+        tasks, receiving = self._running = anyio.create_task_group(), anyio.CancelScope(shield=True)
+        await tasks.__aenter__()
+        tasks.start_soon(self._receive, receiving)
+        return tasks
+
+    async def stop(self) -> None:
+        """Close the connection, and end all tasks of the group."""
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        assert self._running is not None, "it was not started"
+        tasks, receiving = self._running
+        receiving.cancel()
+        tasks.cancel_scope.cancel()
+        await tasks.__aexit__(None, None, None)
 
     async def open(self) -> None:
         """Connect, once. Raises ConnectionLost."""
@@ -130,26 +148,28 @@ class AsyncLink:
                 self._exchange.expire(anyio.current_time())
         return call.done
 
-    async def receive(self) -> None:
-        """Connect when somebody wants it, and take what comes. Never ends."""
+    async def _receive(self, receiving: anyio.CancelScope) -> None:
+        """Connect when somebody wants it, and take what comes. Who is cancelled may still,
+        shielded, ask something, and hear the answer."""
         exchange = self._exchange
-        while True:
-            stream = self._stream
-            if stream is None:
-                if not len(exchange):
-                    self._wanted = anyio.Event()
-                    await self._wanted.wait()
-                await anyio.sleep(max(0.0, exchange.retry_at_s - anyio.current_time()))
-                if await self._connect() is None:
-                    await self.flush()
-                continue
-            try:
-                data = await stream.receive(RECEIVE_BYTES)
-            except BROKEN as error:
-                await self._lose(stream, str(error) or "it was closed")
-            else:
-                if not exchange.receive(data):
-                    await self._lose(stream, "it was closed")
+        with receiving:
+            while True:
+                stream = self._stream
+                if stream is None:
+                    if not len(exchange):
+                        self._wanted = anyio.Event()
+                        await self._wanted.wait()
+                    await anyio.sleep(max(0.0, exchange.retry_at_s - anyio.current_time()))
+                    if await self._connect() is None:
+                        await self.flush()
+                    continue
+                try:
+                    data = await stream.receive(RECEIVE_BYTES)
+                except BROKEN as error:
+                    await self._lose(stream, str(error) or "it was closed")
+                else:
+                    if not exchange.receive(data):
+                        await self._lose(stream, "it was closed")
 
     async def _connect(self) -> str | None:
         try:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import random
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from zbus.client import commands
+from zbus.client.common import FLUSH_COUNT, Common, describe
 from zbus.client.consumer import Consumer
-from zbus.client.consuming import Consuming
+from zbus.client.consuming import Make
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.link import Link
-from zbus.client.options import Options, resolve
-from zbus.client.requests import Request
+from zbus.client.options import Options
+from zbus.client.requests import Document, Request
 from zbus.client.watcher import Watcher
-from zbus.client.watching import Start, Watching
+from zbus.client.watching import Watching
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-FLUSH_COUNT = 64
-"""Requests that a pipeline gathers before it sends them."""
 
 
 def _blocking(
@@ -32,26 +27,22 @@ def _blocking(
 ) -> Callable[Concatenate[BlockingClient, P], T]:
     """A method that sends the request of a function of `commands` and returns what it means."""
 
-    @functools.wraps(make)
     def method(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._link.run(make(*args, **kwargs))
 
+    describe(method, make, "{}")
     return method
 
 
-class BlockingClient:
+class BlockingClient(Common[Consumer, Watcher]):
     """A connection to a broker, for programs that block. Made by `zbus.client.connect`.
 
     Threads may share one. It connects again when the connection breaks.
     """
 
     def __init__(self, url: str, options: Options) -> None:
-        self._url = url
-        self._address, self._options = resolve(url, options)
+        super().__init__(url, options)
         self._link = Link(self._address, self._options)
-
-    def __repr__(self) -> str:
-        return f"<BlockingClient {self._url}>"
 
     def open(self) -> Self:
         """Connect. Raises ConnectionLost. Without it the first request connects, and tries again
@@ -66,12 +57,7 @@ class BlockingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     declare = _blocking(commands.declare)
@@ -97,73 +83,11 @@ class BlockingClient:
         """Many requests under way at once, without waiting for each answer."""
         return Pipeline(self._link, in_flight_max)
 
-    def consume(
-        self,
-        topic: str,
-        group: str | None = None,
-        *,
-        batch: int | None = None,
-        partition: int | None = None,
-        timeout_ms: int | None = None,
-        auto_ack: bool = True,
-    ) -> Consumer:
-        """Iterate over the messages of a group, for ever or until none came for `timeout_ms`.
+    def _consumer(self, make: Make, query: Request[Document]) -> Consumer:
+        return Consumer(self._address, self._options, make, query)
 
-        A message is acknowledged when the next one is asked for. If the loop ends by an exception,
-        the message that was worked on is given back, in front; so is what was fetched ahead. Use
-        it as a context manager, so that `break` counts as done:
-
-            with bus.consume("Orders", "billing") as messages:
-                for message in messages:
-                    ...
-
-        Leases are extended in the background while you work. `auto_ack=False` leaves settling to
-        you: `messages.ack(message)`. `batch` is how many messages are fetched at once: 100, or half
-        of the group's window; 1 from a group without acknowledgements, because what that hands out
-        is done. A consumer has a connection of its own and belongs to one thread.
-        """
-        return Consumer(
-            self._address,
-            self._options,
-            functools.partial(
-                Consuming,
-                topic,
-                group or topic,
-                batch=batch,
-                partition=partition,
-                timeout_ms=timeout_ms,
-                auto_ack=auto_ack,
-            ),
-            commands.query(topic, group or topic),
-        )
-
-    def watch(
-        self,
-        topic: str,
-        start: Start | None = None,
-        *,
-        filter: str | None = None,
-        partition: int | None = None,
-        timeout_ms: int | None = None,
-    ) -> Watcher:
-        """Iterate over what comes to a topic without being a group: everybody who watches is told
-        everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
-
-            with bus.watch("Orders", "end", filter="eu.*") as messages:
-                for message in messages:
-                    ...
-
-        `start` is `"end"` (what comes from now on), `"begin"` (all there is), an offset, or offsets
-        of all partitions; None is where the group named like the topic stands, or the end.
-        `filter` chooses by tag. It begins before this returns. When the connection breaks it goes
-        on where it was: nothing is missed and nothing told twice while the broker keeps it;
-        `message.skipped` tells how many it had to forget. Raises NotFound when the topic is
-        removed, Forbidden when the token does not allow it (any more), ConnectionLost when there
-        was no broker for all `retries`. It has a connection of its own.
-        """
-        options = self._options
-        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
-        return Watcher(self._address, options, core).open()
+    def _watcher(self, core: Watching) -> Watcher:
+        return Watcher(self._address, self._options, core).open()
 
 
 class Pending(Generic[T]):
@@ -188,10 +112,10 @@ class Pending(Generic[T]):
 
 
 def _piped(make: Callable[P, Request[T]]) -> Callable[Concatenate[Pipeline, P], Pending[T]]:
-    @functools.wraps(make)
     def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
         return self._begin(make(*args, **kwargs))
 
+    describe(method, make, "Pending[{}]")
     return method
 
 
@@ -251,12 +175,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.wait()
         else:

@@ -6,16 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
-from zbus.client.consuming import Consuming
+from zbus.client.consuming import Consuming, Make
 from zbus.client.errors import Forbidden, NotFound, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Document, Request
 
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
@@ -28,11 +27,7 @@ class Consumer:
     """The messages of a group, one after another. Made by `consume`."""
 
     def __init__(
-        self,
-        address: Address,
-        options: Options,
-        make: Callable[..., Consuming],
-        query: Request[dict[str, Any]],
+        self, address: Address, options: Options, make: Make, query: Request[Document]
     ) -> None:
         self._link = Link(address, options)
         self._make = make
@@ -51,12 +46,7 @@ class Consumer:
         self._open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(kind is not None, quiet=kind is not None)
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -64,12 +54,8 @@ class Consumer:
         try:
             while (delivery := self.next()) is not None:
                 yield delivery
-        except GeneratorExit:
-            # Whether the body came to its end is not known here, so it is done again.
-            if not self._managed:
-                self._close(failed=True, quiet=True)
-            raise
         except BaseException:
+            # After GeneratorExit nobody knows whether the body came to its end: it is done again.
             if not self._managed:
                 self._close(failed=True, quiet=True)
             raise
@@ -86,7 +72,7 @@ class Consumer:
             except BaseException:
                 self._link.close()
                 raise
-            core = self._core = self._make(info=info)
+            core = self._core = self._make(info)
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
                 self._keeper.start()

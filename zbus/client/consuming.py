@@ -8,6 +8,7 @@ acknowledged many at a time; so a message costs a fraction of a request each way
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from zbus.client import commands
@@ -235,6 +236,10 @@ class Consuming:
         for partition, offset in self._leased:
             held.setdefault(partition, []).append(offset)
         return held
+
+
+Make = Callable[[Document | None], Consuming]
+"""The core of a consumer, from the group's document."""
 
 
 def _parts(offsets: list[int]) -> list[list[int]]:

@@ -130,31 +130,22 @@ class Service:
         """Until cancelled; or until `taking` is, and the calls under way have been answered."""
         link = AsyncLink(*resolve(url, options))
         slots = anyio.Semaphore(self.concurrency)
-        hearing = anyio.CancelScope(shield=True)  # who is cancelled still says good-bye
-
-        async def receive() -> None:
-            with hearing:
-                await link.receive()
-
-        async with anyio.create_task_group() as receiving:
-            receiving.start_soon(receive)
-            late: list[Delivery] = []
-            try:
-                async with anyio.create_task_group() as answers:
-                    with taking:
-                        await self._declare(link, url)
-                        task_status.started()
-                        while True:
-                            await slots.acquire()
-                            call = await self._take(link, url, late)
-                            answers.start_soon(self._answer, link, call, slots)
-                    for call in late:
+        late: list[Delivery] = []
+        await link.start()
+        try:
+            async with anyio.create_task_group() as answers:
+                with taking:
+                    await self._declare(link, url)
+                    task_status.started()
+                    while True:
+                        await slots.acquire()
+                        call = await self._take(link, url, late)
                         answers.start_soon(self._answer, link, call, slots)
-                    answers.cancel_scope.deadline = anyio.current_time() + GRACE_S
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await link.close()
-                hearing.cancel()
+                for call in late:
+                    answers.start_soon(self._answer, link, call, slots)
+                answers.cancel_scope.deadline = anyio.current_time() + GRACE_S
+        finally:
+            await link.stop()
 
     async def _declare(self, link: AsyncLink, url: str) -> None:
         while True:

@@ -17,7 +17,7 @@ from typing import Final
 from zlib import crc32
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.port import JournalFull
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -37,11 +37,8 @@ def boot_id() -> str:
 def read_note(files: Files, data_dir: Path, boot: str) -> int | None:
     """What an earlier broker's clock counted from; None if that is not known of this boot."""
     try:
-        file = files.open(data_dir / naming.CLOCK, "read")
-        try:
+        with opened(files, data_dir / naming.CLOCK, "read") as file:
             text = files.read(file, _BYTES_MAX, 0).decode("ascii", "replace")
-        finally:
-            files.close(file)
     except (OSError, JournalFull):
         return None
     found = _NOTE.fullmatch(text)
@@ -56,11 +53,8 @@ def write_note(files: Files, data_dir: Path, boot: str, zero_ms: int) -> None:
     with suppress(OSError, JournalFull):
         with suppress(FileNotFoundError):  # a crash left it
             files.remove(new)
-        file = files.open(new, "create")
-        try:
+        with opened(files, new, "create") as file:
             files.write(file, _note(boot, zero_ms).encode(), 0)
-        finally:
-            files.close(file)
         files.rename(new, data_dir / naming.CLOCK)
 
 

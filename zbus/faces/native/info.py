@@ -66,10 +66,6 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
 _ENCODER = msgspec.json.Encoder()
 
 
-def address_info(settings: NativeSettings) -> Document:
-    return {"address": settings.address, "sslEnabled": settings.tls}
-
-
 @lru_cache(maxsize=8)
 def _address_json(address: str, tls: bool) -> msgspec.Raw:
     return msgspec.Raw(_ENCODER.encode({"address": address, "sslEnabled": tls}))
@@ -145,7 +141,7 @@ def server_info(
     # Python look through all that there are for those that nobody holds.
     document: Document = {
         "infoVersion": version,
-        "serverAddress": address_info(settings),
+        "serverAddress": _address_json(settings.address, settings.tls),
         "serverVersion": settings.version,
         "topicTable": {
             topic.name: msgspec.Raw(_ENCODER.encode(topic_info(topic, settings, grant)))

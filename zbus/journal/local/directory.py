@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files, make_directories, reason
+from zbus.journal.local.files import Files, make_directories, opened, reason
 from zbus.journal.local.identity import refuse_backup
 from zbus.journal.port import JournalError, JournalFull
 
@@ -45,11 +45,8 @@ def make_way(files: Files, data_dir: Path) -> None:
 
 def owner_of(files: Files, lock: Path) -> str:
     """Give what the holder of a lock wrote into it."""
-    file = files.open(lock, "read")
-    try:
+    with opened(files, lock, "read") as file:
         return files.read(file, 40, 0).decode("ascii", "replace").strip() or "pid unknown"
-    finally:
-        files.close(file)
 
 
 def remove_tree(files: Files, path: Path) -> None:

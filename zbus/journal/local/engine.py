@@ -26,7 +26,7 @@ from zbus.journal.batch import HEADER_BYTES, Batch, Kind, inspect_header, requir
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
 from zbus.journal.local.directory import make_way, take_directory
-from zbus.journal.local.files import Files, OsFiles, reason
+from zbus.journal.local.files import Files, OsFiles, opened, reason
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX, Handles
 from zbus.journal.local.identity import make_identity
 from zbus.journal.local.landmarks import Landmark, Landmarks
@@ -302,24 +302,18 @@ class LocalJournal:
         if files.sync_all(self._lock):
             return
         for segment, _ in tails:
-            file = files.open(segment.path, "write")
-            try:
+            with opened(files, segment.path, "write") as file:
                 files.sync(file)
-            finally:
-                files.close(file)
         for directory in sorted({path for lane in lanes for path in lane.dirty_directories}):
             files.sync_directory(directory)
 
     def _write_again(self, segment: Segment, position: int) -> None:
         if position >= segment.size:
             return
-        file = self._files.open(segment.path, "write")
-        try:
+        with opened(self._files, segment.path, "write") as file:
             for at in range(position, segment.size, WINDOW_BYTES):
                 count = min(WINDOW_BYTES, segment.size - at)
                 self._files.write(file, self._files.read(file, count, at), at)
-        finally:
-            self._files.close(file)
 
     def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
         warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)

@@ -14,6 +14,8 @@ import ctypes
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
@@ -199,6 +201,33 @@ def _find_syncfs() -> ctypes._NamedFuncPointer | None:
     function.argtypes = (ctypes.c_int,)
     function.restype = ctypes.c_int
     return function
+
+
+@contextmanager
+def opened(files: Files, path: Path, mode: OpenMode) -> Iterator[int]:
+    """A file that is closed at the end."""
+    file = files.open(path, mode)
+    try:
+        yield file
+    finally:
+        files.close(file)
+
+
+def write_whole(files: Files, path: Path, made: Path, data: bytes) -> None:
+    """Put a file in the place of the one of that name, durably, whole or not at all; it is called
+    `made` until then. Raises JournalFull."""
+    with suppress(FileNotFoundError):  # a crash left it
+        files.remove(made)
+    try:
+        with opened(files, made, "create") as file:
+            files.write(file, data, 0)
+            files.sync(file)
+        files.rename(made, path)
+    except JournalFull:
+        with suppress(FileNotFoundError):
+            files.remove(made)
+        raise
+    files.sync_directory(path.parent)
 
 
 def make_directories(files: Files, path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, write_whole
 from zbus.journal.port import JournalError, JournalFull
 
 _DIGITS: Final = 32  # hexadecimal
@@ -35,22 +35,9 @@ def make_identity(files: Files, data_dir: Path) -> None:
     """Give the directory an id, durably, if it has none. A full disk puts it off."""
     if read_identity(files, data_dir):
         return
-    new = data_dir / naming.IDENTITY_UNFINISHED
-    with suppress(FileNotFoundError):  # a crash left it
-        files.remove(new)
-    try:
-        file = files.open(new, "create")
-        try:
-            files.write(file, uuid.uuid4().hex.encode() + b"\n", 0)
-            files.sync(file)
-        finally:
-            files.close(file)
-        files.rename(new, data_dir / naming.IDENTITY)
-    except JournalFull:
-        with suppress(FileNotFoundError):
-            files.remove(new)
-        return
-    files.sync_directory(data_dir)
+    made, data = data_dir / naming.IDENTITY_UNFINISHED, uuid.uuid4().hex.encode() + b"\n"
+    with suppress(JournalFull):
+        write_whole(files, data_dir / naming.IDENTITY, made, data)
 
 
 def refuse_backup(files: Files, data_dir: Path) -> None:

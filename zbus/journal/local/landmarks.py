@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 from zlib import crc32
@@ -28,7 +27,7 @@ from zlib import crc32
 import msgspec
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened, write_whole
 from zbus.journal.port import JournalFull
 
 _HEAD: Final = b"zbus landmarks 1 %08x\n"
@@ -85,11 +84,8 @@ class Landmarks:
         return {mark.lane: mark for mark in marks}
 
     def _read(self) -> bytes:
-        file = self._files.open(self._path, "read")
-        try:
+        with opened(self._files, self._path, "read") as file:
             return self._files.read(file, self._files.size(file), 0)
-        finally:
-            self._files.close(file)
 
     def claim(self, mark: Landmark) -> None:
         """To be saved when what it claims is durable."""
@@ -125,22 +121,9 @@ class Landmarks:
 
     def save(self, marks: Iterable[Landmark]) -> None:
         """Write the file anew. On the syncing thread; a full disk only puts it off."""
-        files = self._files
         text = b"[%b]\n" % b",\n".join([_encode(mark) for mark in marks])
-        new = self._data_dir / naming.LANDMARKS_UNFINISHED
-        with suppress(FileNotFoundError):  # a crash left it
-            files.remove(new)
+        made = self._data_dir / naming.LANDMARKS_UNFINISHED
         try:
-            file = files.open(new, "create")
-            try:
-                files.write(file, _HEAD % crc32(text) + text, 0)
-                files.sync(file)
-            finally:
-                files.close(file)
-            files.rename(new, self._path)
-            files.sync_directory(self._data_dir)
+            write_whole(self._files, self._path, made, _HEAD % crc32(text) + text)
         except JournalFull:
             self._skipped = True
-            with suppress(FileNotFoundError):
-                files.remove(new)
-            return

@@ -27,7 +27,7 @@ from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, batch_follows
 from zbus.journal.checkpoint import topic_name
 from zbus.journal.local import naming
 from zbus.journal.local.directory import remove_tree
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.segment import BadBatch, Segment, walk, walk_file
 from zbus.journal.port import JournalDamage, JournalFull, Lane
@@ -325,11 +325,8 @@ class _Opening:
         return True
 
     def _tail(self, segment: Segment) -> bytes:
-        file = self._files.open(segment.path, "read")
-        try:
+        with opened(self._files, segment.path, "read") as file:
             return self._files.read(file, self._file_bytes - segment.size, segment.size)
-        finally:
-            self._files.close(file)
 
     def _refuse_damage(self, index: int, start: _Start, follows: bool) -> None:
         segment = self._segments[index]
@@ -381,12 +378,9 @@ class _Opening:
         files = self._files
         if keep:
             self._keep(segment, tail)
-        file = files.open(segment.path, "write")
-        try:
+        with opened(files, segment.path, "write") as file:
             files.truncate(file, segment.size)
             files.sync(file)
-        finally:
-            files.close(file)
 
     def _keep(self, segment: Segment, tail: bytes) -> None:
         """Copy what is cut, if there is room: it was never synced, and must not keep a broker on a
@@ -394,13 +388,10 @@ class _Opening:
         files = self._files
         aside = self._free_name(f"{segment.path.name}{naming.TORN_SUFFIX}-{segment.size}")
         try:
-            copy = files.open(aside, "create")
-            try:
+            with opened(files, aside, "create") as copy:
                 for at in range(0, len(tail), _COPY_BYTES):
                     files.write(copy, tail[at : at + _COPY_BYTES], at)
                 files.sync(copy)
-            finally:
-                files.close(copy)
         except JournalFull:
             with suppress(FileNotFoundError):
                 files.remove(aside)

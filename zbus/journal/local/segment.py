@@ -15,7 +15,7 @@ from typing import Final
 
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, inspect_header, is_intact, newer
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.port import JournalDamage, JournalError
 
 INDEX_BYTES: Final = 64 << 10  # at most one entry per so many bytes of file
@@ -111,11 +111,8 @@ def walk_file(
     files: Files, path: Path, position: int = 0, limit: int | None = None
 ) -> Iterator[tuple[int, BatchHeader, bytes]]:
     """Open a file, walk it, up to its end if there is no `limit`, and close it again."""
-    file = files.open(path, "read")
-    try:
+    with opened(files, path, "read") as file:
         yield from walk(files, file, path, position, files.size(file) if limit is None else limit)
-    finally:
-        files.close(file)
 
 
 def _refuse_newer(files: Files, file: int, path: Path, position: int, limit: int) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.local.segment import Segment
 from zbus.journal.local.worker import Worker
 from zbus.journal.port import JournalFull, Post
@@ -205,11 +205,8 @@ class Syncer:
                 self._files.sync_directory(directory)
 
     def _sync_closed(self, path: Path) -> None:
-        file = self._files.open(path, "write")
-        try:
+        with opened(self._files, path, "write") as file:
             self._files.sync(file)
-        finally:
-            self._files.close(file)
 
     def _finished(self, round_: _Round) -> None:
         if round_ is not self._running:  # closed meanwhile, and finished there

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.local.landmarks import Landmark
 from zbus.journal.local.worker import Worker
 from zbus.journal.port import JournalError
@@ -79,8 +79,5 @@ class Warming:
         mark = self._marks.get(naming.lane_key(directory))
         if mark is None or not names:
             return
-        file = self._files.open(directory / max(names), "read")
-        try:
+        with opened(self._files, directory / max(names), "read") as file:
             self._files.read(file, WARM_BYTES, mark.begin)
-        finally:
-            self._files.close(file)

@@ -23,7 +23,7 @@ import msgspec
 from zbus.journal.batch import HEADER_BYTES, Kind, batch_follows, read_header
 from zbus.journal.local import naming
 from zbus.journal.local.directory import remove_tree
-from zbus.journal.local.files import Files, make_directories, reason
+from zbus.journal.local.files import Files, make_directories, opened, reason, write_whole
 from zbus.journal.local.identity import make_identity, read_identity, refuse_backup
 from zbus.journal.local.segment import WINDOW_BYTES, BadBatch, walk
 from zbus.journal.port import JournalDamage, JournalError, JournalFull
@@ -87,7 +87,8 @@ def back_up(
                 "give up what is in it with --replace"
             )
         manifest.checksum = checksum(manifest)
-        _write_whole(files, target / MANIFEST, msgspec.json.encode(manifest))
+        made = target / f".{MANIFEST}{naming.UNFINISHED_SUFFIX}"  # no topic begins with a dot
+        write_whole(files, target / MANIFEST, made, msgspec.json.encode(manifest))
         backup.clean(manifest.segments)
         places = {(copied.topic, copied.partition) for copied in manifest.segments}
         backup.report.partitions = len(places)
@@ -183,8 +184,7 @@ class _Backup:
     def _segment(self, directory: Path, base: int, follower: Path | None) -> Copied | None:
         files = self._files
         path = directory / naming.segment_name(base)
-        source = files.open(path, "read")
-        try:
+        with opened(files, path, "read") as source:
             size = files.size(source)
             head = files.read(source, HEADER_BYTES, 0)
             if len(head) < HEADER_BYTES:
@@ -199,8 +199,6 @@ class _Backup:
                 self.report.kept += 1
                 return known
             return self._copy(path, source, size, first_crc, follower is None)
-        finally:
-            files.close(source)
 
     def _is_same(self, known: Copied, follower: Path | None) -> bool:
         """A sealed segment's last crc is the one that the next segment's first batch names."""
@@ -225,12 +223,9 @@ class _Backup:
         made = directory / (path.name + naming.UNFINISHED_SUFFIX)
         with suppress(FileNotFoundError):
             files.remove(made)
-        target = files.open(made, "create")
-        try:
+        with opened(files, made, "create") as target:
             copied = self._copy_batches(path, source, size, first_crc, newest, target)
             files.sync(target)
-        finally:
-            files.close(target)
         if copied is None:
             files.remove(made)
             return None
@@ -377,21 +372,6 @@ def _restore_one(files: Files, source: Path, target: Path, copied: Copied) -> No
 
 def _place(copied: Copied) -> tuple[str, int, int, int, int]:
     return (copied.topic, copied.partition, copied.base, copied.bytes, copied.first_crc)
-
-
-def _write_whole(files: Files, path: Path, data: bytes) -> None:
-    """Put a file in the place of the one of that name, whole or not at all."""
-    made = path.with_name(f".{path.name}{naming.UNFINISHED_SUFFIX}")  # no topic begins with a dot
-    with suppress(FileNotFoundError):
-        files.remove(made)
-    file = files.open(made, "create")
-    try:
-        files.write(file, data, 0)
-        files.sync(file)
-    finally:
-        files.close(file)
-    files.rename(made, path)
-    files.sync_directory(path.parent)
 
 
 def _directories(files: Files, path: Path) -> Iterator[Path]:

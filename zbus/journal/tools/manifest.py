@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.local.segment import WINDOW_BYTES
 from zbus.journal.port import JournalError
 
@@ -61,11 +61,8 @@ def path_of(target: Path, copied: Copied) -> Path:
 def read_manifest(files: Files, target: Path) -> Manifest:
     """Raises BackupDamaged if it is not what was written."""
     path = target / MANIFEST
-    file = files.open(path, "read")
-    try:
+    with opened(files, path, "read") as file:
         text = files.read(file, MANIFEST_BYTES_MAX, 0)
-    finally:
-        files.close(file)
     try:
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

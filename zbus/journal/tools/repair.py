@@ -29,7 +29,7 @@ from zbus.core.told import Told
 from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.local import naming
-from zbus.journal.local.files import Files
+from zbus.journal.local.files import Files, opened
 from zbus.journal.local.segment import WINDOW_BYTES, walk_file
 from zbus.journal.port import JournalError
 from zbus.journal.tools import filler
@@ -322,14 +322,11 @@ class _Rewrite:
             files.remove(new)  # of a repair that did not get to its end
         self._file = files.open(new, "create")
         try:
-            source = files.open(path, "read")
-            try:
+            with opened(files, path, "read") as source:
                 for number, (start, stop) in enumerate(_good_stretches(segment)):
                     if number:
                         self._fill(segment.holes[number - 1], later[number - 1])
                     self._copy(source, start, stop)
-            finally:
-                files.close(source)
             files.sync(self._file)
         finally:
             files.close(self._file)

@@ -1,0 +1,117 @@
+"""What both clients have in the same words."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from zbus.client import commands
+from zbus.client.consuming import Consuming, Make
+from zbus.client.options import Options, resolve
+from zbus.client.requests import Document, Request
+from zbus.client.watching import Start, Watching
+
+AnyConsumer = TypeVar("AnyConsumer")
+AnyWatcher = TypeVar("AnyWatcher")
+
+FLUSH_COUNT = 64
+"""Requests that a pipeline gathers before it sends them."""
+
+
+def describe(method: Callable[..., Any], make: Callable[..., Request[Any]], returns: str) -> None:
+    """Give a method the text and the signature of the function that makes its request. What that
+    means stands for `{}` in `returns`."""
+    functools.update_wrapper(method, make)
+    signature = inspect.signature(make)
+    meant = str(signature.return_annotation).removeprefix("Request[").removesuffix("]")
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *signature.parameters.values()],
+        return_annotation=returns.format(meant),
+    )
+
+
+class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
+    """Each client says what its consumers and watches are."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        self._url = url
+        self._address, self._options = resolve(url, options)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._url}>"
+
+    @abstractmethod
+    def _consumer(self, make: Make, query: Request[Document]) -> AnyConsumer: ...
+    @abstractmethod
+    def _watcher(self, core: Watching) -> AnyWatcher: ...
+
+    def consume(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        batch: int | None = None,
+        partition: int | None = None,
+        timeout_ms: int | None = None,
+        auto_ack: bool = True,
+    ) -> AnyConsumer:
+        """Iterate over the messages of a group, for ever or until none came for `timeout_ms`.
+
+        A message is acknowledged when the next one is asked for. If the loop ends by an exception
+        or is cancelled, the message that was worked on is given back, in front; so is what was
+        fetched ahead. Use it as a context manager, so that `break` counts as done:
+
+            with bus.consume("Orders", "billing") as messages:
+                for message in messages:
+                    ...
+
+        (`async with` and `async for` with the asynchronous client, which needs them.) Leases are
+        extended in the background while you work. `auto_ack=False` leaves settling to you:
+        `messages.ack(message)`. `batch` is how many messages are fetched at once: 100, or half of
+        the group's window; 1 from a group without acknowledgements, because what that hands out is
+        done. A consumer has a connection of its own and belongs to one thread or task.
+        """
+        make = functools.partial(
+            Consuming,
+            topic,
+            group or topic,
+            batch=batch,
+            partition=partition,
+            timeout_ms=timeout_ms,
+            auto_ack=auto_ack,
+        )
+        return self._consumer(make, commands.query(topic, group or topic))
+
+    def watch(
+        self,
+        topic: str,
+        start: Start | None = None,
+        *,
+        filter: str | None = None,
+        partition: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> AnyWatcher:
+        """Iterate over what comes to a topic without being a group: everybody who watches is told
+        everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
+
+            with bus.watch("Orders", "end", filter="eu.*") as messages:
+                for message in messages:
+                    ...
+
+        `start` is `"end"` (what comes from now on), `"begin"` (all there is), an offset, or offsets
+        of all partitions; None is where the group named like the topic stands, or the end.
+        `filter` chooses by tag. It begins before this returns; with the asynchronous client, which
+        needs `async with`, it begins there. When the connection breaks it goes on where it was:
+        nothing is missed and nothing told twice while the broker keeps it; `message.skipped` tells
+        how many it had to forget. Raises NotFound when the topic is removed, Forbidden when the
+        token does not allow it (any more), ConnectionLost when there was no broker for all
+        `retries`. It has a connection of its own.
+        """
+        options = self._options
+        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
+        return self._watcher(core)
