@@ -26,7 +26,7 @@ FILE_LINES_MAX = 450
 # package itself (`from zbus import __version__`), which everybody above the core may ask for.
 ARROWS: dict[str, set[str]] = {
     "version": {"client"},  # only when a program asks for it
-    "config": set(),
+    "config": {"core", "wire", "faces", "server.options"},  # what is declared there
     "core": set(),
     "wire": set(),
     "journal": {"core"},

@@ -17,9 +17,11 @@ Programs that are no browsers send none of these, and notice nothing but the fir
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal
 
 import attrs
+from msgspec import Meta
 
 from zbus.wire.fields import PRINTABLE, TOKEN
 from zbus.wire.heads import Head
@@ -93,13 +95,62 @@ _EXPOSED = (
 )
 
 
+_HOSTS = r"^(?:\s*(?:[^\s:/,]+|\*)?\s*(?:,|\Z))*\Z"
+_ORIGIN = r"(?:https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::\d{1,5})?|\*)"
+_ORIGINS = rf"^(?:\s*{_ORIGIN}?\s*(?:,|\Z))*\Z"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class GuardOptions:
+    """Options of a broker."""
+
+    allowed_hosts: Annotated[
+        str,
+        Meta(
+            pattern=_HOSTS,
+            title="{item!r} is not of the form name, without a port",
+            description="Names that clients know this broker by, separated by commas, beside "
+            "`localhost`, addresses, this machine's name, `host` and `server_name`; `*` is any.",
+        ),
+    ] = ""
+    cors_origins: Annotated[
+        str,
+        Meta(
+            pattern=_ORIGINS,
+            title="{item!r} is not of the form https://host:port",
+            description="Pages that may use this broker, separated by commas: "
+            "`https://app.example.org`; `*` is any, without cookies.",
+        ),
+    ] = ""
+    browser_get: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="Whether an address that a person opens in a browser may change something."
+        ),
+    ] = "on"
+
+
 @attrs.frozen
 class GuardSettings:
-    """See `zbus.config` for the options of the same names."""
+    """What the options come to, with the names that a running server knows it has."""
 
     hosts: tuple[str, ...] = ()  # names of this broker, beside localhost and addresses; `*` = any
     cors_origins: tuple[str, ...] = ()  # pages that may ask: `https://host:port`; `*` = any
     browser_get: bool = True  # a URL that a person opens may change something
+
+    @classmethod
+    def of(cls, options: GuardOptions, names: Iterable[str]) -> GuardSettings:
+        """`names` are those that the server knows itself by."""
+        return cls(
+            hosts=(*filter(None, names), *listed(options.allowed_hosts)),
+            cors_origins=listed(options.cors_origins),
+            browser_get=options.browser_get == "on",
+        )
 
 
 @attrs.frozen

@@ -20,20 +20,16 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.access import Access
-from zbus.faces.front import Front
-from zbus.faces.guard import Guard, GuardSettings
-from zbus.faces.native.face import NativeFace
+from zbus.faces.guard import GuardSettings
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
+from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
-from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
+from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits
 
 EPOCH_MS = 1_800_000_000_000
@@ -150,7 +146,7 @@ class World:
         settings: NativeSettings | None = None,
         access: Access | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        wire_limits: WireLimits | None = None,
+        wire_limits: WireLimits = DEFAULT_WIRE_LIMITS,
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
@@ -163,33 +159,30 @@ class World:
         self.inbox: deque[tuple[Client, bytes]] = deque()
         self.posted: deque[Callable[[], None]] = deque()
         self.clients: list[Client] = []
-        recorder = LogWriter(self.journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count(1)
-        self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
+        ids = (b"id-%d" % n for n in serial)
+        self.broker = make_broker(self.journal, ids, limits, segment_bytes=segment_bytes_max)
         self.broker.outside.ahead_ms = lambda: self.ahead_ms
-        self._wire_limits = wire_limits or WireLimits()
-        self._heads = Heads(self._wire_limits)
-        # Requests of tests go to whatever host they name.
-        screen = Guard(guard or GuardSettings(hosts=("*",)))
-        settings = settings or NativeSettings()
-        self.face = NativeFace(self.broker, self._heads, settings, access, screen)
-        self.front = Front(self.face)
+        self._assembly = Assembly(
+            self.broker,
+            settings=settings,
+            wire_limits=wire_limits,
+            access=access,
+            # Requests of tests go to whatever host they name.
+            guard=guard or GuardSettings(hosts=("*",)),
+        )
+        self.face, self.front = self._assembly.face, self._assembly.front
         topics, time_ms = recover(self.journal, wait)
-        self.broker.begin(max(now_ms, time_ms))
-        for topic in topics:
-            self.broker.restore(topic)
+        restore(self.broker, topics, max(now_ms, time_ms))
         self._serial = itertools.count(1)
 
     def connect(self) -> Client:
         number = next(self._serial)
         id = b"session-%d" % number
         address = f"127.0.0.1:{40_000 + number}"
-        lines = b"sender: %b\r\nhost: 127.0.0.1:15555\r\nremote-addr: /%b\r\n" % (
-            id,
-            address.encode(),
-        )
-        reader = HttpReader(self._heads, self._wire_limits)
-        peer = Peer(id, address, lines, reader, self.front, lambda peer: None)
+        assembly = self._assembly
+        lines = assembly.lines(id, address)
+        peer = Peer(id, address, lines, assembly.reader(), self.front, lambda peer: None)
         client = Client(self, peer)
         self.clients.append(client)
         self.broker.join(peer)

@@ -9,42 +9,35 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import cast
 
 import attrs
 
+from zbus.config import Config
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
+from zbus.core.recorder import Recorder
 from zbus.core.session import Session
 from zbus.core.topic import Partition, Topic
-from zbus.faces.front import Front
-from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
-from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal, JournalError
+from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.clock import Clock
-from zbus.server.limits import LoopLimits
-from zbus.server.link import Link
-from zbus.server.loop import Loop
-from zbus.server.sweep import Patience, Sweep
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
 from zbus.testing.late import LateJournal
 from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
-from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
-from zbus.wire.limits import WireLimits
 
 EPOCH_MS = 1_800_000_000_000
 """When a simulation begins."""
@@ -126,7 +119,11 @@ class _Tap(Pull):
 class WatchedBroker(Broker):
     """The broker, and whom it tells when messages are handed out."""
 
-    delivered: Delivery
+    def __init__(
+        self, delivered: Delivery, recorder: Recorder, ids: Iterator[bytes], limits: Limits
+    ) -> None:
+        super().__init__(recorder, ids, limits)
+        self.delivered = delivered
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         super().pull(group, _Tap(pull, self.delivered), deadline_ms)
@@ -139,18 +136,16 @@ class WatchedBroker(Broker):
         return found
 
 
-@attrs.frozen
-class Options:
-    """Those of `zbus.config` that matter here; small, so that their limits are met."""
+@attrs.frozen(slots=False, kw_only=True)
+class Options(Config):
+    """All options of a broker, unchecked: small ones are limits that are met."""
 
-    durability: str = "disk"
-    segment_bytes: int = 64 << 20
-    cache_bytes_max: int = 128 << 20
     reserve_bytes: int = 64 << 10
-    output_bytes_max: int = 256 << 10
-    tickets_per_connection_max: int = 1_024
-    call_timeout_ms: int = 30_000
+    memory_bytes_max: int = 16 << 20
     late: bool = False  # what became of an append is known later, and may be bad
+
+    def __attrs_post_init__(self) -> None:
+        pass
 
 
 class Process:
@@ -171,8 +166,6 @@ class Process:
         self.failure = ""
         self.workers: list[Worker] = []
         self._name = name
-        self._limits = WireLimits()
-        self._heads = Heads(self._limits)
         self.post = Post()
         self.files = LocalJournal(
             DATA_DIR,
@@ -186,33 +179,24 @@ class Process:
         self.late = LateJournal(self.post.post, self.files) if options.late else None
         self.journal: Journal = self.late or self.files
         clock.time_ms = max(clock.time_ms, time_ms)
-        memory = MemoryJournal(16 << 20)
-        recorder = LogWriter(self.journal, memory, options.segment_bytes)
         serial = itertools.count(1)
-        ids = (f"{name}-{number}".encode() for number in serial)
-        limits = Limits(cache_bytes_max=options.cache_bytes_max)
-        self.broker = WatchedBroker(recorder, ids, limits)
-        self.broker.delivered = delivered
+        self.broker = make_broker(
+            self.journal,
+            (f"{name}-{number}".encode() for number in serial),
+            options,
+            segment_bytes=options.segment_bytes,
+            memory_bytes_max=options.memory_bytes_max,
+            kind=partial(WatchedBroker, delivered),
+        )
         self._fence, self.broker.tick.fence = self.broker.tick.fence, self._fenced
         self._on_fenced = on_fenced
-        settings = NativeSettings(
-            durability=options.durability,
-            call_timeout_ms=options.call_timeout_ms,
-            waits_per_connection_max=options.tickets_per_connection_max,
-        )
-        self.front = Front(NativeFace(self.broker, self._heads, settings))
-        loop_limits = LoopLimits(
-            tickets_per_connection_max=options.tickets_per_connection_max,
-            output_bytes_max=options.output_bytes_max,
-        )
+        settings = options.part(NativeSettings)
+        self._assembly = Assembly(self.broker, settings=settings, wire_limits=options)
         self.ready = Ready(random.shuffle)
-        self.loop = Loop(self.broker, self.post, loop_limits, clock, self.ready)
-        self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, Patience(), self._upkeep
+        self.loop = self._assembly.loop(
+            self.post, clock, options, options, self._upkeep, self.ready
         )
-        self.broker.begin(clock.time_ms)
-        for topic in topics:
-            self.broker.restore(topic)
+        restore(self.broker, topics, clock.time_ms)
 
     def _fenced(self, partition: Partition, why: BrokerError) -> None:
         self._on_fenced(partition.topic)
@@ -246,21 +230,12 @@ class Process:
     def accept(self, number: int, room_bytes: int) -> Connection:
         """A client connects."""
         sock = Socket(number, room_bytes)
-        id = f"session-{number:028d}"
-        address = f"127.0.0.1:{1_024 + number}"
-        lines = f"sender: {id}\r\nhost: 127.0.0.1:15555\r\nremote-addr: /{address}\r\n"
-        self.loop.add(
-            Link(
-                cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
-                id.encode(),
-                address,
-                lines.encode(),
-                HttpReader(self._heads, self._limits),
-                self.front,
-                self.loop.ready.append,
-                self.loop.limits.output_bytes_max,
-                self.clock.time_ms,  # the loop has a time only from its first turn on
-            )
+        self.loop.now_ms = self.clock.time_ms  # of its own it has a time from its first turn on
+        self._assembly.welcome(
+            self.loop,
+            cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
+            b"session-%028d" % number,
+            f"127.0.0.1:{1_024 + number}",
         )
         return Connection(sock, f"connection {number}")
 
