@@ -37,6 +37,9 @@ from zbus.wire.tls import TlsStream
 
 SEGMENT_BYTES = 64 << 20
 
+Kind = Callable[[LogWriter, Iterator[bytes], Limits], Broker]
+"""What makes a broker of its three parts: the class, or what a test puts in its place."""
+
 
 def make_broker(
     journal: Journal,
@@ -46,10 +49,9 @@ def make_broker(
     segment_bytes: int = SEGMENT_BYTES,
     snapshot_bytes: int | None = None,
     memory_bytes_max: int | None = None,
-    kind: Callable[[LogWriter, Iterator[bytes], Limits], Broker] = Broker,
+    kind: Kind = Broker,
 ) -> Broker:
-    """A broker that keeps its topics in this journal, and those in memory in memory. `kind` is
-    what a test that listens to its broker puts in its place."""
+    """A broker that keeps its topics in this journal, and those in memory in memory."""
     memory = MemoryJournal(memory_bytes_max)
     return kind(LogWriter(journal, memory, segment_bytes, snapshot_bytes), ids, limits)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -19,24 +17,15 @@ import attrs
 
 from zbus.config import Config
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
-from zbus.core.limits import Limits
-from zbus.core.outcomes import Delivered, Outcome, Piece
-from zbus.core.recorder import Recorder
-from zbus.core.session import Session
-from zbus.core.topic import Partition, Topic
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
 from zbus.journal.port import Journal, JournalError
-from zbus.server.assembly import Assembly, make_broker, restore
+from zbus.server.assembly import Assembly, Kind, make_broker, restore
 from zbus.server.clock import Clock
 from zbus.store.replay import recover
 from zbus.testing.disk import Disk
 from zbus.testing.late import LateJournal
-from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
 
 EPOCH_MS = 1_800_000_000_000
@@ -46,16 +35,6 @@ DATA_DIR = Path("/data")
 
 _TURNS_MAX = 10_000
 _DRAIN_STEP_MS = 50
-
-Delivery = Callable[[Group, list[Record]], None]
-"""Called with what a group hands out, at the moment when it does."""
-
-
-class PowerCut(BaseException):
-    """Raised by a fault of the disk: everything stops in the middle of what it was doing.
-
-    No `Exception`, so that nothing on the way takes it for an error that can be dealt with.
-    """
 
 
 class Worker:
@@ -95,47 +74,6 @@ class VirtualClock(Clock):
         return 0
 
 
-class _Tap(Pull):
-    """Tells of what a pull is given, on the way to whoever pulled."""
-
-    __slots__ = ("_delivered", "_pull")
-
-    def __init__(self, pull: Pull, delivered: Delivery) -> None:
-        super().__init__(pull.session, pull.wants)
-        self._pull = pull
-        self._delivered = delivered
-
-    def settle(self, outcome: Outcome) -> None:
-        super().settle(outcome)
-        self._pull.settle(outcome)
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Delivered):
-            self._delivered(outcome.group, records_of(outcome.pieces))
-        if self.open:
-            self._pull.answer(outcome)
-
-
-class WatchedBroker(Broker):
-    """The broker, and whom it tells when messages are handed out."""
-
-    def __init__(
-        self, delivered: Delivery, recorder: Recorder, ids: Iterator[bytes], limits: Limits
-    ) -> None:
-        super().__init__(recorder, ids, limits)
-        self.delivered = delivered
-
-    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
-        super().pull(group, _Tap(pull, self.delivered), deadline_ms)
-
-    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
-        found = super().take(group, session)
-        if found is not None:
-            chunk, at = found
-            self.delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
-        return found
-
-
 @attrs.frozen(slots=False, kw_only=True)
 class Options(Config):
     """All options of a broker, unchecked: small ones are limits that are met."""
@@ -158,8 +96,7 @@ class Process:
         options: Options,
         name: str,
         random: Random,
-        delivered: Delivery,
-        on_fenced: Callable[[Topic], None] = lambda topic: None,
+        kind: Kind = Broker,
     ) -> None:
         """Raises JournalError if the broker cannot start with what is on the disk."""
         self.clock = clock
@@ -186,10 +123,8 @@ class Process:
             options,
             segment_bytes=options.segment_bytes,
             memory_bytes_max=options.memory_bytes_max,
-            kind=partial(WatchedBroker, delivered),
+            kind=kind,
         )
-        self._fence, self.broker.tick.fence = self.broker.tick.fence, self._fenced
-        self._on_fenced = on_fenced
         settings = options.part(NativeSettings)
         self._assembly = Assembly(self.broker, settings=settings, wire_limits=options)
         self.ready = Ready(random.shuffle)
@@ -197,10 +132,6 @@ class Process:
             self.post, clock, options, options, self._upkeep, self.ready
         )
         restore(self.broker, topics, clock.time_ms)
-
-    def _fenced(self, partition: Partition, why: BrokerError) -> None:
-        self._on_fenced(partition.topic)
-        self._fence(partition, why)
 
     def _upkeep(self) -> None:
         self.files.upkeep(self.clock.time_ms)
@@ -265,8 +196,11 @@ class Machine:
         disk: Disk | None = None,
         now_ms: int = EPOCH_MS,
         options: Options | None = None,
+        kind: Kind = Broker,
     ) -> None:
+        """`kind` is a broker that is listened to."""
         self.random = random
+        self._kind = kind
         self.disk = Disk() if disk is None else disk
         self.clock = VirtualClock(now_ms)
         self.options = options or Options()
@@ -274,8 +208,6 @@ class Machine:
         self.starts = 0
         self._connected = 0
         self._sockets: list[Socket] = []
-        self.on_delivered: Delivery = lambda group, records: None
-        self.on_fenced: Callable[[Topic], None] = lambda topic: None
 
     @property
     def now_ms(self) -> int:
@@ -303,8 +235,7 @@ class Machine:
                 self.options,
                 f"run-{self.starts}",
                 self.random,
-                self.on_delivered,
-                self.on_fenced,
+                self._kind,
             )
         except JournalError:
             self.disk = self.disk.kill()
