@@ -44,6 +44,9 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"*"},
 }
 
+ASSEMBLY = "zbus.server.assembly"
+ASSEMBLED_THERE = {"zbus.store.writer", "zbus.faces.front"}
+
 PURE = (
     *("core/", "wire/", "faces/"),
     *("journal/batch.py", "journal/columns.py", "journal/checkpoint.py"),
@@ -151,6 +154,14 @@ def test_imports_follow_the_arrows(path: Path) -> None:
         if name.split(".")[0] == "zbus" and not may_import(module, name)
     ]
     assert not wrong
+
+
+@modules
+def test_a_broker_is_put_together_in_one_place(path: Path) -> None:
+    """So a server, a world and a simulated machine have the same parts, put together alike."""
+    module = module_name(path)
+    if module != ASSEMBLY and part_of(module) != "store":
+        assert not {name for name, _ in imports(path)} & ASSEMBLED_THERE
 
 
 def test_no_import_cycle() -> None:
@@ -284,6 +295,8 @@ ARROW_CASES = [
     ("zbus.spark.reader", "zbus.journal.local.engine", False),
     ("zbus.server.serve", "zbus.testing.files", False),
     ("zbus.server.serve", "zbus.config", True),
+    ("zbus.config.options", "zbus.server.options", True),
+    ("zbus.config.options", "zbus.server.serve", False),
     ("zbus.core.broker", "zbus", False),
 ]
 

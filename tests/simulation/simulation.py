@@ -26,7 +26,7 @@ from zbus.core.topic import Topic
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import Machine, Options
-from zbus.testing.simulation.network import Reply
+from zbus.testing.world import Reply
 
 STEPS = 250
 TRACE_LINES = 30

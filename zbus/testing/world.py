@@ -37,7 +37,7 @@ EPOCH_MS = 1_800_000_000_000
 
 
 class Reply(NamedTuple):
-    """One reply as a client reads it."""
+    """One reply as a client reads it. Header names are lower-case."""
 
     status: int
     headers: dict[str, str]
