@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
+import attrs
 import pytest
 
 from zbus.config import OPTIONS, Config, ConfigError, documentation, load
 from zbus.faces.native.settings import NativeSettings
+from zbus.option import DECLARED
 
 PAGE = Path(__file__).parent.parent / "docs/reference/configuration.md"
 
@@ -29,10 +31,10 @@ def test_every_option_is_documented_and_its_default_allowed() -> None:
 
 def test_an_option_is_declared_once() -> None:
     declared = [
-        name
+        field.name
         for owner in Config.__bases__
-        for name, hint in get_type_hints(owner, include_extras=True).items()
-        if hasattr(hint, "__metadata__")
+        for field in attrs.fields(owner)
+        if DECLARED in field.metadata
     ]
     assert sorted(declared) == sorted(OPTIONS)
 

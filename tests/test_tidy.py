@@ -26,13 +26,14 @@ FILE_LINES_MAX = 450
 # package itself (`from zbus import __version__`), which everybody above the core may ask for.
 ARROWS: dict[str, set[str]] = {
     "version": {"client"},  # only when a program asks for it
-    "config": {"core", "wire", "faces", "server.options"},  # what is declared there
-    "core": set(),
-    "wire": set(),
+    "option": set(),  # how one is declared
+    "config": {"core", "wire", "faces", "server.options", "option"},  # what is declared there
+    "core": {"option"},
+    "wire": {"option"},
     "journal": {"core"},
     "store": {"journal", "core"},
-    "faces": {"wire", "core", "version"},
-    "server": {"faces", "store", "journal", "core", "wire", "config", "version"},
+    "faces": {"wire", "core", "option", "version"},
+    "server": {"option", "faces", "store", "journal", "core", "wire", "config", "version"},
     "client": {"wire", "version"},
     "semq": {"client", "wire", "version"},
     "spark": {"client", "journal.batch", "version"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import attrs
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from zbus.core.limits import Limits
 from zbus.faces.guard import GuardOptions, listed
 from zbus.faces.native.settings import NativeOptions
+from zbus.option import DECLARED
 from zbus.server.options import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.wire.limits import WireLimits
 
@@ -44,17 +45,9 @@ class Option:
     """One option, as it was declared."""
 
     name: str
-    hint: Any  # its type, with what msgspec checks
+    kind: Any  # its type
     default: Any
-
-    @property
-    def kind(self) -> Any:  # noqa: ANN401 - a type, or a Literal
-        return self.hint.__origin__
-
-    @property
-    def meta(self) -> msgspec.Meta:
-        meta: msgspec.Meta = self.hint.__metadata__[0]
-        return meta
+    meta: msgspec.Meta  # what else is checked
 
     @property
     def meaning(self) -> str:
@@ -69,7 +62,7 @@ class Option:
         """Refuse what the option does not allow."""
         if "\0" not in str(value):
             try:
-                msgspec.convert(value, self.hint)
+                msgspec.convert(value, Annotated[self.kind, self.meta])
                 return
             except msgspec.ValidationError:
                 pass
@@ -120,11 +113,13 @@ class Config(
 
 
 def _declared() -> dict[str, Option]:
-    hints = typing.get_type_hints(Config, include_extras=True)
-    fields = attrs.fields_dict(Config)
-    described = {name for name in fields if getattr(hints[name], "__metadata__", ())}
-    assert described == set(ORDER), described ^ set(ORDER)
-    return {name: Option(name, hints[name], fields[name].default) for name in ORDER}
+    hints, fields = typing.get_type_hints(Config), attrs.fields_dict(Config)
+    declared = {name for name, field in fields.items() if DECLARED in field.metadata}
+    assert declared == set(ORDER), declared ^ set(ORDER)
+    return {
+        name: Option(name, hints[name], fields[name].default, fields[name].metadata[DECLARED])
+        for name in ORDER
+    }
 
 
 OPTIONS: Final[Mapping[str, Option]] = _declared()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import attrs
-from msgspec import Meta
+
+from zbus.option import number
 
 _MIB = 1 << 20
 _TIB = 1 << 40
@@ -13,32 +12,18 @@ _TIB = 1 << 40
 
 @attrs.frozen(slots=False, kw_only=True)
 class Limits:
-    """Those with a description are options of a broker."""
+    """Those that are declared as options are set from the configuration."""
 
-    message_bytes_max: Annotated[
-        int, Meta(ge=1, le=64 * _MIB, description="Longest body of one message.")
-    ] = _MIB
-    batch_messages_max: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Messages in one batch request.")
-    ] = 10_000  # and in one answer
-    cache_bytes_max: Annotated[
-        int, Meta(ge=0, le=_TIB, description="Recent messages kept in memory.")
-    ] = 128 * _MIB
-    history_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=_MIB,
-            le=_TIB,
-            description="Older messages in memory, as read back for groups behind.",
-        ),
-    ] = 64 * _MIB
-    topics_max: Annotated[int, Meta(ge=1, le=10_000_000, description="Topics.")] = 10_000
-    groups_per_topic_max: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Consumer groups of one topic.")
-    ] = 1_000
-    partitions_max: Annotated[int, Meta(ge=1, le=4_096, description="Partitions of one topic.")] = (
-        64
+    message_bytes_max: int = number(_MIB, 1, 64 * _MIB, "Longest body of one message.")
+    # In one answer, too.
+    batch_messages_max: int = number(10_000, 1, 1_000_000, "Messages in one batch request.")
+    cache_bytes_max: int = number(128 * _MIB, 0, _TIB, "Recent messages kept in memory.")
+    history_bytes_max: int = number(
+        64 * _MIB, _MIB, _TIB, "Older messages in memory, as read back for groups behind."
     )
+    topics_max: int = number(10_000, 1, 10_000_000, "Topics.")
+    groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
+    partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
 import attrs
-from msgspec import Meta
 
+from zbus.option import option
 from zbus.wire.fields import PRINTABLE, TOKEN
 from zbus.wire.heads import Head
 
@@ -109,30 +109,24 @@ def listed(text: str) -> tuple[str, ...]:
 class GuardOptions:
     """Options of a broker."""
 
-    allowed_hosts: Annotated[
-        str,
-        Meta(
-            pattern=_HOSTS,
-            title="{item!r} is not of the form name, without a port",
-            description="Names that clients know this broker by, separated by commas, beside "
-            "`localhost`, addresses, this machine's name, `host` and `server_name`; `*` is any.",
-        ),
-    ] = ""
-    cors_origins: Annotated[
-        str,
-        Meta(
-            pattern=_ORIGINS,
-            title="{item!r} is not of the form https://host:port",
-            description="Pages that may use this broker, separated by commas: "
-            "`https://app.example.org`; `*` is any, without cookies.",
-        ),
-    ] = ""
-    browser_get: Annotated[
-        Literal["on", "off"],
-        Meta(
-            description="Whether an address that a person opens in a browser may change something."
-        ),
-    ] = "on"
+    allowed_hosts: str = option(
+        "",
+        "Names that clients know this broker by, separated by commas, beside "
+        "`localhost`, addresses, this machine's name, `host` and `server_name`; `*` is "
+        "any.",
+        _HOSTS,
+        "{item!r} is not of the form name, without a port",
+    )
+    cors_origins: str = option(
+        "",
+        "Pages that may use this broker, separated by commas: "
+        "`https://app.example.org`; `*` is any, without cookies.",
+        _ORIGINS,
+        "{item!r} is not of the form https://host:port",
+    )
+    browser_get: Literal["on", "off"] = option(
+        "on", "Whether an address that a person opens in a browser may change something."
+    )
 
 
 @attrs.frozen
