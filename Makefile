@@ -95,7 +95,7 @@ disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 tim
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
 
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
-	$(BIN)/python -m zbus.testing.simulation --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
 	tests/process/stock/set_up.sh $(VENV)/stock

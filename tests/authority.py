@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import trustme
 
@@ -38,7 +38,9 @@ def write_files(folder: Path, name: str = "zbus") -> Files:
     return files
 
 
-def server_context(folder: Path, client_auth: str = "none") -> ssl.SSLContext:
+def server_context(
+    folder: Path, client_auth: Literal["none", "optional", "required"] = "none"
+) -> ssl.SSLContext:
     """As a broker makes it."""
     files = write_files(folder)
     config = Config(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from zbus.cli import main
 from zbus.config import OPTIONS, OTHER_VARIABLES, Config, ConfigError, documentation, load
+from zbus.faces.native.settings import NativeSettings
+from zbus.option import DECLARED
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"
 PAGE = REFERENCE / "configuration.md"
@@ -23,10 +26,47 @@ def test_reference_page_is_printed_from_the_options() -> None:
 
 
 def test_every_option_is_documented_and_its_default_allowed() -> None:
-    assert attrs.asdict(Config()) == {name: option.default for name, option in OPTIONS.items()}
     for name, option in OPTIONS.items():
-        assert option.metadata["meaning"].endswith("."), name
+        assert getattr(Config(), name) == option.default
+        assert option.meaning.endswith("."), name
         assert f"| `{name}` |" in documentation()
+
+
+def test_an_option_is_declared_once() -> None:
+    declared = [
+        field.name
+        for owner in Config.__bases__
+        for field in attrs.fields(owner)
+        if DECLARED in field.metadata
+    ]
+    assert sorted(declared) == sorted(OPTIONS)
+
+
+def test_who_needs_some_options_is_given_those() -> None:
+    config = Config(call_timeout_ms=123, batch_messages_max=4, tickets_per_connection_max=5)
+    settings = config.part(NativeSettings, address="broker:1")
+    for name in NativeSettings.__annotations__.keys() - OPTIONS.keys() - {"address"}:
+        assert getattr(settings, name) == getattr(NativeSettings(), name)
+    assert (settings.call_timeout_ms, settings.batch_messages_max) == (123, 4)
+    assert (settings.tickets_per_connection_max, settings.address) == (5, "broker:1")
+
+
+LISTS = [
+    ("allowed_hosts", "a.example, http://b.example", "'http://b.example' is not of the form name"),
+    ("allowed_hosts", "a b", "'a b' is not of the form name, without a port"),
+    ("cors_origins", "https://a, b.example", "'b.example' is not of the form https://host:port"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "problem"), LISTS)
+def test_of_several_the_bad_one_is_named(name: str, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"--set {name}: {problem}")):
+        load(settings={name: text})
+
+
+@pytest.mark.parametrize("text", ["", "a.example", " a.example ,, *,", "été.example,b"])
+def test_lists_may_hold_blanks(text: str) -> None:
+    assert load(settings={"allowed_hosts": text}).allowed_hosts == text
 
 
 def test_each_source_overrides_the_one_before(tmp_path: Path) -> None:

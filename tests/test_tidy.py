@@ -26,13 +26,14 @@ FILE_LINES_MAX = 450
 # package itself (`from zbus import __version__`), which everybody above the core may ask for.
 ARROWS: dict[str, set[str]] = {
     "version": {"client"},  # only when a program asks for it
-    "config": set(),
-    "core": set(),
-    "wire": set(),
+    "option": set(),  # how one is declared
+    "config": {"core", "wire", "faces", "server.options", "option"},  # what is declared there
+    "core": {"option"},
+    "wire": {"option"},
     "journal": {"core"},
     "store": {"journal", "core"},
-    "faces": {"wire", "core", "version"},
-    "server": {"faces", "store", "journal", "core", "wire", "config", "version"},
+    "faces": {"wire", "core", "option", "version"},
+    "server": {"option", "faces", "store", "journal", "core", "wire", "config", "version"},
     "client": {"wire", "version"},
     "semq": {"client", "wire", "version"},
     "spark": {"client", "journal.batch", "version"},
@@ -46,6 +47,9 @@ ARROWS: dict[str, set[str]] = {
 
 # Parts in which what is imported for types alone makes no cycle either.
 TYPES_TOO = ("zbus.faces",)
+
+ASSEMBLY = ("zbus.server.assembly", "zbus.faces")
+ASSEMBLED_THERE = {"zbus.store.writer", "zbus.faces.front"}
 
 PURE = (
     *("core/", "wire/", "faces/"),
@@ -154,6 +158,14 @@ def test_imports_follow_the_arrows(path: Path) -> None:
         if name.split(".")[0] == "zbus" and not may_import(module, name)
     ]
     assert not wrong
+
+
+@modules
+def test_a_broker_is_put_together_in_one_place(path: Path) -> None:
+    """So a server, a world and a simulated machine have the same parts, put together alike."""
+    module = module_name(path)
+    if module not in ASSEMBLY and part_of(module) != "store":
+        assert not {name for name, _ in imports(path)} & ASSEMBLED_THERE
 
 
 @pytest.mark.parametrize(("parts", "with_types"), [(("zbus",), False), (TYPES_TOO, True)])
@@ -289,6 +301,8 @@ ARROW_CASES = [
     ("zbus.spark.reader", "zbus.journal.local.engine", False),
     ("zbus.server.serve", "zbus.testing.files", False),
     ("zbus.server.serve", "zbus.config", True),
+    ("zbus.config.options", "zbus.server.options", True),
+    ("zbus.config.options", "zbus.server.serve", False),
     ("zbus.core.broker", "zbus", False),
 ]
 

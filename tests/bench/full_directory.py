@@ -15,15 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.core.support import wishing
-from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
 from zbus.journal.local.engine import LocalJournal
-from zbus.journal.memory import MemoryJournal
-from zbus.store.writer import LogWriter
+from zbus.server.assembly import make_broker
 
 TIME_MS = 1_800_000_000_000
 BODY = bytes(range(256)) * 4
@@ -38,7 +36,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
     """Declare the topics and write that much into them in turn."""
     posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     journal = LocalJournal(data_dir, posted.put, fail)
-    broker = Broker(LogWriter(journal, MemoryJournal(), 64 << 20), iter(()))
+    broker = make_broker(journal, iter(()))
     moments = itertools.count(TIME_MS)
 
     def turn(act: Callable[[], None]) -> None:

@@ -320,7 +320,7 @@ def admit(world: World, peer: Peer, head: Head) -> str:
 def test_a_handshake_speaks_for_its_connection() -> None:
     world, _ = world_with(entry("b", "query"), entry("c", "server"))
     client, other = world.connect(), world.connect()
-    head, _ = world._heads.read(b"GET / HTTP/1.1\r\nhost: x\r\ncookie: token=b")
+    head, _ = world.face.heads.read(b"GET / HTTP/1.1\r\nhost: x\r\ncookie: token=b")
     assert admit(world, client.peer, head) == ""
     assert refused_status(client, http("/Orders?cmd=query")) == 200
     assert refused_status(other, http("/Orders?cmd=query")) == 403
@@ -343,11 +343,11 @@ def test_a_handshake_speaks_for_its_connection() -> None:
 )  # fmt: skip
 def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None:
     world, client = world_with(entry("b", "query"))
-    assert admit(world, client.peer, world._heads.read(head)[0]) == text
+    assert admit(world, client.peer, world.face.heads.read(head)[0]) == text
     assert refused_status(client, http("/Orders?cmd=query")) == 403
     open_world = World()
     peer = open_world.connect().peer
-    assert admit(open_world, peer, open_world._heads.read(head)[0]) == ""
+    assert admit(open_world, peer, open_world.face.heads.read(head)[0]) == ""
 
 
 def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture) -> None:
@@ -681,7 +681,7 @@ def test_no_table_no_guard() -> None:
     client = world.connect()
     ok(client, http("/T?cmd=declare", "token: whatever"))
     assert pull(client).status == 204
-    head, _ = world._heads.read(b"GET /T?cmd=consume HTTP/1.1\r\nhost: x")
+    head, _ = world.face.heads.read(b"GET /T?cmd=consume HTTP/1.1\r\nhost: x")
     assert type(world.front.plan(head)).__name__ == "Consume"
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.core.support import PullProbe, wishing
-from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
 from zbus.core.session import Session
@@ -23,8 +22,7 @@ from zbus.journal.batch import Batch, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles
 from zbus.journal.local.worker import Job
-from zbus.journal.memory import MemoryJournal
-from zbus.store.writer import LogWriter
+from zbus.server.assembly import make_broker
 
 TIME_MS = 1_800_000_000_000
 TICK_MS = 10
@@ -53,7 +51,7 @@ def write_log(data_dir: Path) -> bytes:
     posted: list[Callable[[], None]] = []
     files: Files = OsFiles()
     journal = LocalJournal(data_dir, posted.append, fail, files, reserve_bytes=0, worker=AtOnce)
-    broker = Broker(LogWriter(journal, MemoryJournal(), 1 << 26), iter(()))
+    broker = make_broker(journal, iter(()))
     session = Session(b"s", "127.0.0.1:40001")
     moments = itertools.count(TIME_MS, TICK_MS)
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, refusal, wishing
 from tests.journal.support import Loop
-from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
@@ -21,9 +20,8 @@ from zbus.journal.batch import read_header
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import OpenMode, OsFiles
 from zbus.journal.local.worker import Job, ThreadWorker, Worker
-from zbus.journal.memory import MemoryJournal
+from zbus.server.assembly import make_broker, restore
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
 
 EPOCH_MS = 1_800_000_000_000
 BODY = bytes(10_000)  # two of them fill a segment
@@ -75,13 +73,11 @@ class Desk:
         self.journal = LocalJournal(
             data_dir, self.loop.post, fail, self.files, reserve_bytes=0, worker=worker
         )
-        recorder = LogWriter(self.journal, MemoryJournal(), 19_000)
         ids = (b"%d" % number for number in itertools.count())
-        self.broker = Broker(recorder, ids, Limits(cache_bytes_max=1))
+        limits = Limits(cache_bytes_max=1)
+        self.broker = make_broker(self.journal, ids, limits, segment_bytes=19_000)
         topics, time_ms = recover(self.journal)
-        self.broker.begin(max(now_ms, time_ms))
-        for topic in topics:
-            self.broker.restore(topic)
+        restore(self.broker, topics, max(now_ms, time_ms))
 
     @property
     def partition(self) -> Partition:

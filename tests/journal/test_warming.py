@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.stack import Jobs
 from zbus.journal.local.warming import LOOKED_AT, Warming
 from zbus.testing.disk import Disk
+from zbus.testing.simulation.machine import Worker
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_it_begins_where_opening_waits(
     disk.make_directory(Path("/data"))
     times = iter([(5.0, 2.0), (5.0 + passed_s, 2.0 + worked_s)])
     clocks: Callable[[], tuple[float, float]] = times.__next__
-    workers = [Jobs(), Jobs()]
+    workers = [Worker("1"), Worker("2")]
     warming = Warming(disk, Path("/data"), {}, workers, clocks)
     for _ in range(lanes):
         warming.opened()

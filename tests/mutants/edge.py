@@ -455,8 +455,8 @@ SERVER: list[Mutant] = [
         ),
         (
             "silent-although-it-reads",
-            "        silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms",
-            "        silent = now_ms - link.heard_ms > patience.idle_timeout_ms",
+            "        silent = now_ms - max(link.heard_ms, link.sent_ms) > timeouts.idle_timeout_ms",
+            "        silent = now_ms - link.heard_ms > timeouts.idle_timeout_ms",
             "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
         ),
         (
@@ -467,8 +467,8 @@ SERVER: list[Mutant] = [
         ),
         (
             "stalled-a-little-early",
-            "            if now_ms - link.sent_ms > patience.stall_timeout_ms:",
-            "            if now_ms - link.heard_ms > patience.stall_timeout_ms:",
+            "            if now_ms - link.sent_ms > timeouts.stall_timeout_ms:",
+            "            if now_ms - link.heard_ms > timeouts.stall_timeout_ms:",
             "server/test_sweep.py server/test_loop_parts.py simulation/test_simulation.py",
         ),
     ),

@@ -110,9 +110,7 @@ def test_a_bell_that_rings_during_a_turn_is_answered_in_the_next() -> None:
 
 def test_a_client_that_sends_on_is_answered_before_it_is_read_again() -> None:
     """Others that send meanwhile are part of the turn."""
-    process = Process(
-        Disk(), VirtualClock(EPOCH_MS), Options(durability="os"), "p", Random(1), lambda *_: None
-    )
+    process = Process(Disk(), VirtualClock(EPOCH_MS), Options(durability="os"), "p", Random(1))
     eager, other = process.accept(100, 1 << 20), process.accept(101, 1 << 20)
     eager.send(get("/T?cmd=declare"))
     process.turn()

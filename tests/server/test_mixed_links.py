@@ -173,7 +173,7 @@ class Scene:
             tickets_per_connection_max=random.choice((5, 1_024)),
             call_timeout_ms=5_000,
         )
-        self.process = Process(Disk(), self.clock, options, "mixed", random, lambda *_: None)
+        self.process = Process(Disk(), self.clock, options, "mixed", random)
         self.actors: list[Actor] = []
 
     def connect(self) -> None:

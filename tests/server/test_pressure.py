@@ -11,7 +11,8 @@ from tests.conformance.dialogue import document, drain, http, ok, put, refused, 
 from zbus.config import Config
 from zbus.core.log import GROWS_TO
 from zbus.server.gauges import OsGauges, Space
-from zbus.server.pressure import Marks, Pressure
+from zbus.server.options import Marks
+from zbus.server.pressure import Pressure
 from zbus.server.serve import Server
 from zbus.testing.world import Client, World
 

@@ -17,7 +17,7 @@ PING = frame(1, b'{"cmd":"ping"}')
 
 def running() -> Process:
     options = Options(durability="os")
-    return Process(Disk(), VirtualClock(EPOCH_MS), options, "p", Random(1), lambda *_: None)
+    return Process(Disk(), VirtualClock(EPOCH_MS), options, "p", Random(1))
 
 
 def turn(process: Process, ms: int = 1) -> None:

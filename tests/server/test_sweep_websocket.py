@@ -10,14 +10,15 @@ import pytest
 from tests.conformance.websocket_client import handshake
 from tests.wire.websocket_frames import frame
 from zbus.server.link import Link
+from zbus.server.options import Timeouts
 from zbus.server.readiness import READ
-from zbus.server.sweep import Patience, Sweep
+from zbus.server.sweep import Sweep
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
 
-PATIENCE = Patience(idle_timeout_ms=180_000, body_timeout_ms=30_000)
+TIMEOUTS = Timeouts(idle_timeout_ms=180_000, body_timeout_ms=30_000)
 PING = b"\x89\x00"
 WAITS = b"GET /T?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n"
 """A request that waits as long as nobody ends the turn."""
@@ -32,7 +33,7 @@ class Silence:
         self.link = Link(
             sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
-        self.sweep = Sweep(world.broker, [self.link], lambda link: None, PATIENCE, lambda: None)
+        self.sweep = Sweep(world.broker, [self.link], lambda link: None, TIMEOUTS, lambda: None)
         self.link.interest = READ
         self.hear(before + handshake(), 0)
 

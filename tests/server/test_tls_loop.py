@@ -72,7 +72,7 @@ class Rig:
         self.random = Random(seed)
         self.clock = VirtualClock(EPOCH_MS)
         options = Options(durability="os", output_bytes_max=output_bytes_max)
-        self.process = Process(Disk(), self.clock, options, "tls", self.random, lambda *_: None)
+        self.process = Process(Disk(), self.clock, options, "tls", self.random)
         self._server = server
         self._client = client_context()
         self._number = 100

@@ -104,7 +104,7 @@ class World:
             snapshot_bytes=self.snapshot_bytes,
             open_segments_max=self.open_segments_max,
             reserve_bytes=self.reserve_bytes,
-            delayed_jobs=not at_once,
+            at_once=at_once,
         )
         if self.prepare is not None:
             self.prepare(stack)

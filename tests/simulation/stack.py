@@ -7,20 +7,17 @@ nothing else.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.core.support import PullProbe, ranges, wishing
-from zbus.core.broker import Broker
+from tests.simulation.desk import Desk
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
 from zbus.core.group import Group, Wants
 from zbus.core.life import Life
-from zbus.core.limits import DEFAULT_LIMITS
 from zbus.core.message import Message
 from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Stored
 from zbus.core.session import Session
@@ -28,44 +25,12 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.journal.batch import decode_chunk, iterate
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
-from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError, Lane
 from zbus.store.lane import state_of
-from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
 from zbus.testing.records import records_of
 
-DATA = Path("/data")
-EPOCH_MS = 1_800_000_000_000
-
 YES, NO, MAYBE = "there", "gone", "asked for"
-
-
-class Jobs:
-    """A worker that runs its jobs when told."""
-
-    def __init__(self) -> None:
-        self.jobs: deque[Callable[[], None]] = deque()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        self.jobs.append(job)
-
-    def stop(self) -> None:
-        while self.jobs:
-            self.jobs.popleft()()
-
-
-class AtOnce:
-    """A worker without delay."""
-
-    def submit(self, job: Callable[[], None]) -> None:
-        job()
-
-    def stop(self) -> None:
-        pass
 
 
 class Told(Ticket):
@@ -116,8 +81,8 @@ class TopicBook:
         self.groups: dict[str, GroupBook] = {}
 
 
-class Stack:
-    """One run of a broker. `step` is a turn; raises `Ended` when the broker cannot go on."""
+class Stack(Desk):
+    """A run that keeps the ledger. `step` is a turn of what the seed says."""
 
     def __init__(
         self,
@@ -126,67 +91,22 @@ class Stack:
         *,
         books: dict[str, TopicBook] | None = None,
         serials: itertools.count[int] | None = None,
-        now_ms: int = EPOCH_MS,
-        segment_bytes: int = 4096,
-        snapshot_bytes: int | None = None,
-        reserve_bytes: int = 0,
-        open_segments_max: int = OPEN_SEGMENTS_MAX,
-        delayed_jobs: bool = True,
+        **options: Any,
     ) -> None:
-        self.disk = disk
+        """`options` are those of a `Desk`."""
+        super().__init__(disk, **options)
         self.random = random
         self.books: dict[str, TopicBook] = {} if books is None else books
         self.serials = itertools.count() if serials is None else serials
-        self.posted: deque[Callable[[], None]] = deque()
-        self.failures: list[str] = []
         self.refused = 0
-        self.workers: list[Jobs] = []
         self.session = Session(b"s", "127.0.0.1:1")
-        self.journal = LocalJournal(
-            DATA,
-            self.posted.append,
-            self.failures.append,
-            disk,
-            reserve_bytes=reserve_bytes,
-            open_segments_max=open_segments_max,
-            worker=lambda name: self._worker(delayed_jobs),
-        )
-        memory = MemoryJournal()
-        self.recorder = LogWriter(self.journal, memory, segment_bytes, snapshot_bytes)
-        self.broker = Broker(self.recorder, (b"i%d" % n for n in itertools.count()), DEFAULT_LIMITS)
-        topics, time_ms = recover(self.journal)
-        self.now_ms = max(now_ms, time_ms)
-        self.broker.begin(self.now_ms)
-        for topic in topics:
-            self.broker.restore(topic)
-        self.broker.check()
-
-    def _worker(self, delayed: bool) -> Any:
-        if not delayed:
-            return AtOnce()
-        worker = Jobs()
-        self.workers.append(worker)
-        return worker
 
     # -- turns ----------------------------------------------------------------------------
-
-    def turn(self, *verbs: Callable[[], None]) -> None:
-        """One turn of the loop."""
-        self.broker.begin(self.now_ms)
-        self.run_posted()
-        for verb in verbs:
-            verb()
-        self.broker.finish()
-
-    def run_posted(self) -> None:
-        while self.posted:
-            self.posted.popleft()()
 
     def settle(self) -> None:
         """Turn until all that was asked for is durable."""
         for _ in range(200):
-            for worker in self.workers:
-                worker.stop()
+            self.work()
             busy = self.posted or self.broker.dispatch.active or self.broker.tick.touched
             if not busy and not any(worker.jobs for worker in self.workers):
                 return
@@ -199,16 +119,15 @@ class Stack:
         """What the seed says: some verbs in one turn, time, a sync."""
         random = self.random
         self.now_ms += random.choice((0, 0, 1, 7, 100, 1500))
-        upkeep = getattr(self.journal, "upkeep", None)
-        if upkeep is not None and random.random() < 0.15:
-            upkeep(self.now_ms)
+        if random.random() < 0.15:
+            self.journal.upkeep(self.now_ms)
         verbs = [self.verb() for _ in range(random.choice((0, 1, 1, 2, 4)))]
         if random.random() < 0.02:
             verbs += [self.put] * 50  # a burst, which makes batches of many messages
         self.turn(*verbs)
         for worker in self.workers:
             if worker.jobs and random.random() < 0.6:
-                worker.jobs.popleft()()
+                worker.run(1)
 
     def verb(self) -> Callable[[], None]:
         verbs = [self.put, self.put, self.put, self.put_all, self.pull, self.pull, self.pull]
@@ -473,8 +392,7 @@ def read_all(stack: Stack, lane: Lane, first: int, end: int) -> dict[int, Messag
     while offset < end:
         answers: list[bytes | JournalError] = []
         stack.journal.read(lane, offset, 1 << 20, answers.append)
-        for worker in stack.workers:
-            worker.stop()
+        stack.work()
         stack.run_posted()
         answer = answers[0]
         if isinstance(answer, JournalError):

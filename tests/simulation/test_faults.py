@@ -135,8 +135,7 @@ class Run:
 
     def leave(self, stack: Stack) -> None:
         """As the server ends: what is posted still runs, then the journal is closed."""
-        for worker in stack.workers:
-            worker.stop()
+        stack.work()
         stack.run_posted()
         try:
             stack.journal.close()
@@ -145,10 +144,10 @@ class Run:
         stack.run_posted()
 
     def recover(self, seed: int) -> None:
-        check(Stack(self.disk.kill(), Random(0), delayed_jobs=False), self.books, False)
+        check(Stack(self.disk.kill(), Random(0), at_once=True), self.books, False)
         for number in range(2):
             disk = self.disk.crash(Random(seed + number))
-            check(Stack(disk, Random(0), delayed_jobs=False), self.books, True)
+            check(Stack(disk, Random(0), at_once=True), self.books, True)
 
 
 def test_the_workload_makes_every_call() -> None:

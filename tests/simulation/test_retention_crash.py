@@ -3,79 +3,43 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import attrs
 import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, wishing
+from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
-from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.group import Group, Wants
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.worker import Job
-from zbus.journal.memory import MemoryJournal
-from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk, Operation
 
 COUNT = 9  # messages, two to a segment
 
 
-class Now:
-    """A worker that does not wait."""
-
-    def submit(self, job: Job) -> None:
-        job()
-
-    def stop(self) -> None:
-        pass
-
-
-class Desk:
-    """One broker on a disk."""
+class OneTopic(Desk):
+    """One topic on a disk."""
 
     def __init__(self, disk: Disk, now_ms: int = 10**12) -> None:
-        self.posted: deque[Callable[[], None]] = deque()
-        self.failures: list[str] = []
-        self.journal = LocalJournal(
-            Path("/data"),
-            self.posted.append,
-            self.failures.append,
-            disk,
-            reserve_bytes=0,
-            worker=lambda name: Now(),
-        )
-        recorder = LogWriter(self.journal, MemoryJournal(), 7_000)
-        self.broker = Broker(recorder, (b"%d" % n for n in itertools.count()))
-        topics, time_ms = recover(self.journal)
-        self.broker.begin(max(now_ms, time_ms))
-        for topic in topics:
-            self.broker.restore(topic)
+        super().__init__(disk, now_ms, segment_bytes=7_000, at_once=True)
 
     @property
     def group(self) -> Group:
         return self.broker.topics["t"].groups["g"]
 
-    def turn(self, ms: int = 0) -> None:
-        self.broker.finish()
-        self.broker.begin(self.broker.now_ms + ms)
-        while self.posted:
-            self.posted.popleft()()
-        self.broker.check()
-
     def settle(self, ms: int = 0) -> None:
-        self.turn(ms)
-        for _ in range(5):
+        self.broker.finish()
+        self.now_ms += ms
+        for _ in range(6):
             self.turn()
+            self.broker.check()
+        self.broker.begin(self.now_ms)
 
     def declare(self, options: TopicOptions) -> None:
         probe = Probe()
@@ -110,7 +74,7 @@ class Desk:
 def states_while_forgetting(limits: TopicOptions, seed: int) -> Iterator[Disk]:
     """A disk that a power cut may leave, for each call while the log forgets."""
     disk, states, random = Disk(), [], Random(seed)
-    desk = Desk(disk)
+    desk = OneTopic(disk)
     desk.declare(TopicOptions("T"))
     for _ in range(COUNT):
         desk.put()
@@ -135,7 +99,7 @@ def test_lost_and_counted_are_the_same(limits: dict[str, int]) -> None:
     options = TopicOptions("T", created_ms=10**12)
     options = attrs.evolve(options, **limits)  # type: ignore[arg-type]
     for disk in itertools.chain(*[states_while_forgetting(options, seed) for seed in range(10)]):
-        desk = Desk(disk)
+        desk = OneTopic(disk)
         first = desk.broker.topics["t"].partitions[0].first
         desk.put()
         offsets, skipped = desk.drain()

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.model import Violation
+from tests.simulation.seeds import main, run_seed
+from tests.simulation.simulation import Simulation
 from zbus.core.backlog import Backlog
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
@@ -19,8 +22,6 @@ from zbus.core.topic import Partition, Topic
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
 from zbus.store.writer import LogWriter
-from zbus.testing.simulation import Simulation, Violation
-from zbus.testing.simulation.seeds import main, run_seed
 
 SEEDS = 200
 CHUNK = 5
@@ -35,7 +36,7 @@ def test_what_is_promised_holds(first: int) -> None:
 def test_a_seed_is_one_run() -> None:
     """Also where hashes of strings differ."""
     code = (
-        "from zbus.testing.simulation import Simulation\n"
+        "from tests.simulation.simulation import Simulation\n"
         "for seed in range(3):\n"
         "    simulation = Simulation(seed)\n"
         "    simulation.run()\n"
@@ -67,7 +68,7 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
     first, *trace, last = found[0].splitlines()
     assert first.startswith(f"seed {seed}, step ")
     assert 10 < len(trace) <= 30
-    assert last == f"again: python -m zbus.testing.simulation --seed {seed} --steps 250"
+    assert last == f"again: python -m tests.simulation --seed {seed} --steps 250"
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

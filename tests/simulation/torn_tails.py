@@ -18,13 +18,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.simulation.stack import Jobs
 from zbus.journal.batch import HEADER_BYTES, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
 from zbus.journal.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
 from zbus.testing.engines import Writer, split, stored_lanes
+from zbus.testing.simulation.machine import Worker
 
 DATA = Path("/data")
 LANE = ("orders", 0)
@@ -38,7 +38,7 @@ class Opened:
 
     def __init__(self, disk: Disk, open_segments_max: int = OPEN_SEGMENTS_MAX) -> None:
         self.posted: deque[Callable[[], None]] = deque()
-        self.worker = Jobs()
+        self.worker = Worker("jobs")
         self.failures: list[str] = []
         self.journal = LocalJournal(
             DATA,

@@ -31,20 +31,20 @@ def _settings(
 
 def _single_option(name: str) -> click.Option:
     option = config.OPTIONS[name]
-    if option.metadata.get("flag"):
+    meaning = option.meaning.replace("`", "")
+    if option.kind is bool:
         return click.Option(
             [f"--{name.replace('_', '-')}"],
             is_flag=True,
             flag_value="true",
             default=None,
             type=str,
-            help=option.metadata["meaning"].replace("`", ""),
+            help=meaning,
         )
-    choices, default = option.metadata.get("choices", ()), option.default or "none"
     return click.Option(
         [f"--{name.replace('_', '-')}"],
-        metavar="|".join(choices) or ("NUMBER" if "limits" in option.metadata else "TEXT"),
-        help=f"{option.metadata['meaning'].replace('`', '')}  [default: {default}]",
+        metavar="|".join(option.choices) or ("NUMBER" if option.kind is int else "TEXT"),
+        help=f"{meaning}  [default: {option.default or 'none'}]",
     )
 
 

@@ -6,26 +6,23 @@ overriding the one before: the default, a TOML file, the environment (`ZBUS_PORT
 line. A broker never starts with an option that it did not understand: unknown names and bad
 values are a `ConfigError` that says where the value came from.
 
-Nothing but `cli` and `server` imports this package. The other layers are given plain values, so
-that one process can hold brokers with different limits.
+An option is declared by whoever it is for, beside the field that holds it: `wire`, `core`, a face,
+the server. This package collects them; of the layers nothing but `server.serve` imports it. The
+others are given plain values, so that one process can hold brokers with different limits.
 """
 
-from zbus.config.options import GIB, HOUR_MS, KIB, MIB, OPTIONS, Config, ConfigError, listed
+from zbus.config.options import OPTIONS, Config, ConfigError, Option
 from zbus.config.page import INTRODUCTION, documentation
 from zbus.config.sources import ENVIRONMENT_PREFIX, OTHER_VARIABLES, load
 
 __all__ = [
     "ENVIRONMENT_PREFIX",
-    "GIB",
-    "HOUR_MS",
     "INTRODUCTION",
-    "KIB",
-    "MIB",
     "OPTIONS",
     "OTHER_VARIABLES",
     "Config",
     "ConfigError",
+    "Option",
     "documentation",
-    "listed",
     "load",
 ]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import attrs
-
-from zbus.config.options import GIB, KIB, MIB, OPTIONS
+from zbus.config.options import OPTIONS, Option
 from zbus.config.sources import OTHER_VARIABLES
+from zbus.server.options import GIB, KIB, MIB
 
 _VARIABLES = ", ".join(f"`{name}`" for name in OTHER_VARIABLES)
 
@@ -41,7 +39,7 @@ def documentation() -> str:
     return INTRODUCTION + "\n" + "\n".join((*head, *rows)) + "\n"
 
 
-def _amount(name: str, value: int) -> str:
+def _amount(name: str, value: float | None) -> str:
     """A number as people read it: `64 MiB` where that is exact, else its digits."""
     if "bytes" in name and value:
         for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
@@ -50,16 +48,14 @@ def _amount(name: str, value: int) -> str:
     return str(value)
 
 
-def _row(option: attrs.Attribute[Any]) -> str:
-    name, meta = option.name, option.metadata
-    default: Any = option.default
-    if limits := meta.get("limits"):
+def _row(option: Option) -> str:
+    name, default, meta = option.name, option.default, option.meta
+    if option.kind is int:
         shown = _amount(name, default)
-        allowed = f"{_amount(name, limits[0])} to {_amount(name, limits[1])}"
-    elif meta.get("flag"):
+        allowed = f"{_amount(name, meta.ge)} to {_amount(name, meta.le)}"
+    elif option.kind is bool:
         shown, allowed = str(default).lower(), "true, false"
     else:
         shown = f"`./{default}`" if isinstance(default, Path) else f"`{default}`" * bool(default)
-        choices = meta.get("choices", ())
-        allowed = ", ".join(f"`{choice}`" for choice in choices) or "text"
-    return f"| `{name}` | {shown or 'none'} | {allowed} | {meta['meaning']} |"
+        allowed = ", ".join(f"`{choice}`" for choice in option.choices) or "text"
+    return f"| `{name}` | {shown or 'none'} | {allowed} | {option.meaning} |"

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from zbus.config.options import GIB, KIB, MIB, OPTIONS, Config, ConfigError, validate
+import msgspec
+
+from zbus.config.options import OPTIONS, Config, ConfigError, Option
+from zbus.server.options import GIB, KIB, MIB
 
 ENVIRONMENT_PREFIX: Final = "ZBUS_"
 OTHER_VARIABLES: Final = ("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL")
@@ -16,36 +19,39 @@ OTHER_VARIABLES: Final = ("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_TOKEN", "
 Whoever sets them for the shell can start a broker in it."""
 
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
-_SIZE_FACTORS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_INTEGER = re.compile(r"-?\d+")
+_UNITS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
-def _parse(name: str, raw: object, source: str) -> int | str:
+def _parse(name: str, raw: object, source: str) -> object:
     """Turn what a source says into the option's value, or refuse it."""
     option = OPTIONS[name]
-    value = raw
-    if "limits" in option.metadata and isinstance(raw, str):
-        value = _parse_number(name, raw.strip(), source)
-    elif option.metadata.get("flag") and isinstance(raw, str):
-        value = {"true": True, "false": False}.get(raw.strip().lower(), raw)
-    elif name == "data_dir" and raw == "":
-        raise ConfigError(f"{source}: must name a folder")
-    validate(option, value, source)
-    assert isinstance(value, int | str)
+    value = _from_text(option, raw, source) if isinstance(raw, str) else raw
+    option.check(value, source)
     return value
 
 
-def _parse_number(name: str, text: str, source: str) -> int:
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if "bytes" in name:
+def _from_text(option: Option, raw: str, source: str) -> object:
+    """The number, flag or folder that a text stands for; a text that stands for none as it is."""
+    text = raw.strip()
+    if option.kind is bool:
+        return {"true": True, "false": False}.get(text.lower(), raw)
+    if option.kind is Path:
+        if not raw:
+            raise ConfigError(f"{source}: must name a folder")
+        return Path(raw)
+    if option.kind is not int:
+        return raw
+    if "bytes" in option.name and not text.startswith("-"):
         if size := _SIZE.fullmatch(text):
-            return int(size[1]) * _SIZE_FACTORS[size[2]]
+            return int(size[1]) * _UNITS[size[2]]
         raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text!r}")
-    raise ConfigError(f"{source}: expected a whole number, not {text!r}")
+    try:
+        return msgspec.convert(text, int, strict=False)
+    except msgspec.ValidationError:
+        return text
 
 
-def _from_file(path: Path) -> dict[str, int | str]:
+def _from_file(path: Path) -> dict[str, object]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -58,7 +64,7 @@ def _from_file(path: Path) -> dict[str, int | str]:
     return {key: _parse(key, value, f"{path}, key {key}") for key, value in table.items()}
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, int | str]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     values = {}
     for variable, text in environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
@@ -72,7 +78,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, int | str]:
 
 def _from_command_line(
     options: Mapping[str, str], settings: Mapping[str, str]
-) -> dict[str, int | str]:
+) -> dict[str, object]:
     for name in settings:
         if name not in OPTIONS:
             raise ConfigError(f"--set {name}: there is no such option")

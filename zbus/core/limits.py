@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import attrs
 
+from zbus.option import number
 
-@attrs.frozen
+_MIB = 1 << 20
+_TIB = 1 << 40
+
+
+@attrs.frozen(slots=False, kw_only=True)
 class Limits:
-    """Each is set from the configuration of the same name."""
+    """Those that are declared as options are set from the configuration."""
 
-    message_bytes_max: int = 1 << 20  # one body
-    batch_messages_max: int = 10_000  # in one put or one answer
-    topics_max: int = 10_000
-    groups_per_topic_max: int = 1_000
-    partitions_max: int = 64
+    message_bytes_max: int = number(_MIB, 1, 64 * _MIB, "Longest body of one message.")
+    # In one answer, too.
+    batch_messages_max: int = number(10_000, 1, 1_000_000, "Messages in one batch request.")
+    cache_bytes_max: int = number(128 * _MIB, 0, _TIB, "Recent messages kept in memory.")
+    history_bytes_max: int = number(
+        64 * _MIB, _MIB, _TIB, "Older messages in memory, as read back for groups behind."
+    )
+    topics_max: int = number(10_000, 1, 10_000_000, "Topics.")
+    groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
+    partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
-    cache_bytes_max: int = 128 << 20
-    history_bytes_max: int = 64 << 20
 
 
 DEFAULT_LIMITS = Limits()

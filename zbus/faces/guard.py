@@ -22,10 +22,12 @@ message's, as far as it is certain that no page had a browser send it.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 import attrs
 
+from zbus.option import option
 from zbus.wire.fields import PRINTABLE, TOKEN
 from zbus.wire.heads import Head
 
@@ -97,14 +99,58 @@ _EXPOSED = (
 )
 
 
+_HOSTS = r"^(?:\s*(?:[^\s:/,]+|\*)?\s*(?:,|\Z))*\Z"
+_ORIGIN = r"(?:https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::\d{1,5})?|null|\*)"
+_ORIGINS = rf"^(?:\s*{_ORIGIN}?\s*(?:,|\Z))*\Z"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class GuardOptions:
+    """Options of a broker."""
+
+    allowed_hosts: str = option(
+        "",
+        "Names that clients know this broker by, separated by commas, beside "
+        "`localhost`, addresses, this machine's name, `host` and `server_name`; `*` is "
+        "any.",
+        _HOSTS,
+        "{item!r} is not of the form name, without a port",
+    )
+    cors_origins: str = option(
+        "",
+        "Pages that may use this broker, separated by commas: "
+        "`https://app.example.org`; `null` is those out of files, `*` is any, both without "
+        "cookies.",
+        _ORIGINS,
+        "{item!r} is not of the form https://host:port",
+    )
+    browser_get: Literal["on", "off"] = option(
+        "on", "Whether an address that a person opens in a browser may change something."
+    )
+
+
 @attrs.frozen
 class GuardSettings:
-    """See `zbus.config` for the options of the same names."""
+    """What the options come to, with the names that a running server knows it has."""
 
     hosts: tuple[str, ...] = ()  # names of this broker, beside localhost and addresses; `*` = any
     # Pages that may ask: `https://host:port`; `null` = those without an address; `*` = any.
     cors_origins: tuple[str, ...] = ()
     browser_get: bool = True  # a URL that a person opens may change something
+
+    @classmethod
+    def of(cls, options: GuardOptions, names: Iterable[str]) -> GuardSettings:
+        """`names` are those that the server knows itself by."""
+        return cls(
+            hosts=(*filter(None, names), *listed(options.allowed_hosts)),
+            cors_origins=listed(options.cors_origins),
+            browser_get=options.browser_get == "on",
+        )
 
 
 @attrs.frozen

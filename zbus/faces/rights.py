@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 
+import attrs
+
 from zbus.core.broker import Broker
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.flock import Follower
@@ -16,12 +18,23 @@ from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
 from zbus.faces.asked import Asked
 from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
+from zbus.option import option
 from zbus.wire.heads import Head
 from zbus.wire.target import decode_valid_percent
 
 log = logging.getLogger("zbus")
 
 _LOG_EVERY_MS = 1_000
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class RightsOptions:
+    """Options of a broker."""
+
+    allow_url_token: bool = option(
+        False, "Take a token from the URL, too, where it stays in histories and in others' logs."
+    )
+
 
 URL_TOKEN = "a token in the URL is not taken here: send it as a header or cookie"
 

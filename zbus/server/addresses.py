@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from zbus.config import Config
+from zbus.server.options import ServerOptions
 
 FORMS = "http://host:port, https://host:port or unix:/path"
 
@@ -83,7 +83,7 @@ def _parse(text: str) -> Address:
     return Address("tcp", name, int(digits), tls=scheme == "https")
 
 
-def addresses_of(config: Config) -> list[Address]:
+def addresses_of(config: ServerOptions) -> list[Address]:
     """Where a broker of this configuration listens: `listen`, or `host` and `port`."""
     if config.listen:
         return parse_listen(config.listen)

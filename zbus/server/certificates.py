@@ -6,7 +6,7 @@ import re
 import ssl
 from pathlib import Path
 
-from zbus.config import Config
+from zbus.server.options import ServerOptions
 
 _CERTIFICATE = re.compile(
     rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\n?"
@@ -26,7 +26,7 @@ class BadCertificate(Exception):
 class Certificates:
     """`context` is for new connections; those that are open keep the one they began with."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ServerOptions) -> None:
         """BadCertificate if a file is missing or does not fit."""
         self._config = config
         self.text = ""  # the certificate and its chain, as PEM
@@ -93,7 +93,7 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def check_options(config: Config, tls: bool) -> None:
+def check_options(config: ServerOptions, tls: bool) -> None:
     """BadCertificate if the options of TLS contradict each other, or whether an address is https
     (`tls`): who sets one of them must not be served without it."""
     if tls and not config.tls_cert_file:

@@ -6,17 +6,11 @@ import errno
 import logging
 import socket
 import uuid
-from collections.abc import Callable
 
-from zbus.faces.peer import Planner
+from zbus.server.assembly import Assembly
 from zbus.server.certificates import Certificates
-from zbus.server.link import Link
 from zbus.server.loop import Loop
 from zbus.server.sockets import Listening, peer_address
-from zbus.wire.budget import Budget
-from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
-from zbus.wire.limits import WireLimits
 from zbus.wire.tls import TlsStream
 
 _ACCEPTS_PER_TURN = 64
@@ -31,27 +25,20 @@ class Listener:
     def __init__(
         self,
         listening: Listening,
+        assembly: Assembly,
         loop: Loop,
-        planner: Planner,
-        heads: Heads,
-        limits: WireLimits,
-        budget: Budget,
         connections_max: int,
         certificates: Certificates | None = None,
     ) -> None:
         """With `certificates`, TLS is spoken."""
         self._listening = listening
         self._sock = listening.sock
+        self._assembly = assembly
         self._loop = loop
-        self._planner = planner
-        self._heads = heads
-        self._limits = limits
-        self._budget = budget
         self._connections_max = connections_max
         self._certificates = certificates
         self._watching = True
         self._open = True
-        self._ready: Callable[[Link], None] = loop.ready.append
 
     def accept(self) -> None:
         if not self._open:  # closed since it was found ready
@@ -77,20 +64,8 @@ class Listener:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificates = self._certificates
         tls = None if certificates is None else TlsStream(certificates.context)
-        reader = HttpReader(self._heads, self._limits, self._budget)
-        self._loop.add(
-            Link(
-                sock,
-                str(uuid.uuid4()).encode(),
-                peer_address(sock, address),
-                reader,
-                self._planner,
-                self._ready,
-                self._loop.limits.output_bytes_max,
-                self._loop.now_ms,
-                tls,
-            )
-        )
+        id = str(uuid.uuid4()).encode()
+        self._assembly.welcome(self._loop, sock, id, peer_address(sock, address), tls)
 
     def _pause(self, why: str) -> None:
         log.warning("accepting paused", extra={"why": why, "connections": len(self._loop.links)})

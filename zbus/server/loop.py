@@ -23,9 +23,9 @@ import trio
 from zbus.core.broker import Broker
 from zbus.journal.port import JournalError
 from zbus.server.clock import Clock
-from zbus.server.limits import LoopLimits
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
+from zbus.server.options import LoopLimits
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError

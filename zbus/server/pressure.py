@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import attrs
-
 from zbus.core.broker import Broker
 from zbus.core.errors import BrokerError, Refusal
 from zbus.server.gauges import Gauges, Space
+from zbus.server.options import Marks
 
 _MIB = 1 << 20
 _DISK_PART = 4
@@ -24,15 +23,6 @@ _MEMORY_PERCENT = 40
 """Of what the process could have, if `memory_limit_bytes` is 0."""
 
 log = logging.getLogger("zbus")
-
-
-@attrs.frozen
-class Marks:
-    """See `zbus.config` for the options of the same names."""
-
-    disk_free_bytes_min: int = 1 << 30
-    disk_free_percent_min: int = 5
-    memory_limit_bytes: int = 0
 
 
 class Pressure:

@@ -15,44 +15,34 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from shlex import quote
 
-import attrs
 import trio
 
 from zbus import __version__
-from zbus.config import Config, listed
-from zbus.core.broker import Broker
-from zbus.core.limits import Limits
-from zbus.faces import build_front
-from zbus.faces.guard import Guard, GuardSettings
+from zbus.config import Config
+from zbus.faces.guard import GuardSettings, listed
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
-from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError
 from zbus.server import logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.advertised import advertised_address
 from zbus.server.allocator import keep_freed_memory
+from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
 from zbus.server.gauges import Gauges, OsGauges
-from zbus.server.limits import LoopLimits
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pages import BadPages, PageFolder
-from zbus.server.pressure import Marks, Pressure
+from zbus.server.pressure import Pressure
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
-from zbus.server.sweep import Patience, Sweep
 from zbus.server.telling import TellingLoop
 from zbus.server.tokens import BadTokens, TokenFile
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
-from zbus.wire.budget import Budget
-from zbus.wire.heads import Heads
-from zbus.wire.limits import WireLimits
 
 EXIT_OK = 0
 EXIT_FAILED = 1  # the journal failed while serving
@@ -88,14 +78,6 @@ def _shares(descriptors: int) -> tuple[int, int]:
     """How many of them are for connections, and how many for open segments. The rest is for what
     is opened for a moment: reading, syncing directories, landmarks."""
     return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
-
-
-def _limits_of(config: Config, kind: type) -> dict[str, int]:
-    """The options of the configuration that a limits class has a field of the same name for."""
-    names = {field.name for field in attrs.fields(kind)} & {
-        field.name for field in attrs.fields(Config)
-    }
-    return {name: getattr(config, name) for name in names}
 
 
 class Progress:
@@ -150,9 +132,7 @@ class Server:
             raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
         clock = self._clock(files or OsFiles(), time_ms)
         self._build(clock)
-        self.broker.begin(clock.now_ms())
-        for topic in topics:
-            self.broker.restore(topic)
+        restore(self.broker, topics, clock.now_ms())
 
     def _clock(self, files: Files, time_ms: int) -> Clock:
         """Go on with the time of the run before, if the machine has counted on since."""
@@ -223,79 +203,54 @@ class Server:
 
     def _build(self, clock: Clock) -> None:
         config = self.config
-        recorder = LogWriter(
-            self.journal, MemoryJournal(config.memory_bytes_max), config.segment_bytes
+        self.broker = make_broker(
+            self.journal,
+            _ids(),
+            config,
+            segment_bytes=config.segment_bytes,
+            memory_bytes_max=config.memory_bytes_max,
         )
-        limits = Limits(**_limits_of(config, Limits))
-        self.broker = Broker(recorder, _ids(), limits)
-        wire_limits = WireLimits(**_limits_of(config, WireLimits))
-        heads = Heads(wire_limits)
-        access = None if self.tokens is None else self.tokens.access
-        guard = Guard(self._guard_settings())
-        self.front = front = build_front(
+        assembly = Assembly(
             self.broker,
-            heads,
-            {"native": self._settings(), "pages": self.pages and self.pages.pages},
-            guard,
-            access,
+            settings={"native": self._settings(), "pages": self.pages and self.pages.pages},
+            wire_limits=config,
+            access=None if self.tokens is None else self.tokens.access,
             allow_url_token=config.allow_url_token,
+            guard=GuardSettings.of(config, self._names()),
         )
+        self.front = assembly.front
         self.reloads.append(self._reload_tokens)
         self._reporters = [
             Reporter(report.address, report.request, self.broker.changes)
-            for report in front.reports()
+            for report in self.front.reports()
         ]
-        loop_limits = LoopLimits(
-            tickets_per_connection_max=config.tickets_per_connection_max,
-            tick_events_max=config.tick_events_max,
-            output_bytes_max=config.output_bytes_max,
-            drain_timeout_ms=config.drain_timeout_ms,
+        self.loop = assembly.loop(
+            self.mailbox,
+            clock,
+            config,
+            config,
+            self._now_and_then,
+            kind=TellingLoop if config.log_level == "debug" else Loop,
         )
-        loop = TellingLoop if config.log_level == "debug" else Loop
-        self.loop = loop(self.broker, self.mailbox, loop_limits, clock)
-        budget = Budget(config.bodies_bytes_max)
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
-        self.listeners = [
-            Listener(
-                listening,
-                self.loop,
-                front,
-                heads,
-                wire_limits,
-                budget,
-                connections_max,
-                self.certificates if listening.address.tls else None,
-            )
-            for listening in self._listening
-        ]
-        for listener, listening in zip(self.listeners, self._listening, strict=True):
+        self.listeners = []
+        for listening in self._listening:
+            certificates = self.certificates if listening.address.tls else None
+            listener = Listener(listening, assembly, self.loop, connections_max, certificates)
+            self.listeners.append(listener)
             self.loop.open_door(listener, listening.sock)
-        marks = Marks(**_limits_of(config, Marks))
-        self.pressure = Pressure(self.broker, self._gauges, config.data_dir, marks)
-        patience = Patience(**_limits_of(config, Patience))
-        self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, patience, self._now_and_then
-        )
+        self.pressure = Pressure(self.broker, self._gauges, config.data_dir, config)
 
     def _settings(self) -> NativeSettings:
-        config = self.config
-        return NativeSettings(
+        return self.config.part(
+            NativeSettings,
             address=self.address,
             tls=self.addresses[0].tls,
             certificate=self._certificate,
             memory_used=self._gauges.memory_used,
             version=__version__,
-            trackers=listed(config.tracker_list),
-            tracker_token=config.tracker_token,
-            durability=config.durability,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            navigation_timeout_ms=config.navigation_timeout_ms,
-            call_timeout_ms=config.call_timeout_ms,
-            waits_per_connection_max=config.tickets_per_connection_max,
-            batch_messages_max=config.batch_messages_max,
-            rpc_url=config.rpc_url,
-            reload_window_ms=config.reload_window_ms,
+            trackers=listed(self.config.tracker_list),
+            tracker_token=self.config.tracker_token,
         )
 
     @property
@@ -306,15 +261,10 @@ class Server:
     def _certificate(self) -> str:
         return "" if self.certificates is None else self.certificates.text
 
-    def _guard_settings(self) -> GuardSettings:
-        config = self.config
+    def _names(self) -> list[str]:
+        """What clients may call it."""
         names = [address.host for address in self.addresses]
-        names += [self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
-        return GuardSettings(
-            hosts=(*filter(None, names), *listed(config.allowed_hosts)),
-            cors_origins=listed(config.cors_origins),
-            browser_get=config.browser_get == "on",
-        )
+        return [*names, self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
 
     def _reserve_bytes(self) -> int:
         """What is kept for acknowledgements: not more than a part of a small file system."""

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import attrs
-
 from zbus.core.broker import Broker
+from zbus.server.options import Timeouts
 from zbus.server.readiness import READ
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY
@@ -22,17 +21,6 @@ EVERY_MS = 1_000
 log = logging.getLogger("zbus")
 
 
-@attrs.frozen
-class Patience:
-    """See `zbus.config` for the options of the same names."""
-
-    head_timeout_ms: int = 10_000
-    body_timeout_ms: int = 30_000
-    idle_timeout_ms: int = 180_000
-    stall_timeout_ms: int = 10_000
-    sse_heartbeat_ms: int = 15_000
-
-
 class Sweep:
     """Looks at every connection once a second."""
 
@@ -41,13 +29,13 @@ class Sweep:
         broker: Broker,
         links: Iterable[Link],
         drop: Callable[[Link], None],
-        patience: Patience,
+        timeouts: Timeouts,
         also: Callable[[], None],
     ) -> None:
         self._broker = broker
         self._links = links
         self._drop = drop
-        self._patience = patience
+        self._timeouts = timeouts
         self._also = also  # what else is to be done now and then
         self._next_ms = 0
 
@@ -60,24 +48,24 @@ class Sweep:
         self._also()
 
     def _look(self, link: Link, now_ms: int) -> None:
-        patience = self._patience
+        timeouts = self._timeouts
         if link.linger_until_ms:
             if now_ms >= link.linger_until_ms:
                 self._drop(link)
             return
         if link.tls is not None and not (link.tls.established or link.tls.over):
-            if now_ms - link.half_head_since_ms > patience.head_timeout_ms:
+            if now_ms - link.half_head_since_ms > timeouts.head_timeout_ms:
                 log.info("TLS failed", extra={"peer": link.address, "why": "it took too long"})
                 self._drop(link)
             return
         if link.unsent:
-            if now_ms - link.sent_ms > patience.stall_timeout_ms:
+            if now_ms - link.sent_ms > timeouts.stall_timeout_ms:
                 self._drop(link)
             return
-        if link.pulse and now_ms - link.sent_ms >= patience.sse_heartbeat_ms and not link.closing:
+        if link.pulse and now_ms - link.sent_ms >= timeouts.sse_heartbeat_ms and not link.closing:
             link.write(link.pulse)
             return
-        silent = now_ms - max(link.heard_ms, link.sent_ms) > patience.idle_timeout_ms
+        silent = now_ms - max(link.heard_ms, link.sent_ms) > timeouts.idle_timeout_ms
         if link.closing:
             if silent:
                 self._drop(link)
@@ -91,10 +79,10 @@ class Sweep:
             link.half_head_since_ms = 0
         if waiting_for == "head":
             since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms
-            if now_ms - since_ms > patience.head_timeout_ms:
+            if now_ms - since_ms > timeouts.head_timeout_ms:
                 link.refuse(WireError(408, "the head of the request did not come in time"))
         elif waiting_for == "body":
-            if now_ms - link.heard_ms > patience.body_timeout_ms:
+            if now_ms - link.heard_ms > timeouts.body_timeout_ms:
                 link.refuse(WireError(408, "the body of the request did not come in time"))
         elif silent:
             log.debug("closing, nothing was heard", extra={"peer": link.address})
@@ -106,13 +94,13 @@ class Sweep:
     def _look_at_framed(self, link: Link, framing: Framing, now_ms: int) -> None:
         """A page cannot send heartbeats, but its browser answers pings: who says nothing is asked
         after half the time, and who does not answer is gone, whatever was sent to him."""
-        patience = self._patience
+        timeouts = self._timeouts
         unheard_ms = now_ms - link.heard_ms
-        if unheard_ms > patience.idle_timeout_ms:
+        if unheard_ms > timeouts.idle_timeout_ms:
             link.refuse(WireError(GOING_AWAY, "nothing was heard, not even an answer to a ping"))
         elif link.reader.waiting_for() != "nothing":
-            if unheard_ms > patience.body_timeout_ms:
+            if unheard_ms > timeouts.body_timeout_ms:
                 link.refuse(WireError(408, "the rest of a message did not come in time"))
-        elif unheard_ms > patience.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
+        elif unheard_ms > timeouts.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
             link.pinged_ms = now_ms
             link.write(framing.ping())

@@ -20,21 +20,18 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.faces import build_front
 from zbus.faces.access import Access
-from zbus.faces.guard import Guard, GuardSettings
+from zbus.faces.guard import GuardSettings
 from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.pages import Pages
 from zbus.faces.peer import Peer
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
+from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
-from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
+from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits
 
 EPOCH_MS = 1_800_000_000_000
@@ -42,7 +39,7 @@ EPOCH_MS = 1_800_000_000_000
 
 
 class Reply(NamedTuple):
-    """One reply as a client reads it."""
+    """One reply as a client reads it. Header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -152,7 +149,7 @@ class World:
         access: Access | None = None,
         allow_url_token: bool = False,
         limits: Limits = DEFAULT_LIMITS,
-        wire_limits: WireLimits | None = None,
+        wire_limits: WireLimits = DEFAULT_WIRE_LIMITS,
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
@@ -166,37 +163,32 @@ class World:
         self.inbox: deque[tuple[Client, bytes]] = deque()
         self.posted: deque[Callable[[], None]] = deque()
         self.clients: list[Client] = []
-        recorder = LogWriter(self.journal, MemoryJournal(), segment_bytes_max)
         serial = itertools.count(1)
-        self.broker = Broker(recorder, (b"id-%d" % n for n in serial), limits)
+        ids = (b"id-%d" % n for n in serial)
+        self.broker = make_broker(self.journal, ids, limits, segment_bytes=segment_bytes_max)
         self.broker.outside.ahead_ms = lambda: self.ahead_ms
-        self._wire_limits = wire_limits or WireLimits()
-        self._heads = Heads(self._wire_limits)
-        # Requests of tests go to whatever host they name.
-        screen = Guard(guard or GuardSettings(hosts=("*",)))
-        self.front = build_front(
+        self._assembly = Assembly(
             self.broker,
-            self._heads,
-            {"native": settings or NativeSettings(), "pages": pages},
-            screen,
-            access,
+            settings={"native": settings or NativeSettings(), "pages": pages},
+            wire_limits=wire_limits,
+            access=access,
             allow_url_token=allow_url_token,
+            # Requests of tests go to whatever host they name.
+            guard=guard or GuardSettings(hosts=("*",)),
         )
+        self.front = self._assembly.front
         face = self.front.faces["native"]
         assert isinstance(face, NativeFace)
         self.face = face
         topics, time_ms = recover(self.journal, wait)
-        self.broker.begin(max(now_ms, time_ms))
-        for topic in topics:
-            self.broker.restore(topic)
+        restore(self.broker, topics, max(now_ms, time_ms))
         self._serial = itertools.count(1)
 
     def connect(self) -> Client:
         number = next(self._serial)
         id = b"session-%d" % number
         address = f"127.0.0.1:{40_000 + number}"
-        reader = HttpReader(self._heads, self._wire_limits)
-        peer = Peer(id, address, reader, self.front, lambda peer: None)
+        peer = Peer(id, address, self._assembly.reader(), self.front, lambda peer: None)
         client = Client(self, peer)
         self.clients.append(client)
         self.broker.join(peer)

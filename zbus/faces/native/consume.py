@@ -76,7 +76,7 @@ class Consume(GroupPlan):
         self.at_once = self.plain and params.plain and not self.container and credit == 1
         self.broker = broker = face.broker
         self.take, self.topics = broker.take, broker.topics
-        self.waits_max = face.settings.waits_per_connection_max
+        self.waits_max = face.settings.tickets_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         topic = self.topics.get(self.topic_key)

@@ -385,7 +385,7 @@ class Produce:
             ticket = Silent()
             peer.headed = True
             message_id = id or params.id or broker.new_id()
-        elif peer.open_waits >= face.settings.waits_per_connection_max:
+        elif peer.open_waits >= face.settings.tickets_per_connection_max:
             raise BadRequest(429, "429: too many open calls and pulls on this connection")
         else:
             ticket = reply = CallReply(face, params, peer, id)

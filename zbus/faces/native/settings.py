@@ -3,17 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import attrs
+
+from zbus.option import number, option
+
+_HOUR_MS = 3_600_000
 
 
 def _no_certificate() -> str:
     return ""
 
 
-@attrs.frozen
-class NativeSettings:
-    """See `zbus.config` for meaning and limits of the options of the same names."""
+@attrs.frozen(slots=False, kw_only=True)
+class NativeOptions:
+    """The options of a broker that this face declares."""
+
+    durability: Literal["memory", "os", "disk"] = option(
+        "disk",
+        "What a reply waits for, unless the topic says otherwise: nothing, the write, the sync.",
+    )
+    navigation_timeout_ms: int = number(
+        30_000, 100, _HOUR_MS, "Longest wait of a browser page that asks for a message."
+    )
+    call_timeout_ms: int = number(
+        30_000, 100, 24 * _HOUR_MS, "Longest wait for an RPC answer, if the call names none."
+    )
+    retention_ms: int = number(
+        0,
+        0,
+        10 * 365 * 24 * _HOUR_MS,
+        "Topics drop messages older than this, unless they set a limit of their own; 0 = keep for "
+        "ever.",
+    )
+    retention_bytes: int = number(
+        0,
+        0,
+        1 << 50,
+        "A partition keeps about this many bytes, unless its topic sets a limit of its own; 0 = "
+        "unlimited.",
+    )
+    reload_window_ms: int = number(
+        2_000,
+        0,
+        _HOUR_MS,
+        "A browser page that puts a message and is loaded again within this time stores it once; "
+        "0 = off.",
+    )
+    rpc_url: Literal["seed", "module-path"] = option(
+        "seed",
+        "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
+    )
+    # Declared by the core and by the loop, which keep to them, too.
+    batch_messages_max: int = 10_000
+    tickets_per_connection_max: int = 1_024
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class NativeSettings(NativeOptions):
+    """The options, and what only a running server knows."""
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
     tls: bool = False  # they reach it there by TLS
@@ -23,12 +72,3 @@ class NativeSettings:
     version: str = "0"
     trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
     tracker_token: str = ""  # that it shows there
-    durability: str = "disk"  # of topics that do not choose their own
-    retention_ms: int = 0  # likewise
-    retention_bytes: int = 0  # likewise
-    navigation_timeout_ms: int = 30_000
-    call_timeout_ms: int = 30_000
-    waits_per_connection_max: int = 1_024
-    batch_messages_max: int = 10_000
-    reload_window_ms: int = 2_000
-    rpc_url: str = "seed"  # /topic/method/args or (module-path) /topic/module/method/args

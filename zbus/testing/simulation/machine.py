@@ -9,41 +9,24 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import cast
 
 import attrs
 
+from zbus.config import Config
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
-from zbus.core.limits import Limits
-from zbus.core.outcomes import Delivered, Outcome, Piece
-from zbus.core.session import Session
-from zbus.core.topic import Partition, Topic
-from zbus.faces import build_front
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
-from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal, JournalError
+from zbus.server.assembly import Assembly, Kind, make_broker, restore
 from zbus.server.clock import Clock
-from zbus.server.limits import LoopLimits
-from zbus.server.link import Link
-from zbus.server.loop import Loop
-from zbus.server.sweep import Patience, Sweep
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
 from zbus.testing.disk import Disk
 from zbus.testing.late import LateJournal
-from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
-from zbus.wire.heads import Heads
-from zbus.wire.http import HttpReader
-from zbus.wire.limits import WireLimits
 
 EPOCH_MS = 1_800_000_000_000
 """When a simulation begins."""
@@ -52,16 +35,6 @@ DATA_DIR = Path("/data")
 
 _TURNS_MAX = 10_000
 _DRAIN_STEP_MS = 50
-
-Delivery = Callable[[Group, list[Record]], None]
-"""Called with what a group hands out, at the moment when it does."""
-
-
-class PowerCut(BaseException):
-    """Raised by a fault of the disk: everything stops in the middle of what it was doing.
-
-    No `Exception`, so that nothing on the way takes it for an error that can be dealt with.
-    """
 
 
 class Worker:
@@ -101,55 +74,16 @@ class VirtualClock(Clock):
         return 0
 
 
-class _Tap(Pull):
-    """Tells of what a pull is given, on the way to whoever pulled."""
+@attrs.frozen(slots=False, kw_only=True)
+class Options(Config):
+    """All options of a broker, unchecked: small ones are limits that are met."""
 
-    __slots__ = ("_delivered", "_pull")
-
-    def __init__(self, pull: Pull, delivered: Delivery) -> None:
-        super().__init__(pull.session, pull.wants)
-        self._pull = pull
-        self._delivered = delivered
-
-    def settle(self, outcome: Outcome) -> None:
-        super().settle(outcome)
-        self._pull.settle(outcome)
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Delivered):
-            self._delivered(outcome.group, records_of(outcome.pieces))
-        if self.open:
-            self._pull.answer(outcome)
-
-
-class WatchedBroker(Broker):
-    """The broker, and whom it tells when messages are handed out."""
-
-    delivered: Delivery
-
-    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
-        super().pull(group, _Tap(pull, self.delivered), deadline_ms)
-
-    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
-        found = super().take(group, session)
-        if found is not None:
-            chunk, at = found
-            self.delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
-        return found
-
-
-@attrs.frozen
-class Options:
-    """Those of `zbus.config` that matter here; small, so that their limits are met."""
-
-    durability: str = "disk"
-    segment_bytes: int = 64 << 20
-    cache_bytes_max: int = 128 << 20
     reserve_bytes: int = 64 << 10
-    output_bytes_max: int = 256 << 10
-    tickets_per_connection_max: int = 1_024
-    call_timeout_ms: int = 30_000
+    memory_bytes_max: int = 16 << 20
     late: bool = False  # what became of an append is known later, and may be bad
+
+    def __attrs_post_init__(self) -> None:
+        pass
 
 
 class Process:
@@ -162,16 +96,13 @@ class Process:
         options: Options,
         name: str,
         random: Random,
-        delivered: Delivery,
-        on_fenced: Callable[[Topic], None] = lambda topic: None,
+        kind: Kind = Broker,
     ) -> None:
         """Raises JournalError if the broker cannot start with what is on the disk."""
         self.clock = clock
         self.failure = ""
         self.workers: list[Worker] = []
         self._name = name
-        self._limits = WireLimits()
-        self._heads = Heads(self._limits)
         self.post = Post()
         self.files = LocalJournal(
             DATA_DIR,
@@ -185,37 +116,22 @@ class Process:
         self.late = LateJournal(self.post.post, self.files) if options.late else None
         self.journal: Journal = self.late or self.files
         clock.time_ms = max(clock.time_ms, time_ms)
-        memory = MemoryJournal(16 << 20)
-        recorder = LogWriter(self.journal, memory, options.segment_bytes)
         serial = itertools.count(1)
-        ids = (f"{name}-{number}".encode() for number in serial)
-        limits = Limits(cache_bytes_max=options.cache_bytes_max)
-        self.broker = WatchedBroker(recorder, ids, limits)
-        self.broker.delivered = delivered
-        self._fence, self.broker.tick.fence = self.broker.tick.fence, self._fenced
-        self._on_fenced = on_fenced
-        settings = NativeSettings(
-            durability=options.durability,
-            call_timeout_ms=options.call_timeout_ms,
-            waits_per_connection_max=options.tickets_per_connection_max,
+        self.broker = make_broker(
+            self.journal,
+            (f"{name}-{number}".encode() for number in serial),
+            options,
+            segment_bytes=options.segment_bytes,
+            memory_bytes_max=options.memory_bytes_max,
+            kind=kind,
         )
-        self.front = build_front(self.broker, self._heads, {"native": settings})
-        loop_limits = LoopLimits(
-            tickets_per_connection_max=options.tickets_per_connection_max,
-            output_bytes_max=options.output_bytes_max,
-        )
+        settings = options.part(NativeSettings)
+        self._assembly = Assembly(self.broker, settings={"native": settings}, wire_limits=options)
         self.ready = Ready(random.shuffle)
-        self.loop = Loop(self.broker, self.post, loop_limits, clock, self.ready)
-        self.loop.sweep = Sweep(
-            self.broker, self.loop.links, self.loop.drop, Patience(), self._upkeep
+        self.loop = self._assembly.loop(
+            self.post, clock, options, options, self._upkeep, self.ready
         )
-        self.broker.begin(clock.time_ms)
-        for topic in topics:
-            self.broker.restore(topic)
-
-    def _fenced(self, partition: Partition, why: BrokerError) -> None:
-        self._on_fenced(partition.topic)
-        self._fence(partition, why)
+        restore(self.broker, topics, clock.time_ms)
 
     def _upkeep(self) -> None:
         self.files.upkeep(self.clock.time_ms)
@@ -245,17 +161,12 @@ class Process:
     def accept(self, number: int, room_bytes: int) -> Connection:
         """A client connects."""
         sock = Socket(number, room_bytes)
-        self.loop.add(
-            Link(
-                cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
-                b"session-%028d" % number,
-                f"127.0.0.1:{1_024 + number}",
-                HttpReader(self._heads, self._limits),
-                self.front,
-                self.loop.ready.append,
-                self.loop.limits.output_bytes_max,
-                self.clock.time_ms,  # the loop has a time only from its first turn on
-            )
+        self.loop.now_ms = self.clock.time_ms  # of its own it has a time from its first turn on
+        self._assembly.welcome(
+            self.loop,
+            cast("object", sock),  # type: ignore[arg-type]  # all of a socket that is used
+            b"session-%028d" % number,
+            f"127.0.0.1:{1_024 + number}",
         )
         return Connection(sock, f"connection {number}")
 
@@ -285,8 +196,11 @@ class Machine:
         disk: Disk | None = None,
         now_ms: int = EPOCH_MS,
         options: Options | None = None,
+        kind: Kind = Broker,
     ) -> None:
+        """`kind` is a broker that is listened to."""
         self.random = random
+        self._kind = kind
         self.disk = Disk() if disk is None else disk
         self.clock = VirtualClock(now_ms)
         self.options = options or Options()
@@ -294,8 +208,6 @@ class Machine:
         self.starts = 0
         self._connected = 0
         self._sockets: list[Socket] = []
-        self.on_delivered: Delivery = lambda group, records: None
-        self.on_fenced: Callable[[Topic], None] = lambda topic: None
 
     @property
     def now_ms(self) -> int:
@@ -323,8 +235,7 @@ class Machine:
                 self.options,
                 f"run-{self.starts}",
                 self.random,
-                self.on_delivered,
-                self.on_fenced,
+                self._kind,
             )
         except JournalError:
             self.disk = self.disk.kill()

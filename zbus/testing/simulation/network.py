@@ -11,11 +11,12 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.readiness import READ, WRITE, Events, Readiness
+from zbus.testing.world import Reply
 
 ROOM_BYTES = 64 << 10
 """What a socket takes before its reader has to take something out."""
@@ -119,14 +120,6 @@ class Post(Mailbox):
 
     def close(self) -> None:
         pass
-
-
-class Reply(NamedTuple):
-    """One reply as a client reads it. Header names are lower-case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class Connection:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Generator
 from random import Random
 
 from zbus.testing.simulation.machine import Machine, Options
-from zbus.testing.simulation.network import Connection, Reply
+from zbus.testing.simulation.network import Connection
 from zbus.testing.simulation.trace import Trace
+from zbus.testing.world import Reply
 
 Actor = Callable[[], Generator[bytes, Reply, None]]
 """Yields the bytes of one request at a time."""

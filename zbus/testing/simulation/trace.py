@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import attrs
 
-from zbus.testing.simulation.network import Reply
+from zbus.testing.world import Reply
 
 LINES_MAX = 300
 _SHOWN = 40  # characters of a value, bytes of a body

@@ -8,10 +8,10 @@ from random import Random
 
 import msgspec
 
-from zbus.testing.simulation.client import ANSWER, Client
+from tests.simulation.client import ANSWER, Client
+from tests.simulation.model import Book, GroupBook, Sent, TopicBook
 from zbus.testing.simulation.machine import Machine
-from zbus.testing.simulation.model import Book, GroupBook, Sent, TopicBook
-from zbus.testing.simulation.network import Reply
+from zbus.testing.world import Reply
 
 _TAGS = (b"", b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"x.y")
 _DELAYS_MS = (1, 20, 1_000, 20_000, 3_600_000)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from zbus.testing.simulation.client import Client
+from tests.simulation.client import Client
+from tests.simulation.model import Book, Violation
 from zbus.testing.simulation.machine import Machine
-from zbus.testing.simulation.model import Book, Violation
 
 PATIENCE_MS = 60_000
 """Longer than any client waits, and than it takes to notice one that is gone."""

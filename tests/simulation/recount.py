@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from tests.simulation.model import Violation
 from zbus.core.group import Group
 from zbus.core.topic import Topic
 from zbus.store.lane import state_of as lane_of
 from zbus.testing.simulation.machine import Process
-from zbus.testing.simulation.model import Violation
 
 
 def state_of(process: Process) -> list[object]:

@@ -1,8 +1,8 @@
-"""python -m zbus.testing.simulation: see `seeds`."""
+"""python -m tests.simulation: see `seeds`."""
 
 import sys
 
-from zbus.testing.simulation.seeds import main
+from tests.simulation.seeds import main
 
 # The processes of the pool import this module, too.
 if __name__ == "__main__":

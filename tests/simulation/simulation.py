@@ -12,19 +12,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
+from functools import partial
 from random import Random
 
+from tests.simulation.client import Client
+from tests.simulation.crowd import Crowd
+from tests.simulation.faults import Faults, PowerCut
+from tests.simulation.model import Book, GroupBook, TopicBook, Violation
+from tests.simulation.recount import check_document, state_of
+from tests.simulation.requests import Held, Requests
+from tests.simulation.watched import WatchedBroker
 from zbus.core.topic import Topic
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
-from zbus.testing.simulation.client import Client
-from zbus.testing.simulation.crowd import Crowd
-from zbus.testing.simulation.faults import Faults
-from zbus.testing.simulation.machine import Machine, Options, PowerCut
-from zbus.testing.simulation.model import Book, GroupBook, TopicBook, Violation
-from zbus.testing.simulation.network import Reply
-from zbus.testing.simulation.recount import check_document, state_of
-from zbus.testing.simulation.requests import Held, Requests
+from zbus.testing.simulation.machine import Machine, Options
+from zbus.testing.world import Reply
 
 STEPS = 250
 TRACE_LINES = 30
@@ -65,9 +67,8 @@ class Simulation:
             tickets_per_connection_max=self.random.choice((3, 1_024)),
             late=self.random.random() < 0.3,
         )
-        self.machine = Machine(self.random, options=options)
-        self.machine.on_delivered = self.book.delivered
-        self.machine.on_fenced = self._fenced
+        watched = partial(WatchedBroker, self.book.delivered, self._fenced)
+        self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
         self.crowd = Crowd(self.random, self.machine, self.book, self.say)
@@ -138,7 +139,7 @@ class Simulation:
             [
                 f"seed {self.seed}, step {self.step_number}: {what}",
                 *self.trace[-TRACE_LINES:],
-                f"again: python -m zbus.testing.simulation --seed {self.seed} --steps {self.steps}",
+                f"again: python -m tests.simulation --seed {self.seed} --steps {self.steps}",
             ]
         )
 

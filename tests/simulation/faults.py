@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from zbus.testing.disk import Operation
-from zbus.testing.simulation.machine import PowerCut
+
+
+class PowerCut(BaseException):
+    """Raised by a fault of the disk: everything stops in the middle of what it was doing.
+
+    No `Exception`, so that nothing on the way takes it for an error that can be dealt with.
+    """
 
 
 class Faults:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from zbus.testing.simulation.network import Connection, Reply
+from zbus.testing.simulation.network import Connection
+from zbus.testing.world import Reply
 
 ANSWER = b"answer to "
 """How the body of a service's answer begins."""

@@ -1,4 +1,4 @@
-"""Many seeds: python -m zbus.testing.simulation --seeds 10000. Exit code 1 if one fails."""
+"""Many seeds: python -m tests.simulation --seeds 10000. Exit code 1 if one fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from zbus.testing.simulation.model import Violation
-from zbus.testing.simulation.simulation import STEPS, Simulation
+from tests.simulation.model import Violation
+from tests.simulation.simulation import STEPS, Simulation
 
 _SHOWN_MAX = 3
 _REPORT_EVERY_S = 10.0
@@ -79,7 +79,7 @@ class Total:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser("python -m zbus.testing.simulation", description=__doc__)
+    parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--seed", type=int, help="this one only")

@@ -1,0 +1,71 @@
+"""A broker that tells what it does, on the way to whoever it does it for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from zbus.core.broker import Broker
+from zbus.core.chunk import Chunk
+from zbus.core.errors import BrokerError
+from zbus.core.group import Group, Pull
+from zbus.core.limits import Limits
+from zbus.core.outcomes import Delivered, Outcome, Piece
+from zbus.core.recorder import Recorder
+from zbus.core.session import Session
+from zbus.core.topic import Partition, Topic
+from zbus.testing.records import Record, records_of
+
+Delivery = Callable[[Group, list[Record]], None]
+"""Called with what a group hands out, at the moment when it does."""
+
+
+class _Tap(Pull):
+    """Tells of what a pull is given, on the way to whoever pulled."""
+
+    __slots__ = ("_delivered", "_pull")
+
+    def __init__(self, pull: Pull, delivered: Delivery) -> None:
+        super().__init__(pull.session, pull.wants)
+        self._pull = pull
+        self._delivered = delivered
+
+    def settle(self, outcome: Outcome) -> None:
+        super().settle(outcome)
+        self._pull.settle(outcome)
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Delivered):
+            self._delivered(outcome.group, records_of(outcome.pieces))
+        if self.open:
+            self._pull.answer(outcome)
+
+
+class WatchedBroker(Broker):
+    """The broker, and whom it tells when messages are handed out."""
+
+    def __init__(
+        self,
+        delivered: Delivery,
+        fenced: Callable[[Topic], None],
+        recorder: Recorder,
+        ids: Iterator[bytes],
+        limits: Limits,
+    ) -> None:
+        super().__init__(recorder, ids, limits)
+        self._delivered = delivered
+        self._told_fenced, self._fence = fenced, self.tick.fence
+        self.tick.fence = self._fenced
+
+    def _fenced(self, partition: Partition, why: BrokerError) -> None:
+        self._told_fenced(partition.topic)
+        self._fence(partition, why)
+
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
+        super().pull(group, _Tap(pull, self._delivered), deadline_ms)
+
+    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+        found = super().take(group, session)
+        if found is not None:
+            chunk, at = found
+            self._delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
+        return found

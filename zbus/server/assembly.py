@@ -1,0 +1,122 @@
+"""One place that puts a broker together.
+
+Whoever runs one goes through here: `zbus serve` with sockets and a disk, a simulated machine with
+neither, a world in a test without even a loop. They differ in the journal that they bring, in the
+options that they give, and in what they read connections from; the rest is said once.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from zbus.core.broker import Broker
+from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.core.topic import Topic
+from zbus.faces import build_front
+from zbus.faces.access import Access
+from zbus.faces.guard import Guard, GuardSettings
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.port import Journal
+from zbus.server.clock import Clock
+from zbus.server.link import Link
+from zbus.server.loop import Loop
+from zbus.server.mailbox import Mailbox
+from zbus.server.options import LoopLimits, Timeouts
+from zbus.server.readiness import Readiness
+from zbus.server.sweep import Sweep
+from zbus.store.writer import LogWriter
+from zbus.wire.budget import Budget
+from zbus.wire.heads import Heads
+from zbus.wire.http import HttpReader
+from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
+from zbus.wire.limits import WireLimits
+from zbus.wire.tls import TlsStream
+
+SEGMENT_BYTES = 64 << 20
+
+Kind = Callable[[LogWriter, Iterator[bytes], Limits], Broker]
+"""What makes a broker of its three parts: the class, or what a test puts in its place."""
+
+
+def make_broker(
+    journal: Journal,
+    ids: Iterator[bytes],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+    snapshot_bytes: int | None = None,
+    memory_bytes_max: int | None = None,
+    kind: Kind = Broker,
+) -> Broker:
+    """A broker that keeps its topics in this journal, and those in memory in memory."""
+    memory = MemoryJournal(memory_bytes_max)
+    return kind(LogWriter(journal, memory, segment_bytes, snapshot_bytes), ids, limits)
+
+
+def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:
+    """The first moment of a broker: it has all that was found in its journal."""
+    broker.begin(now_ms)
+    for topic in topics:
+        broker.restore(topic)
+
+
+class Assembly:
+    """A broker behind its faces, and what is needed to read what connections say to it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        settings: Mapping[str, object],
+        wire_limits: WireLimits = DEFAULT_WIRE_LIMITS,
+        access: Access | None = None,
+        allow_url_token: bool = False,
+        guard: GuardSettings | None = None,
+    ) -> None:
+        """`settings` are those of the faces, by name; without `access`
+        everybody may do everything."""
+        self.broker = broker
+        self._wire_limits = wire_limits
+        self._budget = Budget(wire_limits.bodies_bytes_max)
+        self.heads = heads = Heads(wire_limits)
+        self.front = build_front(
+            broker, heads, settings, Guard(guard), access, allow_url_token=allow_url_token
+        )
+
+    def loop(
+        self,
+        mailbox: Mailbox,
+        clock: Clock,
+        limits: LoopLimits,
+        timeouts: Timeouts,
+        now_and_then: Callable[[], None],
+        readiness: Readiness | None = None,
+        kind: type[Loop] = Loop,
+    ) -> Loop:
+        """What serves its connections; `now_and_then` is called about once a second."""
+        loop = kind(self.broker, mailbox, limits, clock, readiness)
+        loop.sweep = Sweep(self.broker, loop.links, loop.drop, timeouts, now_and_then)
+        return loop
+
+    def reader(self) -> HttpReader:
+        """What reads a new connection."""
+        return HttpReader(self.heads, self._wire_limits, self._budget)
+
+    def welcome(
+        self, loop: Loop, sock: socket.socket, id: bytes, address: str, tls: TlsStream | None = None
+    ) -> None:
+        """A connection has come."""
+        loop.add(
+            Link(
+                sock,
+                id,
+                address,
+                self.reader(),
+                self.front,
+                loop.ready.append,
+                loop.limits.output_bytes_max,
+                loop.now_ms,
+                tls,
+            )
+        )

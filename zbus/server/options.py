@@ -1,0 +1,173 @@
+"""What the server itself is told: where it listens, what it keeps, how long anything may take.
+
+The faces, the wire and the core declare theirs. `zbus.config` collects them all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from msgspec import Meta
+
+from zbus.option import DECLARED, number, option
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+HOUR_MS = 3_600_000
+
+_HOST = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
+_SERVER_NAME = rf"^(?:{_HOST}(?::\d{{1,5}})?)?\Z"
+_PORT = r"(?:0?\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_ADDRESSES = rf"^(?:{_HOST}:{_PORT}(?:,{_HOST}:{_PORT})*)?\Z"
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class ServerOptions:
+    """Where it listens, keeps its bytes, and who may do what."""
+
+    host: str = option(
+        "127.0.0.1",
+        "Address to listen on; `0.0.0.0` is every address.",
+        r"^.",
+        "{!r} cannot be used",
+    )
+    port: int = number(15555, 0, 65535, "Port to listen on; 0 lets the system pick one.")
+    listen: str = option(
+        "",
+        "Every address to listen on, instead of `host` and `port`, separated by commas: "
+        "`http://127.0.0.1:15555, https://0.0.0.0:15556, unix:/run/zbus.sock`.",
+    )
+    unix_socket_mode: Literal["0600", "0660", "0666"] = option(
+        "0600", "Who may use a Unix socket: its file permissions."
+    )
+    tls_cert_file: str = option("", "Certificate for https, then those that signed it: a PEM file.")
+    tls_key_file: str = option(
+        "",
+        "Private key of the certificate: a PEM file. Without it, the key is read from "
+        "`tls_cert_file`.",
+    )
+    tls_client_ca_file: str = option("", "Who signs the certificates of clients: a PEM file.")
+    tls_client_auth: Literal["none", "optional", "required"] = option(
+        "none", "Whether clients over https may, or must, show a certificate."
+    )
+    server_name: str = option(
+        "",
+        "Address that the broker gives to clients, `host` or `host:port`. Default if it listens on "
+        "every address: that of the default route's interface.",
+        _SERVER_NAME,
+        "{!r} is not of the form host or host:port",
+    )
+    tracker_list: str = option(
+        "",
+        "Trackers to report to, `host:port`, with commas between.",
+        _ADDRESSES,
+        "{!r} is not of the form host:port,host:port",
+    )
+    tracker_token: str = option(
+        "",
+        "The token for `track_pub` there.",
+        r"^[^\x00-\x1f\x7f-\xa0\u2028\u2029]*\Z",
+        "it holds what no header can",
+    )
+    data_dir: Path = attrs.field(
+        default=Path("data"),
+        converter=Path,
+        metadata={DECLARED: Meta(description="Folder of the logs; made if missing.")},
+    )
+    pages: str = option(
+        "",
+        "Folder of files that everybody gets under `/_pages/`: pages of your own. Without it there "
+        "are none.",
+    )
+    token_file: str = option(
+        "", "TOML file of tokens and their rights. Without it everybody may do everything."
+    )
+    insecure: bool = option(
+        False, "Allow a broker without `token_file` to listen where other machines can reach it."
+    )
+    connections_max: int = number(20_000, 1, 1_000_000, "Connections open at once.")
+    reserve_bytes: int = number(
+        64 * MIB,
+        0,
+        GIB,
+        "Disk space kept for acknowledgements; at most a sixteenth of the file system.",
+    )
+    segment_bytes: int = number(
+        64 * MIB,
+        64 * KIB,
+        4 * GIB,
+        "A log begins a new file when the current one is larger than this.",
+    )
+    open_segments_max: int = number(
+        10_000,
+        8,
+        1_000_000,
+        "Log files open for writing at once; never more than a fifth of the descriptors.",
+    )
+    memory_bytes_max: int = number(
+        GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "info", "Least important log line."
+    )
+    log_format: Literal["text", "json"] = option("text", "Form of a log line.")
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class LoopLimits:
+    """What one turn of the loop, and one connection, may take."""
+
+    tick_events_max: int = number(1_024, 1, 65_536, "Connections served in one turn of the loop.")
+    tickets_per_connection_max: int = number(
+        1_024,
+        1,
+        100_000,
+        "Unanswered requests of a connection; past it, produces wait, pulls get a 429.",
+    )
+    output_bytes_max: int = number(
+        256 * KIB, 4 * KIB, GIB, "Unsent bytes of a connection; past it, reading from it pauses."
+    )
+    drain_timeout_ms: int = number(5_000, 0, HOUR_MS, "Longest wait for replies to leave at stop.")
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class Timeouts:
+    """How long a connection may take for anything."""
+
+    head_timeout_ms: int = number(10_000, 100, HOUR_MS, "From first byte to full request head.")
+    body_timeout_ms: int = number(30_000, 100, HOUR_MS, "Longest pause within a request body.")
+    idle_timeout_ms: int = number(
+        180_000, 100, 24 * HOUR_MS, "A connection without traffic for so long is closed."
+    )
+    stall_timeout_ms: int = number(
+        10_000, 100, HOUR_MS, "A client that takes none of its replies for so long is cut off."
+    )
+    sse_heartbeat_ms: int = number(
+        15_000, 100, HOUR_MS, "A stream of events without an event for so long gets a comment."
+    )
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class Marks:
+    """When disk or memory run short."""
+
+    disk_free_bytes_min: int = number(
+        GIB,
+        0,
+        1024 * GIB,
+        "With less free on the disk, puts are refused (507). Counts as at most a quarter of the "
+        "file system.",
+    )
+    disk_free_percent_min: int = number(
+        5, 0, 99, "The same, in percent of the file system; the larger one counts. 0 = none."
+    )
+    memory_limit_bytes: int = number(
+        0,
+        0,
+        1024 * GIB,
+        "With more resident memory, puts are refused (503). 0 = 40 % of what the cgroup "
+        "or machine has.",
+    )
