@@ -250,7 +250,6 @@ class Server:
             memory_used=self._gauges.memory_used,
             version=__version__,
             trackers=listed(self.config.tracker_list),
-            tracker_token=self.config.tracker_token,
         )
 
     @property
