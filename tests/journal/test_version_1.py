@@ -78,6 +78,13 @@ def messages(data_dir: Path) -> Found:
     }
 
 
+def options(known: dict[str, Any]) -> dict[str, Any]:
+    """With the names that they had then."""
+    names = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
+    plain = {names.get(name, name): value for name, value in known.items()}
+    return {**plain, "mask": json.loads(plain["mask"] or b"0")}
+
+
 def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
@@ -97,6 +104,8 @@ def state(change: StateChange) -> Any:
             if 256 * page + key % 256 not in handed_out
         ]
         group["entries"] = sorted([*entries, *delayed], key=itemgetter("offset"))
+        group["options"] = options(group["options"])
+    plain["topic"] = options(plain["topic"])
     return as_text({**plain, "originals": list(map(list, change.originals))})
 
 

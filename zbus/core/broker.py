@@ -150,7 +150,7 @@ class Broker:
                 deciding.tell(self.tick, group)
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
-            if group.delete_on_exit:
+            if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
                 self._orphans.set(group, self.now_ms + ORPHAN_MS)
 
@@ -212,7 +212,7 @@ class Broker:
             pulls.insert(0, group.waiting[session])
         for pull in pulls:
             self.dispatch.end(pull, reason)
-        if group.delete_on_exit and group.had_reader and not group.readers:
+        if group.temporary and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 
     # -- topics and groups ----------------------------------------------------------------

@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 DURABILITIES = ("memory", "os", "disk")
 
 
+Check = Callable[[bytes], str | None]
+"""Given a message's id, says why a group is not to begin there; None = it may."""
+
+
 @attrs.frozen
 class Start:
     """Where a group is to read from. Offset goes before time."""
 
     copy: str = ""  # another group's position; only for a group that does not exist yet
     offset: int | None = None
-    msgid: bytes = b""  # the id that the message at `offset` must have
+    check: Check | None = None  # of the message at `offset`
     time_ms: int | None = None
     partition: int | None = None  # of `offset`; None = every partition
 
@@ -43,12 +47,12 @@ class GroupWish:
     name: str
     options: GroupOptions
     start: Start = Start()
-    auto: bool = False  # take `name`, or the first of name0, name1, ... that is free
 
 
 Wished = Callable[[Topic | None], tuple[TopicOptions, GroupWish | None]]
-"""Says what a topic, and a group in it, are to be like, given what is there now. Asked again when a
-start position was read: others may have declared meanwhile. The `Start` is the same then."""
+"""Says what a topic, and a group in it, are to be like, given what is there now; a name that is
+free now is still free when that is done. Asked again when a start position was read: others may
+have declared meanwhile. The `Start` is the same then."""
 
 
 def declare(broker: Broker, ticket: Ticket, name: str, wished: Wished) -> None:
@@ -82,7 +86,7 @@ def declare(broker: Broker, ticket: Ticket, name: str, wished: Wished) -> None:
     start = wish.start if wish else Start()
     if topic is not None and (start.offset is not None or start.time_ms is not None):
         _Places(broker, topic, start, apply)
-    elif start.offset or (start.offset == 0 and start.msgid):
+    elif start.offset or (start.offset == 0 and start.check):
         ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
     else:
         _apply(broker, ticket, topic, options, wish, None)
@@ -115,7 +119,7 @@ def _problem(
         return BrokerError(Refusal.ILLEGAL, f"group: {text}")
     if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
         return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-    is_new = topic is not None and (wish.auto or topic.group(wish.name) is None)
+    is_new = topic is not None and topic.group(wish.name) is None
     if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
         text = f"there are {limits.groups_per_topic_max} groups already"
         return BrokerError(Refusal.TOO_MANY, text)
@@ -153,9 +157,9 @@ class _Places:
                 partition.log.find_time(time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
                 oldest = max(partition.first, partition.purged_to)
-                if start.offset in (oldest, partition.visible) and not start.msgid:
+                if start.offset in (oldest, partition.visible) and not start.check:
                     self._found(partition.index, start.offset)
-                elif start.offset == 0 and not start.msgid:
+                elif start.offset == 0 and not start.check:
                     self._found(partition.index, oldest)
                 else:
                     partition.log.get(start.offset, self._check(partition.index))
@@ -172,11 +176,9 @@ class _Places:
                 wrong = found.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
                 refused = BrokerError(Refusal.ILLEGAL, found.text) if wrong else found
                 self._found(index, refused)
-            elif start.msgid and found[0].id_of(found[1], index) != start.msgid:
-                text = f"the message at offset {start.offset} has another id"
-                self._found(index, BrokerError(Refusal.ILLEGAL, text))
-            else:
-                self._found(index, start.offset)
+                return
+            text = start.check and start.check(found[0].id_of(found[1], index))
+            self._found(index, BrokerError(Refusal.ILLEGAL, text) if text else start.offset)
 
         return check
 
@@ -226,7 +228,7 @@ def _apply(
 
 
 def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
-    name = _free_name(topic, wish.name) if wish.auto else wish.name
+    name = wish.name
     group = topic.group(name)
     tick, none = broker.tick, [-1] * len(topic.partitions)
     is_new = group is None
@@ -256,15 +258,6 @@ def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int
         broker.dispatch.schedule(group, partition.index)
     broker.dispatch.activate(group)
     return group
-
-
-def _free_name(topic: Topic, name: str) -> str:
-    if topic.options.competing or topic.group(name) is None:
-        return name
-    number = 0
-    while topic.group(f"{name}{number}") is not None:
-        number += 1
-    return f"{name}{number}"
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

@@ -9,7 +9,7 @@ import attrs
 
 
 class Refusal(enum.Enum):
-    """Why. A face maps each to a status of its own."""
+    """Why. A face has words of its own for each."""
 
     ILLEGAL = "illegal"  # a name or value that no retry makes right
     TOPIC_UNKNOWN = "topic unknown"

@@ -67,9 +67,9 @@ class Following:
         since_ms: int | None = None,
     ) -> None:
         """Tell what `partitions` (of one topic) hold from `position` on, or what was put since a
-        time; else what the topic's own group has still to read, or if there is none what comes."""
+        time; else what comes."""
         session, topic = follower.session, partitions[0].topic
-        if topic.options.rpc:
+        if topic.options.calls:
             follower.settle(SERVICES)
             return
         fenced = next((one.fenced for one in partitions if one.fenced is not None), None)
@@ -82,11 +82,7 @@ class Following:
             self._search(follower, form, partitions, filter, since_ms, [])
             return
         if position is None:
-            own = topic.groups.get(topic.name.lower())
-            position = [
-                partition.visible if own is None else own.backlogs[partition.index].cursor
-                for partition in partitions
-            ]
+            position = [partition.visible for partition in partitions]
         self._begin(follower, form, partitions, filter, position)
 
     def _search(

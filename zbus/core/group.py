@@ -109,7 +109,6 @@ class Group:
         "active",
         "backlogs",
         "chunks",
-        "delete_on_exit",
         "exclusive",
         "had_reader",
         "incarnation",
@@ -120,6 +119,7 @@ class Group:
         "origin",
         "paused",
         "readers",
+        "temporary",
         "topic",
         "turn",
         "untold",
@@ -159,7 +159,7 @@ class Group:
         inherited = self.topic.options
         self.lease = _either(options.lease, inherited.lease)
         self.exclusive = _either(options.exclusive, inherited.exclusive)
-        self.delete_on_exit = _either(options.delete_on_exit, inherited.delete_on_exit)
+        self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
         # It does nothing but read one log.
         usual = len(self.backlogs) == 1 and self.match is None and not self.lease

@@ -105,10 +105,11 @@ class Routed:
     """A message sent straight to a session."""
 
     id: bytes
-    status: int
     sender: bytes
     headers: bytes  # canonical header lines
     body: bytes
+    failed: bool = False  # it is an answer that says so
+    opaque: object = None  # what only the sender's face understands
 
 
 @attrs.frozen

@@ -217,7 +217,7 @@ class Topic:
         self.options = options
         for partition in self.partitions:
             partition.last = None
-        self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
+        self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
         self.competing = options.competing
 

@@ -303,7 +303,7 @@ class Follow(_Events):
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
-        if topic.options.rpc:
+        if topic.options.calls:
             return _refused(SERVICES)
         position = self._position(partitions)
         if position is not None and len(position) != len(partitions):
@@ -317,6 +317,8 @@ class Follow(_Events):
             peer.begin_stream(PULSE)
             follower = FollowStream(peer, self.params, id)
             since_ms = self.since_ms if position is None else None
+            if position is None and since_ms is None:
+                position = _own_position(topic, partitions)
             broker = self.face.broker
             broker.follow(follower, self.form, partitions, self.filter, position, since_ms)
         return None
@@ -329,6 +331,14 @@ class Follow(_Events):
         if self.offset == b"end":
             return [partition.visible for partition in partitions]
         return _offsets(b"offset", self.offset, 0) if self.offset else None
+
+
+def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None:
+    """What the group that is named like the topic has still to read; None if there is none."""
+    own = topic.groups.get(topic.name.lower())
+    if own is None:
+        return None
+    return [own.backlogs[partition.index].cursor for partition in partitions]
 
 
 class Stream(_Events):

@@ -30,7 +30,7 @@ from zbus.faces.native import (
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import NativeReply, status_of
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer, Plan
 from zbus.wire.heads import Head, Heads
@@ -193,7 +193,7 @@ class NativeFace:
         )
         json = peer.framing is not None and peer.framing.json
         encode = encode_json if json else encode_reply
-        peer.write(encode(routed.status, lines, routed.body))
+        peer.write(encode(status_of(routed), lines, routed.body))
 
 
 class Refuse:

@@ -58,6 +58,18 @@ TEXTS: dict[Refusal, str] = {
 """The dialect's own words, the original's spelling included."""
 
 
+class Status(int):
+    """What a service of this dialect said beside its reply."""
+
+    __slots__ = ()
+
+
+def status_of(routed: Routed) -> int:
+    """The status of what was routed, by whichever dialect."""
+    said = routed.opaque
+    return int(said) if isinstance(said, Status) else 500 if routed.failed else 200
+
+
 def error_text(error: BrokerError) -> bytes:
     """The body of a refusal."""
     if error.name and error.refusal in TEXTS:
@@ -179,6 +191,6 @@ class CallReply(NativeReply):
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
             lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, outcome.headers)
-            self.send(self.params.compose(outcome.status, lines, outcome.body, CALLED_TYPES))
+            self.send(self.params.compose(status_of(outcome), lines, outcome.body, CALLED_TYPES))
         else:
             super().answer(outcome)
