@@ -158,8 +158,13 @@ def test_imports_follow_the_arrows(path: Path) -> None:
 
 
 def test_no_import_cycle() -> None:
+    """Imports for types count; those of the faces do not yet."""
     graph = {
-        module_name(path): {name for name, _ in imports(path, with_types=False) if name in NAMES}
+        module_name(path): {
+            name
+            for name, _ in imports(path, with_types=not relative(path).startswith("faces/"))
+            if name in NAMES
+        }
         for path in MODULES
     }
     done: set[str] = set()

@@ -12,6 +12,7 @@ from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusa
 from tests.journal.support import Loop, SmallDisk
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.telling import snapshot
 from zbus.journal.batch import Batch
 from zbus.journal.port import JournalFull, Lane
 from zbus.store.lane import state_of
@@ -270,10 +271,10 @@ def test_changes_without_end_on_a_full_disk(tmp_path: Path) -> None:
     ack = box.ack(0)
     box.settle()
     assert ack.fine
-    snapshot = box.partition().snapshot()
+    known = snapshot(box.partition())
     journal.close()
     assert loop.failures == []
     found = Box(loop.local(tmp_path))
     assert found.partition().end == end
-    assert found.partition().snapshot() == snapshot
+    assert snapshot(found.partition()) == known
     found.journal.close()

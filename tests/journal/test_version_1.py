@@ -23,6 +23,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
+from zbus.core.telling import snapshot
 from zbus.faces.native.containers import headers_of
 from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.local.files import OsFiles
@@ -151,7 +152,7 @@ def test_everything_is_there(data_dir: Path, landmarks: bool) -> None:
         )
         for group in known["state"]["groups"]:
             group["entries"].sort(key=itemgetter("offset"))
-        assert state(lanes[lane].snapshot(NOW_MS)) == known["state"]
+        assert state(snapshot(lanes[lane], NOW_MS)) == known["state"]
         found = [
             row(offset, message)
             for chunk in chunks(loop, journal, lane)

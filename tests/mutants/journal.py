@@ -630,8 +630,8 @@ STORE: list[Mutant] = [
         ),
         (
             "checkpoint-of-what-is-to-come",
-            "partition.snapshot(now_ms).truncated(first))",
-            "partition.snapshot(now_ms))",
+            "snapshot(partition, now_ms).truncated(first))",
+            "snapshot(partition, now_ms))",
             "core/test_recovery.py",
         ),
         (

@@ -16,10 +16,11 @@ from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.stack import Stack, Told
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Wants
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import LOOK_MS
+from zbus.core.topic import Group
+from zbus.core.wants import Wants
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
 from zbus.journal.memory import MemoryJournal

@@ -30,8 +30,14 @@ class Refusal(enum.Enum):
     DAMAGED = "damaged"  # stored bytes cannot be read back
 
 
+class Outcome:
+    """How a ticket ends (`zbus.core.outcomes`)."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
-class BrokerError:
+class BrokerError(Outcome):
     """An outcome: refused, and why in one sentence."""
 
     refusal: Refusal

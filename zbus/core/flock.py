@@ -19,16 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from zbus.core.chunk import Chunk
 from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
 from zbus.core.ticket import Ticket
-
-if TYPE_CHECKING:
-    from zbus.core.chunk import Chunk
-    from zbus.core.session import Session
-    from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Partition, Session, Topic
 
 
 class Form(Protocol):

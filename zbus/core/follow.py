@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.flock import Audience, Flock, Follower, Form, Watch
 from zbus.core.timers import Timers
-
-if TYPE_CHECKING:
-    from zbus.core.chunk import Chunk
-    from zbus.core.session import Session
-    from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Followed, Partition, Session, Topic
 
 PORTION_COUNT = 1_000
 """Messages that one flock looks at in one turn."""
@@ -123,7 +119,7 @@ class Following:
             self.expel(follower, topic_unknown(topic.name))
             return
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
-        watch = topic.followed
+        watch = _watch(topic.followed)
         if watch is None:
             watch = topic.followed = Watch.begin(topic)
             self._schedule(watch)
@@ -142,7 +138,7 @@ class Following:
 
     def leave(self, session: Session) -> None:
         """The session is gone, or does not want to be told any more."""
-        follower = session.follower
+        follower = _follower(session)
         if follower is not None:
             self._take_out(follower)
             follower.leave()
@@ -157,7 +153,7 @@ class Following:
 
     def resume(self, session: Session) -> None:
         """It takes what it is told again."""
-        follower = session.follower
+        follower = _follower(session)
         if follower is None or (flock := follower.flock) is None:
             return
         if flock in flock.audience.parked:
@@ -166,7 +162,7 @@ class Following:
 
     def end(self, topic: Topic, why: BrokerError) -> None:
         """Tell all followers of the topic that there is no more, and why."""
-        watch, topic.followed = topic.followed, None
+        watch, topic.followed = _watch(topic.followed), None
         if watch is None:
             return
         self._due.discard(watch)
@@ -201,8 +197,9 @@ class Following:
 
     # -- what gives flocks something to do ------------------------------------------------
 
-    def wake(self, watch: Watch) -> None:
+    def wake(self, watch: Followed) -> None:
         """More of the topic may be told."""
+        assert isinstance(watch, Watch)
         for audience in watch.audiences.values():
             if audience.live is not None and not audience.awake:
                 audience.awake = True
@@ -379,8 +376,9 @@ class Following:
                 told.append(data)
             row += 1
 
-    def delay(self, watch: Watch, index: int, offset: int, due_ms: int) -> None:
+    def delay(self, watch: Followed, index: int, offset: int, due_ms: int) -> None:
         """A follower or group has passed a message because it is not due."""
+        assert isinstance(watch, Watch)
         if (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)
@@ -439,3 +437,14 @@ class Following:
             self._enqueue(flock)
         elif flock is audience.live:
             self.wake(audience.watch)
+
+
+def _watch(followed: Followed | None) -> Watch | None:
+    assert followed is None or isinstance(followed, Watch)
+    return followed
+
+
+def _follower(session: Session) -> Follower | None:
+    follower = session.follower
+    assert follower is None or isinstance(follower, Follower)
+    return follower

@@ -12,14 +12,13 @@ from functools import partial
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
-from zbus.core.deciding import Decided
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.group import Group
-from zbus.core.outcomes import DONE, Outcome, Stored
+from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
+from zbus.core.outcomes import DONE, Stored
 from zbus.core.recorder import Failed, Recorder
+from zbus.core.telling import take_changes
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.timers import Timer
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
 """A partition, its end, the puts and confirmations that become true when it is durable, and its
@@ -202,7 +201,7 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
-        change = partition.take_changes()
+        change = take_changes(partition)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         puts, partition.puts = partition.puts, []
         if stored:
@@ -341,3 +340,21 @@ class Tick:
                 partition.topic.born = True
             for ticket, outcome in confirms:
                 ticket.settle(outcome)
+
+
+class Decided(Ticket):
+    """Partition 0 was written: when that is durable, what had departed by then is gone for good."""
+
+    __slots__ = ("_departed", "_number", "_topic")
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__()
+        self._topic = topic
+        self._number = topic.number
+        self._departed = list(topic.departing)
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            topic, departed = self._topic, self._departed
+            topic.decided = max(topic.decided, self._number)
+            topic.departing = [other for other in topic.departing if other not in departed]

@@ -19,11 +19,10 @@ from typing import TypeAlias
 import attrs
 
 from zbus.core.backlog import Backlog
-from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.state import Origin
 from zbus.core.told import Told
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
     BatchHeader,

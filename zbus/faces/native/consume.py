@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group, Wants
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
+from zbus.core.wants import Wants
 from zbus.faces.native.containers import wanted_container
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken

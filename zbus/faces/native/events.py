@@ -14,9 +14,9 @@ from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
-from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Pull, Topic
+from zbus.core.wants import ENDLESS, Wants
 from zbus.faces.native.consume import WINDOW_MAX, Consume, GroupPlan
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.params import BadRequest, Params

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.group import Group
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native.masks import group_mask, topic_mask
 from zbus.faces.native.settings import NativeSettings

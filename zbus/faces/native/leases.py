@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, SettledReply

@@ -11,11 +11,10 @@ import msgspec
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, Check, GroupWish, Start
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
 from zbus.faces.native.info import encode_document, group_info, names, topic_info

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
-from zbus.core.group import Group, Pull
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Pull, Topic
 from zbus.faces.guard import SHOWN_TYPES
 from zbus.faces.native import containers
 from zbus.faces.native.params import Params

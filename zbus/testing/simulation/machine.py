@@ -19,11 +19,9 @@ import attrs
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
-from zbus.core.session import Session
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Pull, Session, Topic
 from zbus.faces.front import Front
 from zbus.faces.native.face import NativeFace
 from zbus.faces.native.settings import NativeSettings
