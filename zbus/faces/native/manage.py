@@ -25,7 +25,7 @@ from zbus.faces.peer import Peer
 if TYPE_CHECKING:
     from zbus.faces.native.face import NativeFace
 
-MASK_MAX = masks.MASK_MAX
+MASK_MAX = (1 << 31) - 1
 ACK_WINDOW_MAX = 999
 RETENTION = {
     "retention_ms": DELAY_MS_MAX,

@@ -21,8 +21,6 @@ EXCLUSIVE = 16
 DELETE_ON_EXIT = 32
 ACK_REQUIRED = 64
 
-MASK_MAX = (1 << 31) - 1
-
 
 def with_topic_mask(options: TopicOptions, mask: int) -> TopicOptions:
     """The options of a topic with this mask. Bit 0 counts at creation only: the caller sees to
@@ -87,4 +85,4 @@ def _kept(mask: int) -> bytes:
 @lru_cache(maxsize=256)
 def _sent(opaque: bytes) -> int:
     """The mask that was sent; 0 if another dialect keeps something of its own there."""
-    return parse_number(opaque, MASK_MAX) or 0
+    return parse_number(opaque) or 0
