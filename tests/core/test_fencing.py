@@ -9,8 +9,8 @@ import pytest
 
 from tests.core.support import Box, Probe, cool, ranges, refusal
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.flock import Follower
 from zbus.core.message import Message
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupOptions, TopicOptions

@@ -96,7 +96,7 @@ def test_what_is_not_durable_is_not_told(form: Lines) -> None:
     assert listener.bodies == [b"a"]
 
 
-def test_all_of_a_flock_share_the_encoding(box: Box, form: Lines) -> None:
+def test_all_of_a_cohort_share_the_encoding(box: Box, form: Lines) -> None:
     listeners = [follow(box, form) for _ in range(50)]
     box.settle()
     put(box, b"a", b"b")
@@ -438,7 +438,7 @@ class TestWork:
             box.turn()
         assert all(listener.heard for listener in listeners)
 
-    def test_who_begins_ahead_of_a_busy_flock_waits_for_it(self, box: Box, form: Lines) -> None:
+    def test_who_begins_ahead_of_a_busy_cohort_waits_for_it(self, box: Box, form: Lines) -> None:
         """Else every follower that comes while there is much to tell would read alone for ever."""
         live = follow(box, form)
         box.settle()

@@ -21,7 +21,7 @@ from tests.conformance.websocket_client import handshake
 from tests.server.test_tls_loop import SecureClient, request
 from tests.wire.websocket_frames import close, frame
 from zbus.core import follow
-from zbus.core.flock import Watch
+from zbus.core.cohort import Watch
 from zbus.server.link import Link
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock

@@ -18,11 +18,11 @@ from zbus.core import deciding, leases, looking, purging
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower, Form
 from zbus.core.declare import Declaring
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.fencing import Fencing
-from zbus.core.flock import Follower, Form
 from zbus.core.follow import ENDED_STOPPING
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory

@@ -32,7 +32,7 @@ class Session:
         self.address = address  # ip:port of the peer, for people
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
         self.pulls: dict[Pull, None] | None = None  # that wait behind another of the same group
-        self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.flock`)
+        self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: Callable[[Any], None] | None = None  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
 
@@ -214,7 +214,7 @@ class Departed:
 
 
 class Followed(Protocol):
-    """Whoever is told all of a topic (`zbus.core.flock`)."""
+    """Whoever is told all of a topic (`zbus.core.cohort`)."""
 
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""

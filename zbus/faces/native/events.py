@@ -10,9 +10,9 @@ import base64
 from typing import TYPE_CHECKING
 
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
-from zbus.core.flock import Follower
 from zbus.core.follow import SERVICES
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Group, Partition, Pull, Topic
