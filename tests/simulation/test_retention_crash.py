@@ -18,7 +18,7 @@ from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.core.topic import Group
 from zbus.core.wants import Wants
 from zbus.journal.local.engine import LocalJournal
@@ -124,7 +124,7 @@ def states_while_forgetting(limits: TopicOptions, seed: int) -> Iterator[Disk]:
     disk.faults = cut
     desk.declare(attrs.evolve(desk.broker.topics["t"].options, **attrs.asdict(limits)))
     for _ in range(4):
-        desk.settle(LOOK_MS)
+        desk.settle(CHECK_MS)
     disk.faults = None
     assert desk.broker.topics["t"].partitions[0].first > 0
     assert desk.failures == []
@@ -179,5 +179,5 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
         for worker in stack.workers:
             worker.stop()
         turn(ms=100)
-    assert partition not in broker.tick.looks
+    assert partition not in broker.tick.retention_timer
     assert stack.failures == []

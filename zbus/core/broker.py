@@ -59,7 +59,7 @@ class Broker:
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, timers, self.outside)
         self.tick = self.dispatch.tick
-        self.tick.forgets = timers.timer(partial(forget, self.tick))
+        self.tick.dedup_timer = timers.timer(partial(forget, self.tick))
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)

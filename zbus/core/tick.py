@@ -36,15 +36,15 @@ STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
 
-LOOK_MS = 1_000
-"""`Retention` looks at a partition so long after it was written to, and at most so often."""
+CHECK_MS = 1_000
+"""`Retention` checks a partition so long after it was written to, and at most so often."""
 
 
 class Tick:
     """See the module. `now_ms` is the only time the broker knows."""
 
-    looks: Timer[Partition]  # for `Retention`
-    forgets: Timer[Partition]  # for `zbus.core.once`
+    retention_timer: Timer[Partition]  # for `Retention`
+    dedup_timer: Timer[Partition]  # for `zbus.core.once`
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
     def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
@@ -153,7 +153,7 @@ class Tick:
         gone = topic_unknown(topic.name)
         for partition in topic.partitions:
             self.behind.pop(partition, None)
-            self.forgets.discard(partition)
+            self.dedup_timer.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -229,7 +229,7 @@ class Tick:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
-            self.look_at(partition)
+            self.check_later(partition)
         return partition, partition.end, puts, confirms, partition.epoch
 
     def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
@@ -246,11 +246,11 @@ class Tick:
         for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
             ticket.settle(why)
 
-    def look_at(self, partition: Partition) -> None:
+    def check_later(self, partition: Partition) -> None:
         """Some of the partition may have become expendable."""
-        due_ms = self.now_ms + LOOK_MS
-        if partition not in self.looks or self.looks.due_of(partition) > due_ms:
-            self.looks.set(partition, due_ms)
+        due_ms = self.now_ms + CHECK_MS
+        if partition not in self.retention_timer or self.retention_timer.due_of(partition) > due_ms:
+            self.retention_timer.set(partition, due_ms)
 
     def _refuse_change(
         self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]
