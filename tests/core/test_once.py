@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.chunk import Chunk
+from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.originals import (
@@ -22,7 +23,6 @@ from zbus.core.originals import (
 )
 from zbus.core.outcomes import Duplicate, Stored
 from zbus.core.state import TopicOptions
-from zbus.core.telling import snapshot
 from zbus.journal.batch import Batch, Kind, read_header
 from zbus.journal.port import Found, JournalError, Lane, StoredLane
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.core.support import EPOCH_MS, Box, CrashJournal, Probe, again, refusal, same_state
 from tests.journal.support import Loop, SmallDisk
+from zbus.core.delta import snapshot
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.telling import snapshot
 from zbus.journal.batch import Batch
 from zbus.journal.port import JournalFull, Lane
 from zbus.store.lane import state_of

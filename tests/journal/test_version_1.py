@@ -20,10 +20,10 @@ from tests.journal.support import Loop
 from tests.simulation import torn_tails
 from zbus.cli import main
 from zbus.core.chunk import Chunk
+from zbus.core.delta import snapshot
 from zbus.core.message import Message
 from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
-from zbus.core.telling import snapshot
 from zbus.faces.native.containers import headers_of
 from zbus.journal.batch import Kind, decode_chunk, iterate
 from zbus.journal.local.files import OsFiles

@@ -330,7 +330,7 @@ WRITING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/telling.py",
+        "zbus/core/delta.py",
         (
             "snapshot-without-options",
             "        groups.append(attrs.evolve(change, options=group.options, origin=origin))",
@@ -629,7 +629,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/telling.py",
+        "zbus/core/delta.py",
         (
             "former-incarnation-untold",
             "        for other in known.departing:",

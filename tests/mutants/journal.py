@@ -684,7 +684,7 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/told.py",
+        "zbus/core/replayed.py",
         (
             "snapshot-does-not-reset",
             "            self.backlogs.clear()\n            self.origins",

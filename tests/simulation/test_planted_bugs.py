@@ -11,8 +11,8 @@ import pytest
 
 from tests.simulation.crash_states import WorldFailure, campaign
 from tests.simulation.stack import Stack
+from zbus.core.delta import snapshot
 from zbus.core.state import StateChange
-from zbus.core.telling import snapshot
 from zbus.core.topic import Partition
 from zbus.journal import batch
 from zbus.journal.local import segment

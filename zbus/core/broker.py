@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from zbus.core import deciding, leases, looking, purging
+from zbus.core import deciding, leases, purging, reads
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -411,21 +411,21 @@ class Broker:
         OFFSET_UNKNOWN."""
         return leases.extend(self.dispatch, ticket, group, partition, ranges, deadline_ms)
 
-    # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
+    # -- reading, which changes nothing (`zbus.core.reads`) --------------------------------
 
     def peek(
         self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
     ) -> None:
         """Look at the message at an offset. Settles with Peeked."""
-        looking.peek(ticket, partition, offset, group)
+        reads.peek(ticket, partition, offset, group)
 
     def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
         """Look at stored messages from an offset on. Settles with Peeked."""
-        looking.browse(self.recorder, ticket, partition, offset, count_max)
+        reads.browse(self.recorder, ticket, partition, offset, count_max)
 
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
         """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        looking.read(self.recorder, ticket, partition, offset, bytes_max)
+        reads.read(self.recorder, ticket, partition, offset, bytes_max)
 
     def check(self) -> None:
         """Assert the invariants of everything."""

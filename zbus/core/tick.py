@@ -12,10 +12,10 @@ from functools import partial
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
+from zbus.core.delta import take_changes
 from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.outcomes import DONE, Stored
 from zbus.core.recorder import Failed, Recorder
-from zbus.core.telling import take_changes
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.timers import Timer
 from zbus.core.topic import Group, Partition, Topic

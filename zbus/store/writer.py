@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from zbus.core.chunk import Chunk
+from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError, Refusal, fenced
 from zbus.core.log import Found, Size
 from zbus.core.recorder import NONE_FAILED, Failed
 from zbus.core.state import StateChange
-from zbus.core.telling import snapshot
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (

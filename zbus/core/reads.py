@@ -1,4 +1,4 @@
-"""Looking at what is stored, without a group's state changing."""
+"""Peeking, browsing and reading what is stored, without a group's state changing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a partition has to tell the journal: what a tick changed in it, or all there is. `told` puts
-it together again."""
+"""What a partition has to tell the journal: the delta of a tick, or a snapshot of all there is.
+`zbus.core.replayed` puts them together again."""
 
 from __future__ import annotations
 
