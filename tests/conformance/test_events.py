@@ -102,6 +102,18 @@ class TestEvents:
         assert event["event"] == "base64"
         assert base64.b64decode(event["data"]) == body
 
+    def test_it_begins_where_the_group_named_like_the_topic_stands(self) -> None:
+        world, client = declared("T")
+        put(client, "T", b"a")
+        put(client, "T", b"b")
+        assert ok(client, http("/T?cmd=consume")).body == b"a"
+        reader = stream(world, "/t?cmd=consume")
+        assert data(reader) == ["b"]
+        ok(client, http("/T/T?cmd=remove"))
+        other = stream(world, "/T?cmd=consume")
+        put(client, "T", b"c")
+        assert data(other) == ["c"]
+
     def test_an_envelope_has_everything(self) -> None:
         world, client = declared("T")
         reader = stream(world, "/T?cmd=consume&envelope=json")

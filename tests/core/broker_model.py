@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from tests.core.support import Box, CrashJournal, Probe
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import implied_id
-from zbus.core.group import Group
 from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.testing.records import Record
 
 Place = tuple[int, int]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.core.support import Box, Reader
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError
-from zbus.core.flock import Follower
 from zbus.core.outcomes import Outcome
 from zbus.core.topic import Topic
 

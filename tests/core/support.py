@@ -10,15 +10,15 @@ import attrs
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish, Start, Wished
+from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull, Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
-from zbus.core.session import Session
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Pull, Session, Topic
+from zbus.core.wants import Wants
 from zbus.journal.batch import Batch, Kind
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
@@ -368,7 +368,7 @@ def same_state(one: Box, other: Box) -> None:
         pairs = zip(one.topic(name).partitions, other.topic(name).partitions, strict=True)
         for here, there in pairs:
             assert (here.end, state_of(here).last_crc) == (there.end, state_of(there).last_crc)
-            assert _settled(here.snapshot()) == _settled(there.snapshot())
+            assert _settled(snapshot(here)) == _settled(snapshot(there))
 
 
 def _settled(state: StateChange) -> StateChange:

@@ -40,7 +40,7 @@ def picture(box: Box) -> Picture:
         )
         for name, group in topic.groups.items()
     }
-    return options.mask, options.created_ms, [p.first for p in topic.partitions], groups
+    return options.opaque, options.created_ms, [p.first for p in topic.partitions], groups
 
 
 def prepared(segment_bytes: int) -> Box:
@@ -77,7 +77,7 @@ def change_options(box: Box) -> None:
 
 
 def change_topic(box: Box) -> None:
-    box.declare(TopicOptions("T", partitions=COUNT, mask=7))
+    box.declare(TopicOptions("T", partitions=COUNT, opaque=b"7"))
 
 
 def remove_group(box: Box) -> None:
@@ -172,8 +172,8 @@ def in_short(name: str, shown: Picture) -> Picture:
     """Of messages that nobody was told of the crash may have kept some, and a purge all of them."""
     if name != "put, and empty a topic" or not isinstance(shown, tuple):
         return shown
-    mask, _, firsts, groups = shown
-    return mask, [min(first, 3) for first in firsts], groups if firsts[0] == 0 else list(groups)
+    opaque, _, firsts, groups = shown
+    return opaque, [min(first, 3) for first in firsts], groups if firsts[0] == 0 else list(groups)
 
 
 def test_after_a_lost_purge_new_messages_stay() -> None:

@@ -21,14 +21,14 @@ from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.declare import Start
 from zbus.core.errors import Refusal
-from zbus.core.group import Group, Wants
 from zbus.core.life import Life
 from zbus.core.limits import Limits
+from zbus.core.log import Size
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
-from zbus.core.recorder import Size
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition
+from zbus.core.wants import Wants
 from zbus.journal.port import Lane
 from zbus.testing.records import records_of
 

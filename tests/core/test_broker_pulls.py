@@ -11,12 +11,12 @@ from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
 from zbus.core.errors import Refusal
-from zbus.core.group import Wants
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Empty, EmptyReason
-from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Session
+from zbus.core.wants import Wants
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
 from zbus.core.errors import Refusal
-from zbus.core.group import Wants
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Raw
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.wants import Wants
 from zbus.journal.batch import iterate
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalError, Lane

@@ -9,12 +9,12 @@ import pytest
 
 from tests.core.support import Box, Probe, cool, ranges, refusal
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.flock import Follower
 from zbus.core.message import Message
 from zbus.core.outcomes import Outcome
-from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Session
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import JournalDamage, JournalError, Verdict
 from zbus.testing.late import LateJournal

@@ -46,18 +46,17 @@ def test_a_follower_is_told_what_comes(box: Box, form: Lines) -> None:
     assert listener.lines == [b"0:0 a 1", b"0:1 b 2", b"0:2 c 3"]
 
 
-def test_it_begins_where_the_group_of_the_topic_stands(box: Box, form: Lines) -> None:
+def test_it_begins_where_a_group_stands(box: Box, form: Lines) -> None:
     put(box, b"a", b"b", b"c")
     assert box.take("T", 1) == [b"a"]
-    listener = follow(box, form)
+    listener = follow(box, form, box.group("T").position())
     box.settle()
     assert listener.bodies == [b"b", b"c"]
     assert box.take("T") == [b"b", b"c"], "it took nothing from the group"
 
 
-def test_without_such_a_group_it_begins_at_the_end(box: Box, form: Lines) -> None:
+def test_without_a_place_it_begins_at_the_end(box: Box, form: Lines) -> None:
     put(box, b"a")
-    box.broker.remove_group(Probe(), box.group("T"))
     listener = follow(box, form)
     put(box, b"b")
     assert listener.bodies == [b"b"]
@@ -97,7 +96,7 @@ def test_what_is_not_durable_is_not_told(form: Lines) -> None:
     assert listener.bodies == [b"a"]
 
 
-def test_all_of_a_flock_share_the_encoding(box: Box, form: Lines) -> None:
+def test_all_of_a_cohort_share_the_encoding(box: Box, form: Lines) -> None:
     listeners = [follow(box, form) for _ in range(50)]
     box.settle()
     put(box, b"a", b"b")
@@ -172,7 +171,7 @@ class TestStalled:
         put(box, b"a")
         listener = Listener(box.session())
         listener.session.stalled = True
-        box.broker.follow(listener, form, box.topic().partitions)
+        box.broker.follow(listener, form, box.topic().partitions, position=[0])
         box.settle()
         assert listener.begun
         assert listener.heard == b""
@@ -233,7 +232,7 @@ class TestEnds:
         assert removed.ended is not None
 
     def test_a_topic_of_services_is_not_followed(self, box: Box, form: Lines) -> None:
-        box.declare(TopicOptions("R", durability="memory", rpc=True), "R")
+        box.declare(TopicOptions("R", durability="memory", calls=True), "R")
         box.settle()
         listener = follow(box, form, topic="R")
         assert listener.ended is following.SERVICES
@@ -439,7 +438,7 @@ class TestWork:
             box.turn()
         assert all(listener.heard for listener in listeners)
 
-    def test_who_begins_ahead_of_a_busy_flock_waits_for_it(self, box: Box, form: Lines) -> None:
+    def test_who_begins_ahead_of_a_busy_cohort_waits_for_it(self, box: Box, form: Lines) -> None:
         """Else every follower that comes while there is much to tell would read alone for ever."""
         live = follow(box, form)
         box.settle()

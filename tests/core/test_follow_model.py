@@ -17,8 +17,8 @@ from tests.core.followers import Lines, Listener
 from tests.core.support import Box, CrashJournal, Probe
 from zbus.core.chunk import Chunk
 from zbus.core.limits import Limits
+from zbus.core.log import Size
 from zbus.core.message import Message
-from zbus.core.recorder import Size
 from zbus.core.state import TopicOptions
 
 PARTITIONS = 2

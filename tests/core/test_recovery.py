@@ -28,24 +28,24 @@ LEASES = GroupOptions(lease=True, lease_ms=1_000)
 
 ODD_TOPIC = TopicOptions(
     "Ünïcode Name",
-    mask=0b1011,
+    opaque=b'{"mask":[11,null]}',
     partitions=3,
     durability="os",
-    rpc=True,
+    calls=True,
     competing=False,
     lease=True,
     exclusive=True,
-    delete_on_exit=True,
+    temporary=True,
     paused=True,
 )
 ODD_GROUP = GroupOptions(
-    mask=64,
+    opaque=b"64",
     filter="a.*;stock.#",
     lease=False,
     lease_ms=1,
     window=7,
     exclusive=False,
-    delete_on_exit=False,
+    temporary=False,
     paused=True,
 )
 
@@ -77,7 +77,7 @@ def test_options(topic: TopicOptions, group: GroupOptions) -> None:
     assert found.name == "Group A"
     assert found.options == attrs.evolve(group, created_ms=box.now_ms)
     assert (found.match is None) == (not group.filter)
-    for word in ("lease", "exclusive", "delete_on_exit", "paused"):
+    for word in ("lease", "exclusive", "temporary", "paused"):
         own = getattr(group, word)
         assert getattr(found, word) == (getattr(topic, word) if own is None else own)
 
@@ -99,13 +99,13 @@ def test_changed_options_are_those_of_the_last_change() -> None:
     box.settle()
     for window in (5, 6, 7):
         options = attrs.evolve(LEASES, window=window, filter="b.#")
-        box.declare(TopicOptions("T", mask=window), "G", options)
+        box.declare(TopicOptions("T", opaque=b"%d" % window), "G", options)
         box.settle()
     after = again(box)
     same_state(box, after)
     assert after.group().options.window == 7
     assert after.group().name == "g", "the first spelling stays"
-    assert after.topic().options.mask == 7
+    assert after.topic().options.opaque == b"7"
     match = after.group().match
     assert match is not None
     assert (match(b"a.x"), match(b"b.x")) == (False, True)

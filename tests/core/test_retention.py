@@ -24,9 +24,9 @@ from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Peeked, Raw
-from zbus.core.retention import LOOKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
+from zbus.core.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.journal.port import JournalError, Lane
 from zbus.store.lane import state_of
 from zbus.store.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX, expendable
@@ -84,8 +84,8 @@ def at_most(kept: int, lane: Lane, unsynced: int) -> int:
 
 
 def look(box: Box) -> None:
-    box.settle(LOOK_MS)
-    box.settle(LOOK_MS)
+    box.settle(CHECK_MS)
+    box.settle(CHECK_MS)
 
 
 def first(box: Box, index: int = 0) -> int:
@@ -255,7 +255,7 @@ def test_a_quiet_topic_loses_its_old_messages_too() -> None:
         box.settle(due_ms - box.now_ms)
     assert first(box) == 1
     # A segment ends after a quarter of the time; then it is kept for the whole.
-    assert wakes == [LOOK_MS, 2_000, 10_000, 10_000 + LOOK_MS]
+    assert wakes == [CHECK_MS, 2_000, 10_000, 10_000 + CHECK_MS]
     put(box, 1)
     probe = take(box)
     assert (offsets(probe), told(probe)) == ([1], [1])
@@ -285,7 +285,7 @@ def test_nothing_is_removed_before_it_is_durable_that_it_is_gone(durability: str
     box.declare(attrs.evolve(box.topic().options, retention_count=1))
     box.turn()
     journal.release()
-    box.turn(LOOK_MS)  # looks
+    box.turn(CHECK_MS)  # checks
     box.turn()  # writes
     removed = [one for one in journal.written["T", 0] if isinstance(one, int)]
     assert removed == ([] if durability == "disk" else [4])
@@ -310,7 +310,7 @@ def test_a_purge_that_is_not_durable_is_not_done_by_what_is() -> None:
     box.declare(attrs.evolve(box.topic().options, retention_count=1))
     box.turn()
     journal.release()
-    box.turn(LOOK_MS)
+    box.turn(CHECK_MS)
     box.turn()
     held = journal.held
     box.broker.purge_topic(Probe(), box.topic())
@@ -380,9 +380,9 @@ def test_recovery_knows_the_segments() -> None:
     same_state(after, again(after, SEGMENT_BYTES))
 
 
-def test_looks_share_their_turns() -> None:
+def test_checks_share_their_turns() -> None:
     box = Box(CrashJournal(), segment_bytes_max=SEGMENT_BYTES)
-    count = LOOKS_PER_TURN_MAX
+    count = CHECKS_PER_TURN_MAX
     for number in range(count):
         box.declare(TopicOptions(f"T{number}", retention_count=1))
     box.settle()
@@ -391,7 +391,7 @@ def test_looks_share_their_turns() -> None:
             box.put(BODY, topic=f"T{number}")
             box.turn()
     box.settle()
-    box.turn(LOOK_MS)
+    box.turn(CHECK_MS)
 
     def begun() -> int:
         return sum(topic.partitions[0].purged_to > 0 for topic in box.broker.topics.values())
@@ -402,11 +402,11 @@ def test_looks_share_their_turns() -> None:
     assert begun() == count
 
 
-def firsts(box: Box, looks: int) -> list[int]:
-    """Where the log begins after each of the next looks."""
+def firsts(box: Box, checks: int) -> list[int]:
+    """Where the log begins after each of the next checks."""
     found = []
-    for _ in range(looks):
-        box.settle(LOOK_MS)
+    for _ in range(checks):
+        box.settle(CHECK_MS)
         box.settle()
         found.append(first(box))
     return found
@@ -479,7 +479,7 @@ class TestInterplay:
         box.declare(attrs.evolve(box.topic().options, retention_count=2))
         box.turn()
         journal.release()
-        box.turn(LOOK_MS)
+        box.turn(CHECK_MS)
         box.turn()  # looked and wrote; the sync is under way
         box.declare(box.topic().options, "late", start=Start(offset=1))
         box.settle()
@@ -499,7 +499,7 @@ class TestInterplay:
         box.turn()
         assert isinstance(box.journal, CrashJournal)
         box.journal.release()
-        box.turn(LOOK_MS)
+        box.turn(CHECK_MS)
         subject = box.topic() if "topic" in verb else box.group()
         probe = Probe()
         getattr(box.broker, verb)(probe, subject)

@@ -18,13 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
 from zbus.core.chunk import Chunk
 from zbus.core.declare import Start
-from zbus.core.group import Group, Wants
 from zbus.core.life import Life
 from zbus.core.limits import Limits
+from zbus.core.log import Size
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Outcome
-from zbus.core.recorder import Size
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Group
+from zbus.core.wants import Wants
 from zbus.testing.records import records_of
 
 GROUPS = {

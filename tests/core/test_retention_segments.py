@@ -7,7 +7,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, same_state
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.store.lane import state_of
 from zbus.store.retention import (
     CHECKPOINT_BYTES_PER_MS,
@@ -38,9 +38,9 @@ def rest(box: Box) -> None:
         box.settle(due_ms - box.now_ms)
 
 
-def looks(box: Box, count: int) -> None:
+def checks(box: Box, count: int) -> None:
     for _ in range(count):
-        box.settle(LOOK_MS)
+        box.settle(CHECK_MS)
 
 
 def kept_bytes(box: Box) -> int:
@@ -74,11 +74,11 @@ def test_what_all_groups_have_done_is_freed_though_the_segment_is_not_full() -> 
         box.take(name)
     for offset in range(100):
         box.ack(offset, "a")
-    looks(box, 4)
+    checks(box, 4)
     assert box.partition().first == 0
     for offset in range(100):
         box.ack(offset, "b")
-    looks(box, 4)
+    checks(box, 4)
     assert box.partition().first == 100
     assert len(state_of(box.partition()).segments) == 1
     assert kept_bytes(box) < 1_000
@@ -93,7 +93,7 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
         ids = [Message(b"%d %d" % (batch, number)) for number in range(10_000)]
         box.broker.put_once(box.partition(), Chunk.of(ids), Probe())
         box.settle()
-    looks(box, 4)
+    checks(box, 4)
     partition = box.partition()
     assert partition.first == 20_000
     assert state_of(partition).checkpoint_bytes > 800_000
@@ -105,5 +105,5 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
         box.settle(1_000)
         bases.add(state_of(partition).segments[-1].base)
     assert len(bases) <= 4
-    looks(box, late_ms // LOOK_MS + 4)
+    checks(box, late_ms // CHECK_MS + 4)
     assert partition.first == partition.end

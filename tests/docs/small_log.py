@@ -15,9 +15,9 @@ from pathlib import Path
 from tests.core.support import PullProbe, wishing
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
+from zbus.core.topic import Session
 from zbus.journal.batch import Batch, iterate
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles

@@ -3,12 +3,19 @@
 import pytest
 
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.outcomes import Stored
+from zbus.core.outcomes import Routed, Stored
+from zbus.core.state import GroupOptions, TopicOptions
 from zbus.faces.native.containers import split_lines
 from zbus.faces.native.face import COMMANDS, NativeFace
+from zbus.faces.native.masks import (
+    group_mask,
+    topic_mask,
+    with_group_mask,
+    with_topic_mask,
+)
 from zbus.faces.native.params import Params
 from zbus.faces.native.puts import PutReply
-from zbus.faces.native.replies import error_text
+from zbus.faces.native.replies import Status, error_text, status_of
 from zbus.faces.native.rpc import request_from_url
 from zbus.faces.native.stored import stored_lines, without_token
 from zbus.faces.numbers import parse_number, parse_ranges
@@ -132,3 +139,54 @@ def test_parse_number_is_not_int() -> None:
 )
 def test_ranges(value: bytes, count_max: int, ranges: list[range] | None) -> None:
     assert parse_ranges(value, count_max) == ranges
+
+
+@pytest.mark.parametrize("mask", [*range(256), 1 << 20, (1 << 31) - 1])
+def test_a_mask_is_given_back_as_it_was_sent(mask: int) -> None:
+    assert topic_mask(with_topic_mask(TopicOptions("T"), mask)) == mask
+    assert group_mask(with_group_mask(GroupOptions(), mask)) == mask
+
+
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [
+        (TopicOptions("T", paused=True), 8),
+        (TopicOptions("T", lease=True, exclusive=True, temporary=True), 64 + 16 + 32),
+        (TopicOptions("T", calls=True, competing=True), 4),
+        (TopicOptions("T", b'{"of":"another"}', paused=True), 8),
+        (TopicOptions("T", b"64", paused=True), 8),
+        (TopicOptions("T", b"66", calls=True), 66),
+        (TopicOptions("T", b"66"), 0),
+    ],
+)
+def test_the_mask_of_options_that_another_dialect_chose(options: TopicOptions, mask: int) -> None:
+    assert topic_mask(options) == mask
+
+
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [
+        (GroupOptions(lease=True), 64),
+        (GroupOptions(b"64", lease=False, paused=True), 8),
+        (GroupOptions(b"[64]", exclusive=True), 16),
+        (GroupOptions(), 0),
+    ],
+)
+def test_the_mask_of_such_a_group(options: GroupOptions, mask: int) -> None:
+    assert group_mask(options) == mask
+
+
+@pytest.mark.parametrize(
+    ("failed", "opaque", "status"),
+    [
+        (False, None, 200),
+        (True, None, 500),
+        (True, Status(404), 404),
+        (True, 404, 500),
+        (False, b"404", 200),
+    ],
+)
+def test_the_status_of_what_another_dialect_routed(
+    failed: bool, opaque: object, status: int
+) -> None:
+    assert status_of(Routed(b"1", b"s", b"", b"", failed, opaque)) == status

@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,9 @@ GROUPS = st.builds(
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
+OPAQUE = st.just(b"") | (st.integers(-(2**63), 2**64 - 1) | st.lists(st.booleans() | NAMES)).map(
+    msgspec.json.encode
+)
 ORIGINALS = st.lists(
     st.builds(
         Original,
@@ -67,7 +71,8 @@ ORIGINALS = st.lists(
 ).map(tuple)
 CHANGES = st.builds(
     StateChange,
-    topic=st.none() | st.builds(TopicOptions, name=NAMES, rpc=st.booleans(), mask=NATURAL),
+    topic=st.none()
+    | st.builds(TopicOptions, name=NAMES, calls=st.booleans(), opaque=OPAQUE, partitions=NATURAL),
     groups=st.lists(GROUPS, max_size=4).map(tuple),
     originals=ORIGINALS,
 )
@@ -89,10 +94,16 @@ def test_the_short_way_makes_the_same_bytes(change: StateChange) -> None:
 @pytest.mark.parametrize("kind", [TopicOptions, GroupOptions, GroupChange])
 def test_no_field_is_forgotten(kind: type) -> None:
     """Each field of the state, as soon as there is one, is stored."""
-    others: dict[str, Any] = {"str": "x", "int": 3, "bool": True, "bool | None": True}
+    others: dict[str, Any] = {
+        "str": "x",
+        "int": 3,
+        "bool": True,
+        "bool | None": True,
+        "bytes": b"1",
+    }
     special: dict[str, Any] = {
         "durability": "os",
-        "options": GroupOptions(mask=1),
+        "options": GroupOptions(opaque=b"1"),
         "entries": Entries.of(Entry(1, EntryState.READY, 2, 3, 4)),
         "delayed": columns({1: 2, 300: 4}),
     }
@@ -128,6 +139,33 @@ def test_no_field_is_forgotten_though_it_is_alone(field: str) -> None:
 
 def payload(text: bytes, rest: bytes = b"") -> bytes:
     return struct.pack("<I", len(text)) + text + bytes(-(len(text) + 4) & 7) + rest
+
+
+def test_the_format_keeps_its_names() -> None:
+    """What the program calls otherwise by now is where older programs look for it."""
+    text = (
+        b'{"topic":{"name":"t","mask":66,"rpc":true,"competing":true,"delete_on_exit":true},'
+        b'"groups":[{"name":"g","options":{"mask":32,"delete_on_exit":false}}]}'
+    )
+    topic = TopicOptions("t", opaque=b"66", calls=True, competing=True, temporary=True)
+    group = GroupChange("g", options=GroupOptions(opaque=b"32", temporary=False))
+    change = StateChange(topic, (group,))
+    assert encode_change(change) == payload(text)
+    assert decode_change(payload(text)) == change
+
+
+def test_names_of_the_program_are_none_of_the_format() -> None:
+    text = b'{"topic":{"name":"t","opaque":"eA==","calls":true,"temporary":true}}'
+    assert decode_change(payload(text)) == StateChange(TopicOptions("t"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [b'{"name":1}', b'{"mask":1}', b'{"name":"t","rpc":3}', b'{"name":"t","window":[]'],
+)
+def test_options_that_are_none(options: bytes) -> None:
+    with pytest.raises(JournalDamage):
+        decode_change(payload(b'{"topic":%b}' % options))
 
 
 def test_unknown_keys_are_ignored() -> None:

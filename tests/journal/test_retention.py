@@ -14,7 +14,7 @@ from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Raw
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.core.topic import Partition
 from zbus.journal.batch import read_header
 from zbus.journal.local.engine import LocalJournal
@@ -114,7 +114,7 @@ class Desk:
 
     def look(self, first: int) -> None:
         """Let retention look, until the partition begins there and the files say so."""
-        self.turn(LOOK_MS)
+        self.turn(CHECK_MS)
         self.turn()
         while self.partition.first < first or self.names[0] < first:
             self.loop.run_one()
@@ -193,7 +193,7 @@ def test_what_a_former_run_wrote_is_forgotten_too_and_not_read_before(tmp_path: 
     assert set(after.files.read_paths) == newest | {f"{base or ''}.log" for base in range(0, 16, 2)}
     after.files.read_paths.clear()
     after.declare(TopicOptions("T", retention_ms=5_000, created_ms=EPOCH_MS))
-    after.turn(LOOK_MS)
+    after.turn(CHECK_MS)
     assert set(after.files.read_paths) <= {"18.log", "20.log"}, "and no message"
     after.close()
 

@@ -20,6 +20,7 @@ from tests.journal.support import Loop
 from tests.simulation import torn_tails
 from zbus.cli import main
 from zbus.core.chunk import Chunk
+from zbus.core.delta import snapshot
 from zbus.core.message import Message
 from zbus.core.originals import Originals, key_name
 from zbus.core.state import StateChange
@@ -78,6 +79,13 @@ def messages(data_dir: Path) -> Found:
     }
 
 
+def options(known: dict[str, Any]) -> dict[str, Any]:
+    """With the names that they had then."""
+    names = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
+    plain = {names.get(name, name): value for name, value in known.items()}
+    return {**plain, "mask": json.loads(plain["mask"] or b"0")}
+
+
 def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
@@ -97,6 +105,8 @@ def state(change: StateChange) -> Any:
             if 256 * page + key % 256 not in handed_out
         ]
         group["entries"] = sorted([*entries, *delayed], key=itemgetter("offset"))
+        group["options"] = options(group["options"])
+    plain["topic"] = options(plain["topic"])
     return as_text({**plain, "originals": list(map(list, change.originals))})
 
 
@@ -142,7 +152,7 @@ def test_everything_is_there(data_dir: Path, landmarks: bool) -> None:
         )
         for group in known["state"]["groups"]:
             group["entries"].sort(key=itemgetter("offset"))
-        assert state(lanes[lane].snapshot(NOW_MS)) == known["state"]
+        assert state(snapshot(lanes[lane], NOW_MS)) == known["state"]
         found = [
             row(offset, message)
             for chunk in chunks(loop, journal, lane)

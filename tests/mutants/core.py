@@ -301,43 +301,46 @@ WRITING: list[Mutant] = [
         ),
         (
             "nack-not-written",
-            "    broker.dispatch.schedule(group, partition.index)\n"
-            "    broker.tick.change(partition, group)",
-            "    broker.dispatch.schedule(group, partition.index)",
+            "    dispatch.schedule(group, partition.index)\n"
+            "    dispatch.tick.change(partition, group)",
+            "    dispatch.schedule(group, partition.index)",
             f"{BROKER} {CAMPAIGN}",
         ),
         (
             "window-stays-shut",
-            "    if group.waiting:\n        broker.dispatch.activate(group)  # the window opened",
+            "    if group.waiting:\n        dispatch.activate(group)  # the window opened",
             "    pass",
             "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
             "core/test_broker_model.py",
         ),
         (
             "extended-too-early-a-wake",
-            "    broker.dispatch.schedule(group, partition.index)\n    broker.tick",
-            "    broker.tick",
+            "    dispatch.schedule(group, partition.index)\n    dispatch.tick",
+            "    dispatch.tick",
             "core/test_broker_model.py conformance/test_leases.py",
         ),
     ),
     *mutants_of(
         "zbus/core/topic.py",
         (
-            "snapshot-without-options",
-            "            groups.append(attrs.evolve(change, options=group.options, origin=origin))",
-            "            groups.append(attrs.evolve(change, origin=origin))",
-            "core/test_recovery.py",
-        ),
-        (
             "partition-of-a-key",
             "            return self.partitions[crc32(key) % len(self.partitions)]",
             "            return self.partitions[(crc32(key) + self.turn) % len(self.partitions)]",
             "conformance/test_idempotent_produce.py",
         ),
+    ),
+    *mutants_of(
+        "zbus/core/delta.py",
+        (
+            "snapshot-without-options",
+            "        groups.append(attrs.evolve(change, options=group.options, origin=origin))",
+            "        groups.append(attrs.evolve(change, origin=origin))",
+            "core/test_recovery.py",
+        ),
         (
             "removed-groups-not-told",
-            "        changes = [GroupChange(name, removed=True) for name in self.removed_groups]",
-            "        changes: list[GroupChange] = []",
+            "    changes = [GroupChange(name, removed=True) for name in partition.removed_groups]",
+            "    changes: list[GroupChange] = []",
             CAMPAIGN,
         ),
     ),
@@ -626,13 +629,16 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/topic.py",
+        "zbus/core/delta.py",
         (
             "former-incarnation-untold",
-            "            for other in known.departing:",
-            "            for other in ():",
+            "        for other in known.departing:",
+            "        for other in ():",
             FENCE,
         ),
+    ),
+    *mutants_of(
+        "zbus/core/topic.py",
         (
             "turn-of-a-fenced-partition",
             "        return partition if partition.fenced is None else self._serving(partition)",
@@ -656,13 +662,14 @@ FENCED: list[Mutant] = [
         ),
         (
             "log-of-before",
-            "        partition.log = Log(partition, broker.memory, broker.recorder)\n",
-            "",
+            "        self._verbs.begin_partition(partition)\n",
+            "        log = partition.log\n        self._verbs.begin_partition(partition)\n"
+            "        partition.log = log\n",
             FENCE,
         ),
         (
             "staged-when-it-is-read",
-            "                self._broker.tick.refuse(one, why)",
+            "                self._tick.refuse(one, why)",
             "                pass",
             FENCE,
         ),
@@ -674,7 +681,7 @@ FENCED: list[Mutant] = [
         ),
         (
             "not-tried-again",
-            "                self._retries.set(partitions[0], broker.now_ms + RETRY_MS)",
+            "                self._retries.set(partitions[0], self._tick.now_ms + RETRY_MS)",
             "                pass",
             FENCE,
         ),
@@ -686,7 +693,7 @@ FENCED: list[Mutant] = [
         ),
         (
             "followers-not-told",
-            "        self._broker.following.end(topic, why)\n",
+            "        self._dispatch.following.end(topic, why)\n",
             "",
             FENCE,
         ),

@@ -633,8 +633,8 @@ STORE: list[Mutant] = [
         ),
         (
             "checkpoint-of-what-is-to-come",
-            "partition.snapshot(now_ms).truncated(first))",
-            "partition.snapshot(now_ms))",
+            "snapshot(partition, now_ms).truncated(first))",
+            "snapshot(partition, now_ms))",
             "core/test_recovery.py",
         ),
         (
@@ -687,7 +687,7 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/told.py",
+        "zbus/core/replayed.py",
         (
             "snapshot-does-not-reset",
             "            self.backlogs.clear()\n            self.origins",

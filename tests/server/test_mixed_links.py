@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Iterator
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.conformance.websocket_client import handshake
 from tests.server.test_tls_loop import SecureClient, request
 from tests.wire.websocket_frames import close, frame
 from zbus.core import follow
+from zbus.core.cohort import Watch
 from zbus.server.link import Link
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
@@ -238,7 +240,7 @@ class Scene:
         self.process.close()
         assert not broker.sessions
         for topic in broker.topics.values():
-            assert topic.followed is None or not topic.followed.audiences
+            assert topic.followed is None or not cast(Watch, topic.followed).audiences
             for group in topic.groups.values():
                 assert not group.readers
                 assert not group.waiting

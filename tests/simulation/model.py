@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zbus.core.broker import Broker
-from zbus.core.group import Group
 from zbus.core.life import Life
 from zbus.core.message import Message
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.testing.records import Record
 
 

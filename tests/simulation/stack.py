@@ -16,14 +16,13 @@ from tests.core.support import PullProbe, ranges, wishing
 from tests.simulation.desk import Desk
 from zbus.core.chunk import Chunk
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Wants
 from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Stored
-from zbus.core.session import Session
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Session, Topic
+from zbus.core.wants import Wants
 from zbus.journal.batch import decode_chunk, iterate
 from zbus.journal.port import JournalError, Lane
 from zbus.store.lane import state_of

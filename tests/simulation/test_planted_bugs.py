@@ -11,11 +11,13 @@ import pytest
 
 from tests.simulation.crash_states import WorldFailure, campaign
 from tests.simulation.stack import Stack
+from zbus.core.delta import snapshot
 from zbus.core.state import StateChange
 from zbus.core.topic import Partition
 from zbus.journal import batch
 from zbus.journal.local import segment
 from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
+from zbus.store import writer
 from zbus.store.lane import state_of
 
 STATES = 10_000
@@ -73,12 +75,10 @@ def test_a_checksum_that_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_checkpoint_without_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = Partition.snapshot
+    def forgetful(partition: Partition, now_ms: int) -> StateChange:
+        whole = snapshot(partition, now_ms)
+        return attrs.evolve(whole, groups=()) if state_of(partition).segment_bytes else whole
 
-    def forgetful(self: Partition) -> StateChange:
-        whole = snapshot(self)
-        return attrs.evolve(whole, groups=()) if state_of(self).segment_bytes else whole
-
-    monkeypatch.setattr(Partition, "snapshot", forgetful)
+    monkeypatch.setattr(writer, "snapshot", forgetful)
     with pytest.raises(WorldFailure):
         campaign(STATES, seed=1)

@@ -14,10 +14,11 @@ from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
 from zbus.core.declare import GroupWish
-from zbus.core.group import Group, Wants
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
+from zbus.core.topic import Group
+from zbus.core.wants import Wants
 from zbus.testing.disk import Disk, Operation
 
 COUNT = 9  # messages, two to a segment
@@ -87,7 +88,7 @@ def states_while_forgetting(limits: TopicOptions, seed: int) -> Iterator[Disk]:
     disk.faults = cut
     desk.declare(attrs.evolve(desk.broker.topics["t"].options, **attrs.asdict(limits)))
     for _ in range(4):
-        desk.settle(LOOK_MS)
+        desk.settle(CHECK_MS)
     disk.faults = None
     assert desk.broker.topics["t"].partitions[0].first > 0
     assert desk.failures == []
@@ -142,5 +143,5 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
         for worker in stack.workers:
             worker.stop()
         turn(ms=100)
-    assert partition not in broker.tick.looks
+    assert partition not in broker.tick.retention_timer
     assert stack.failures == []

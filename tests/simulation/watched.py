@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
-from zbus.core.group import Group, Pull
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
 from zbus.core.recorder import Recorder
-from zbus.core.session import Session
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Pull, Session, Topic
 from zbus.testing.records import Record, records_of
 
 Delivery = Callable[[Group, list[Record]], None]

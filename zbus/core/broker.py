@@ -14,23 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from zbus.core import deciding, leases, looking, purging
-from zbus.core import declare as declaring
+from zbus.core import deciding, leases, purging, reads
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
+from zbus.core.cohort import Follower, Form
+from zbus.core.declare import Declaring
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import (
-    BrokerError,
-    Refusal,
-    group_taken,
-    group_unknown,
-    topic_unknown,
-)
+from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.fencing import Fencing
-from zbus.core.flock import Follower, Form
 from zbus.core.follow import ENDED_STOPPING
-from zbus.core.group import Group, Pull
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
 from zbus.core.once import forget, remind
@@ -39,10 +32,9 @@ from zbus.core.outside import Outside
 from zbus.core.puts import Puts
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
-from zbus.core.session import Session
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -57,6 +49,7 @@ class Broker:
         self.recorder = recorder
         self.limits = limits
         self.topics: dict[str, Topic] = {}  # by lower-case name
+        self._fetch: Fetch = lambda *wanted: recorder.fetch(*wanted)
         self.sessions: dict[bytes, Session] = {}
         self.now_ms = 0
         self.outside = Outside(lambda: self.now_ms)
@@ -66,10 +59,10 @@ class Broker:
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, timers, self.outside)
         self.tick = self.dispatch.tick
-        self.tick.forgets = timers.timer(partial(forget, self.tick))
+        self.tick.dedup_timer = timers.timer(partial(forget, self.tick))
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
-        self.fencing = Fencing(self)
+        self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
         self._orphans = timers.timer(self._abandon)  # temporary groups found at recovery
         self.turns = 0
         self.stopping = False
@@ -79,6 +72,11 @@ class Broker:
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
+        declaring = Declaring(
+            *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
+            *(self.new_id, self.adopt),
+        )
+        self.declare = declaring.declare
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -129,8 +127,12 @@ class Broker:
 
     def adopt(self, topic: Topic) -> None:
         """A topic is new here."""
+        self._keep(topic)
         for partition in topic.partitions:
-            partition.log = Log(partition, self.memory, self.recorder)
+            partition.log = Log(partition, self.memory)
+
+    def _keep(self, topic: Topic) -> None:
+        topic.fetch = self._fetch
         self.topics[topic.name.lower()] = topic
 
     def _abandon(self, group: Group) -> None:
@@ -140,7 +142,7 @@ class Broker:
 
     def restore(self, topic: Topic) -> None:
         """Take over a topic that recovery rebuilt."""
-        self.adopt(topic)
+        self._keep(topic)
         topic.born = True
         self.retention.restore(topic)
         for partition in topic.partitions:
@@ -150,12 +152,13 @@ class Broker:
                 deciding.tell(self.tick, group)
             for index in range(len(group.backlogs)):
                 self.dispatch.schedule(group, index)
-            if group.delete_on_exit:
+            if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
                 self._orphans.set(group, self.now_ms + ORPHAN_MS)
 
     def begin_partition(self, partition: Partition) -> None:
         """It was read from storage, at the start or again."""
+        partition.log = Log(partition, self.memory)
         partition.recovered = partition.end
         remind(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
@@ -212,18 +215,13 @@ class Broker:
             pulls.insert(0, group.waiting[session])
         for pull in pulls:
             self.dispatch.end(pull, reason)
-        if group.delete_on_exit and group.had_reader and not group.readers:
+        if group.temporary and group.had_reader and not group.readers:
             self.remove_group(Silent(), group)
 
     # -- topics and groups ----------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name.lower())
-
-    def declare(self, ticket: Ticket, name: str, wished: declaring.Wished) -> None:
-        """Create or change a topic and, if wished, a group, depending on what is there when it is
-        done. Settles with Declared."""
-        declaring.declare(self, ticket, name, wished)
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
@@ -263,11 +261,11 @@ class Broker:
 
     def purge_group(self, ticket: Ticket, group: Group) -> None:
         """Forget everything the group has still to do."""
-        purging.purge_group(self, ticket, group)
+        purging.purge_group(self.tick, ticket, group)
 
     def purge_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Forget everything stored; offsets go on from where they are."""
-        purging.purge_topic(self, ticket, topic)
+        purging.purge_topic(self.tick, self.retention, self.recorder, ticket, topic)
 
     # -- messages -------------------------------------------------------------------------
 
@@ -385,7 +383,7 @@ class Broker:
         """Settle messages that were handed out, also those whose lease has ended since. Whoever
         asks, and asked for twice, it is the same. What was never handed out is not settled, but
         of messages from before the start that is not known for certain: a crash forgets leases."""
-        leases.ack(self, ticket, group, partition, ranges)
+        leases.ack(self.dispatch, ticket, group, partition, ranges)
 
     def nack(
         self,
@@ -399,7 +397,7 @@ class Broker:
         """Give back those that are leased: in front, at the end, or (due_ms) for later. They come
         again in the given order, those for later in that of the log. Says how many; if none is,
         the ticket has OFFSET_UNKNOWN."""
-        return leases.nack(self, ticket, group, partition, ranges, front, due_ms)
+        return leases.nack(self.dispatch, ticket, group, partition, ranges, front, due_ms)
 
     def extend(
         self,
@@ -411,23 +409,23 @@ class Broker:
     ) -> int:
         """Move the deadline of those that are leased. Says how many; if none is, the ticket has
         OFFSET_UNKNOWN."""
-        return leases.extend(self, ticket, group, partition, ranges, deadline_ms)
+        return leases.extend(self.dispatch, ticket, group, partition, ranges, deadline_ms)
 
-    # -- looking, which changes nothing (`zbus.core.looking`) -------------------------------
+    # -- reading, which changes nothing (`zbus.core.reads`) --------------------------------
 
     def peek(
         self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
     ) -> None:
         """Look at the message at an offset. Settles with Peeked."""
-        looking.peek(ticket, partition, offset, group)
+        reads.peek(ticket, partition, offset, group)
 
     def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
         """Look at stored messages from an offset on. Settles with Peeked."""
-        looking.browse(self.recorder, ticket, partition, offset, count_max)
+        reads.browse(self.recorder, ticket, partition, offset, count_max)
 
     def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
         """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        looking.read(self.recorder, ticket, partition, offset, bytes_max)
+        reads.read(self.recorder, ticket, partition, offset, bytes_max)
 
     def check(self) -> None:
         """Assert the invariants of everything."""

@@ -6,10 +6,23 @@ session and the request id name it.
 
 from __future__ import annotations
 
-from zbus.core.errors import BrokerError, Refusal
-from zbus.core.outcomes import Outcome
+import attrs
+
+from zbus.core.errors import BrokerError, Outcome, Refusal
 from zbus.core.ticket import Ticket
 from zbus.core.timers import Timers
+
+
+@attrs.frozen
+class Routed(Outcome):
+    """A message sent straight to a session."""
+
+    id: bytes
+    sender: bytes
+    headers: bytes  # canonical header lines
+    body: bytes
+    failed: bool = False  # it is an answer that says so
+    opaque: object = None  # what only the sender's face understands
 
 
 class Calls:

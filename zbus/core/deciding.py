@@ -17,33 +17,15 @@ former incarnations, too (`Topic.departing`). A topic with one partition needs n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zbus.core.backlog import Backlog
-from zbus.core.errors import BrokerError
-from zbus.core.outcomes import Outcome
+from zbus.core.errors import BrokerError, Outcome
 from zbus.core.state import Origin
-from zbus.core.ticket import Silent, Ticket
-
-if TYPE_CHECKING:
-    from zbus.core.group import Group
-    from zbus.core.tick import Tick
-    from zbus.core.topic import Topic
-
+from zbus.core.tick import Tick
+from zbus.core.ticket import Silent
+from zbus.core.topic import Departed, Group, Topic
 
 _DEPTH_MAX = 8
 """Of models that are all so new that a crash may lose them. Beyond it a group may begin anew."""
-
-
-class Departed:
-    """A group as it was before a decision that may still be lost."""
-
-    __slots__ = ("backlogs", "incarnation", "name")
-
-    def __init__(self, group: Group) -> None:
-        self.name = group.name
-        self.incarnation = group.incarnation
-        self.backlogs = list(group.backlogs)
 
 
 def next_number(topic: Topic) -> int:
@@ -122,21 +104,3 @@ class _Told(Silent):
         group = self._group
         if not isinstance(outcome, BrokerError) and group.incarnation == self._incarnation:
             group.origin = None
-
-
-class Decided(Ticket):
-    """Partition 0 was written: when that is durable, what had departed by then is gone for good."""
-
-    __slots__ = ("_departed", "_number", "_topic")
-
-    def __init__(self, topic: Topic) -> None:
-        super().__init__()
-        self._topic = topic
-        self._number = topic.number
-        self._departed = list(topic.departing)
-
-    def answer(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, BrokerError):
-            topic, departed = self._topic, self._departed
-            topic.decided = max(topic.decided, self._number)
-            topic.departing = [other for other in topic.departing if other not in departed]

@@ -4,25 +4,29 @@ may take a read), then all of it is applied at once."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
 from zbus.core import deciding
+from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
+from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
-from zbus.core.group import Group
+from zbus.core.limits import Limits
 from zbus.core.names import name_problem
 from zbus.core.outcomes import Declared
+from zbus.core.outside import Outside
+from zbus.core.puts import Puts
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Topic
-
-if TYPE_CHECKING:
-    from zbus.core.broker import Broker
+from zbus.core.topic import Group, Topic
 
 DURABILITIES = ("memory", "os", "disk")
+
+
+Check = Callable[[bytes], str | None]
+"""Given a message's id, says why a group is not to begin there; None = it may."""
 
 
 @attrs.frozen
@@ -31,7 +35,7 @@ class Start:
 
     copy: str = ""  # another group's position; only for a group that does not exist yet
     offset: int | None = None
-    msgid: bytes = b""  # the id that the message at `offset` must have
+    check: Check | None = None  # of the message at `offset`
     time_ms: int | None = None
     partition: int | None = None  # of `offset`; None = every partition
 
@@ -43,83 +47,171 @@ class GroupWish:
     name: str
     options: GroupOptions
     start: Start = Start()
-    auto: bool = False  # take `name`, or the first of name0, name1, ... that is free
 
 
 Wished = Callable[[Topic | None], tuple[TopicOptions, GroupWish | None]]
-"""Says what a topic, and a group in it, are to be like, given what is there now. Asked again when a
-start position was read: others may have declared meanwhile. The `Start` is the same then."""
+"""Says what a topic, and a group in it, are to be like, given what is there now; a name that is
+free now is still free when that is done. Asked again when a start position was read: others may
+have declared meanwhile. The `Start` is the same then."""
 
 
-def declare(broker: Broker, ticket: Ticket, name: str, wished: Wished) -> None:
-    """Create or change a topic, and a group in it; settles with Declared.
+class Declaring:
+    """See the module. `topics` are the broker's, by lower-case name; `adopt` takes up a new one."""
 
-    The name, partitions and durability of an existing topic stay as they are.
-    """
-    topic = broker.topics.get(name.lower())
-    options, wish = wished(topic)
-    problem = _problem(broker, topic, options, wish)
-    if problem is not None:
-        ticket.settle(problem)
-        return
+    def __init__(
+        self,
+        topics: dict[str, Topic],
+        limits: Limits,
+        puts: Puts,
+        dispatch: Dispatch,
+        changes: Changes,
+        outside: Outside,
+        new_id: Callable[[], bytes],
+        adopt: Callable[[Topic], None],
+    ) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._puts = puts
+        self._dispatch = dispatch
+        self._tick = dispatch.tick
+        self._changes = changes
+        self._outside = outside
+        self._new_id = new_id
+        self._adopt = adopt
 
-    def apply(places: list[int] | BrokerError) -> None:
-        if isinstance(places, BrokerError):
-            ticket.settle(places)
-            return
-        # The topic may have come or gone while a place was looked for, or been changed.
-        current = broker.topics.get(name.lower())
-        if current is None or current is not topic:
-            ticket.settle(topic_unknown(name))
-            return
-        options, wish = wished(current)
-        problem = _problem(broker, current, options, wish)
+    def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
+        """Create or change a topic, and a group in it; settles with Declared.
+
+        The name, partitions and durability of an existing topic stay as they are.
+        """
+        topic = self._topics.get(name.lower())
+        options, wish = wished(topic)
+        problem = self._problem(topic, options, wish)
         if problem is not None:
             ticket.settle(problem)
+            return
+
+        def apply(places: list[int] | BrokerError) -> None:
+            if isinstance(places, BrokerError):
+                ticket.settle(places)
+                return
+            # The topic may have come or gone while a place was looked for, or been changed.
+            current = self._topics.get(name.lower())
+            if current is None or current is not topic:
+                ticket.settle(topic_unknown(name))
+                return
+            options, wish = wished(current)
+            problem = self._problem(current, options, wish)
+            if problem is not None:
+                ticket.settle(problem)
+            else:
+                self._apply(ticket, current, options, wish, places)
+
+        start = wish.start if wish else Start()
+        if topic is not None and (start.offset is not None or start.time_ms is not None):
+            _Places(self._outside, topic, start, apply)
+        elif start.offset or (start.offset == 0 and start.check):
+            ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
         else:
-            _apply(broker, ticket, current, options, wish, places)
+            self._apply(ticket, topic, options, wish, None)
 
-    start = wish.start if wish else Start()
-    if topic is not None and (start.offset is not None or start.time_ms is not None):
-        _Places(broker, topic, start, apply)
-    elif start.offset or (start.offset == 0 and start.msgid):
-        ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
-    else:
-        _apply(broker, ticket, topic, options, wish, None)
-
-
-def _problem(
-    broker: Broker, topic: Topic | None, options: TopicOptions, wish: GroupWish | None
-) -> BrokerError | None:
-    limits = broker.limits
-    text = name_problem(options.name)
-    if text is not None:
-        return BrokerError(Refusal.ILLEGAL, f"topic: {text}")
-    if options.durability not in DURABILITIES:
-        return BrokerError(Refusal.ILLEGAL, "durability is one of memory, os, disk")
-    if not 1 <= options.partitions <= limits.partitions_max:
-        return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
-    if topic is None:
-        if (refused := broker.puts.refusal(options)) is not None:
-            return refused
-        if len(broker.topics) >= limits.topics_max:
-            return BrokerError(Refusal.TOO_MANY, f"there are {limits.topics_max} topics already")
-    elif options.partitions != topic.options.partitions:
-        return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
-    elif options.durability != topic.options.durability:
-        return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
-    if wish is None:
+    def _problem(
+        self, topic: Topic | None, options: TopicOptions, wish: GroupWish | None
+    ) -> BrokerError | None:
+        limits = self._limits
+        text = name_problem(options.name)
+        if text is not None:
+            return BrokerError(Refusal.ILLEGAL, f"topic: {text}")
+        if options.durability not in DURABILITIES:
+            return BrokerError(Refusal.ILLEGAL, "durability is one of memory, os, disk")
+        if not 1 <= options.partitions <= limits.partitions_max:
+            return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
+        if topic is None:
+            if (refused := self._puts.refusal(options)) is not None:
+                return refused
+            if len(self._topics) >= limits.topics_max:
+                return BrokerError(
+                    Refusal.TOO_MANY, f"there are {limits.topics_max} topics already"
+                )
+        elif options.partitions != topic.options.partitions:
+            return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
+        elif options.durability != topic.options.durability:
+            return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+        if wish is None:
+            return None
+        text = name_problem(wish.name)
+        if text is not None:
+            return BrokerError(Refusal.ILLEGAL, f"group: {text}")
+        if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
+            return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
+        is_new = topic is not None and topic.group(wish.name) is None
+        if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
+            text = f"there are {limits.groups_per_topic_max} groups already"
+            return BrokerError(Refusal.TOO_MANY, text)
         return None
-    text = name_problem(wish.name)
-    if text is not None:
-        return BrokerError(Refusal.ILLEGAL, f"group: {text}")
-    if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
-        return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-    is_new = topic is not None and (wish.auto or topic.group(wish.name) is None)
-    if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
-        text = f"there are {limits.groups_per_topic_max} groups already"
-        return BrokerError(Refusal.TOO_MANY, text)
-    return None
+
+    def _apply(
+        self,
+        ticket: Ticket,
+        topic: Topic | None,
+        options: TopicOptions,
+        wish: GroupWish | None,
+        places: list[int] | None,
+    ) -> None:
+        if topic is None:
+            topic = Topic(attrs.evolve(options, created_ms=self._tick.now_ms))
+            if len(topic.partitions) > 1:
+                topic.incarnation = self._new_id().decode("ascii", "replace")
+                deciding.next_number(topic)  # so groups that partition 0 does not know are none
+            self._adopt(topic)
+            for partition in topic.partitions:
+                self._tick.touch(partition)
+        else:
+            options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
+            if options != topic.options:
+                topic.configure(options)
+                topic.updated_ms = self._tick.now_ms
+                for partition in topic.partitions:
+                    partition.topic_changed = True
+                    self._tick.touch(partition)
+                for other in topic.groups.values():
+                    other.configure(other.options)
+                    self._dispatch.activate(other)
+        group = None if wish is None else self._apply_group(topic, wish, places)
+        self._changes.note(self._tick.now_ms)
+        self._tick.confirm_all(topic, ticket, Declared(topic, group))
+
+    def _apply_group(self, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
+        name = wish.name
+        group = topic.group(name)
+        tick, none = self._tick, [-1] * len(topic.partitions)
+        is_new = group is None
+        if group is None:
+            group = Group(topic, name, attrs.evolve(wish.options, created_ms=self._tick.now_ms))
+            model, whole = _start_new(topic, group, wish.start)
+            topic.groups[name.lower()] = group
+            for backlog, place in zip(group.backlogs, places or none, strict=True):
+                if place >= 0:
+                    backlog.seek(place)
+            deciding.begin(tick, group, model, whole, places or none)
+        changed = is_new or not group.options.same_as(wish.options)
+        if changed and not is_new:
+            group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
+            group.updated_ms = self._tick.now_ms
+        if places and not is_new:
+            deciding.renew(tick, group, places)
+        for partition, place in zip(topic.partitions, places or none, strict=True):
+            # While the place was looked for the log may have forgotten it.
+            if place >= 0 and group.backlogs[partition.index].fall_off(partition.first):
+                group.untold = True
+            if changed and (is_new or not partition.index):  # else only partition 0 has to know
+                partition.options_changed[group] = None
+                tick.change(partition, group)
+            if place >= 0:
+                tick.change(partition, group)
+            self._dispatch.schedule(group, partition.index)
+        self._dispatch.activate(group)
+        return group
 
 
 class _Places:
@@ -127,7 +219,7 @@ class _Places:
 
     def __init__(
         self,
-        broker: Broker,
+        outside: Outside,
         topic: Topic,
         start: Start,
         done: Callable[[list[int] | BrokerError], None],
@@ -149,13 +241,13 @@ class _Places:
         for partition in topic.partitions:
             if start.offset is None:
                 assert start.time_ms is not None
-                time_ms = max(0, start.time_ms + broker.outside.ahead_ms())
+                time_ms = max(0, start.time_ms + outside.ahead_ms())
                 partition.log.find_time(time_ms, self._at(partition.index))
             elif self._places[partition.index] >= 0:
                 oldest = max(partition.first, partition.purged_to)
-                if start.offset in (oldest, partition.visible) and not start.msgid:
+                if start.offset in (oldest, partition.visible) and not start.check:
                     self._found(partition.index, start.offset)
-                elif start.offset == 0 and not start.msgid:
+                elif start.offset == 0 and not start.check:
                     self._found(partition.index, oldest)
                 else:
                     partition.log.get(start.offset, self._check(partition.index))
@@ -172,11 +264,9 @@ class _Places:
                 wrong = found.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
                 refused = BrokerError(Refusal.ILLEGAL, found.text) if wrong else found
                 self._found(index, refused)
-            elif start.msgid and found[0].id_of(found[1], index) != start.msgid:
-                text = f"the message at offset {start.offset} has another id"
-                self._found(index, BrokerError(Refusal.ILLEGAL, text))
-            else:
-                self._found(index, start.offset)
+                return
+            text = start.check and start.check(found[0].id_of(found[1], index))
+            self._found(index, BrokerError(Refusal.ILLEGAL, text) if text else start.offset)
 
         return check
 
@@ -191,80 +281,6 @@ class _Places:
         self._left -= 1
         if not self._left:
             self._done(self._places)
-
-
-def _apply(
-    broker: Broker,
-    ticket: Ticket,
-    topic: Topic | None,
-    options: TopicOptions,
-    wish: GroupWish | None,
-    places: list[int] | None,
-) -> None:
-    if topic is None:
-        topic = Topic(attrs.evolve(options, created_ms=broker.now_ms))
-        if len(topic.partitions) > 1:
-            topic.incarnation = broker.new_id().decode("ascii", "replace")
-            deciding.next_number(topic)  # so groups that partition 0 does not know are none
-        broker.adopt(topic)
-        for partition in topic.partitions:
-            broker.tick.touch(partition)
-    else:
-        options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
-        if options != topic.options:
-            topic.configure(options)
-            topic.updated_ms = broker.now_ms
-            for partition in topic.partitions:
-                partition.topic_changed = True
-                broker.tick.touch(partition)
-            for other in topic.groups.values():
-                other.configure(other.options)
-                broker.dispatch.activate(other)
-    group = None if wish is None else _apply_group(broker, topic, wish, places)
-    broker.changes.note(broker.now_ms)
-    broker.tick.confirm_all(topic, ticket, Declared(topic, group))
-
-
-def _apply_group(broker: Broker, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
-    name = _free_name(topic, wish.name) if wish.auto else wish.name
-    group = topic.group(name)
-    tick, none = broker.tick, [-1] * len(topic.partitions)
-    is_new = group is None
-    if group is None:
-        group = Group(topic, name, attrs.evolve(wish.options, created_ms=broker.now_ms))
-        model, whole = _start_new(topic, group, wish.start)
-        topic.groups[name.lower()] = group
-        for backlog, place in zip(group.backlogs, places or none, strict=True):
-            if place >= 0:
-                backlog.seek(place)
-        deciding.begin(tick, group, model, whole, places or none)
-    changed = is_new or not group.options.same_as(wish.options)
-    if changed and not is_new:
-        group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
-        group.updated_ms = broker.now_ms
-    if places and not is_new:
-        deciding.renew(tick, group, places)
-    for partition, place in zip(topic.partitions, places or none, strict=True):
-        # While the place was looked for the log may have forgotten it.
-        if place >= 0 and group.backlogs[partition.index].fall_off(partition.first):
-            group.untold = True
-        if changed and (is_new or not partition.index):  # else only partition 0 has to know
-            partition.options_changed[group] = None
-            tick.change(partition, group)
-        if place >= 0:
-            tick.change(partition, group)
-        broker.dispatch.schedule(group, partition.index)
-    broker.dispatch.activate(group)
-    return group
-
-
-def _free_name(topic: Topic, name: str) -> str:
-    if topic.options.competing or topic.group(name) is None:
-        return name
-    number = 0
-    while topic.group(f"{name}{number}") is not None:
-        number += 1
-    return f"{name}{number}"
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

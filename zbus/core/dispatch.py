@@ -16,13 +16,12 @@ from operator import add
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.follow import Following
-from zbus.core.group import Group, Pull
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition, Pull
 
 SKIPS_PER_TICK_MAX = 2_000
 """Messages that one group may pass over in one tick (not wanted, not due, expired), so that others

@@ -9,7 +9,7 @@ import attrs
 
 
 class Refusal(enum.Enum):
-    """Why. A face maps each to a status of its own."""
+    """Why. A face has words of its own for each."""
 
     ILLEGAL = "illegal"  # a name or value that no retry makes right
     TOPIC_UNKNOWN = "topic unknown"
@@ -30,8 +30,14 @@ class Refusal(enum.Enum):
     DAMAGED = "damaged"  # stored bytes cannot be read back
 
 
+class Outcome:
+    """How a ticket ends (`zbus.core.outcomes`)."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
-class BrokerError:
+class BrokerError(Outcome):
     """An outcome: refused, and why in one sentence."""
 
     refusal: Refusal

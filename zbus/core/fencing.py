@@ -15,30 +15,53 @@ Partition 0 decides about its topic (`zbus.core.deciding`): with it all of the t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zbus.core import deciding
+from zbus.core.changes import Changes
+from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, group_unknown
-from zbus.core.group import NO_CHUNK, Group
-from zbus.core.log import Log
-from zbus.core.ticket import Silent
-from zbus.core.topic import Partition, Topic
-
-if TYPE_CHECKING:
-    from zbus.core.broker import Broker
+from zbus.core.recorder import Recorder
+from zbus.core.retention import Retention
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.timers import Timers
+from zbus.core.topic import NO_CHUNK, Group, Partition, Topic
 
 RETRY_MS = 1_000
 """How often it is tried again to read what could not be read."""
 
 
+class Verbs(Protocol):
+    """What the broker does with partitions and groups."""
+
+    def begin_partition(self, partition: Partition) -> None: ...
+
+    def dissolve(self, group: Group, gone: BrokerError) -> None: ...
+
+    def remove_topic(self, ticket: Ticket, topic: Topic) -> None: ...
+
+
 class Fencing:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._retries = broker.timers.timer(self._reopen)
+    def __init__(
+        self,
+        verbs: Verbs,
+        dispatch: Dispatch,
+        recorder: Recorder,
+        retention: Retention,
+        changes: Changes,
+        timers: Timers,
+    ) -> None:
+        self._verbs = verbs
+        self._dispatch = dispatch
+        self._tick = dispatch.tick
+        self._recorder = recorder
+        self._retention = retention
+        self._changes = changes
+        self._retries = timers.timer(self._reopen)
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
-        broker.tick.fence = self.fence
+        dispatch.tick.fence = self.fence
 
     def fence(self, partition: Partition, why: BrokerError) -> None:
         """Serve nothing of the partition until it was read again."""
@@ -47,9 +70,9 @@ class Fencing:
             one.fenced = why
             one.epoch += 1
             one.visible = one.first
-        self._broker.following.end(topic, why)
+        self._dispatch.following.end(topic, why)
         again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
-        if again_ms <= self._broker.now_ms:
+        if again_ms <= self._tick.now_ms:
             self._reopen(partition)
         else:
             self._retries.set(partition, again_ms)  # it may fail each time: the disk is full
@@ -71,49 +94,48 @@ class Fencing:
         assert why is not None, "it serves"
 
         def ready() -> bool:
-            if self._broker.topic(topic.name) is not topic:
+            if zero.removed:
                 return False
             if [one.epoch for one in partitions] != epochs:
                 return False  # partition 0 was fenced meanwhile: all of it is read again
             if partition is not zero and topic.emptying:
                 # Whether it is emptied is being decided; what it holds is known after that.
-                self._retries.set(partition, self._broker.now_ms + 1)
+                self._retries.set(partition, self._tick.now_ms + 1)
                 return False
             for one in partitions:
-                self._broker.tick.refuse(one, why)
+                self._tick.refuse(one, why)
             return True
 
-        self._broker.recorder.reopen(partitions, ready, partial(self._reopened, partitions))
+        self._recorder.reopen(partitions, ready, partial(self._reopened, partitions))
 
     def _reopened(self, partitions: list[Partition], outcome: BrokerError | list[Group]) -> None:
-        broker, topic = self._broker, partitions[0].topic
+        topic = partitions[0].topic
         if isinstance(outcome, BrokerError):
             if topic.born:
-                self._retries.set(partitions[0], broker.now_ms + RETRY_MS)
+                self._retries.set(partitions[0], self._tick.now_ms + RETRY_MS)
             else:
-                broker.remove_topic(Silent(), topic)  # nobody was told that there is one
+                self._verbs.remove_topic(Silent(), topic)  # nobody was told that there is one
             return
         topic.born = True
         for group in outcome:
-            broker.dissolve(group, group_unknown(group.name))
+            self._verbs.dissolve(group, group_unknown(group.name))
         for partition in partitions:
             self._serve(partition)
         for group in topic.groups.values():
             group.untold = any(backlog.untold for backlog in group.backlogs)
             if group.origin is not None:
-                deciding.tell(broker.tick, group)
-        broker.changes.note(broker.now_ms)
+                deciding.tell(self._tick, group)
+        self._changes.note(self._tick.now_ms)
 
     def _serve(self, partition: Partition) -> None:
         """It was read again."""
-        broker, index = self._broker, partition.index
+        index = partition.index
         self._retries.discard(partition)
-        self._opened_ms[partition] = broker.now_ms
+        self._opened_ms[partition] = self._tick.now_ms
         partition.fenced = None
-        partition.log = Log(partition, broker.memory, broker.recorder)
-        broker.begin_partition(partition)
-        broker.retention.restore_partition(partition)
+        self._verbs.begin_partition(partition)
+        self._retention.restore_partition(partition)
         for group in partition.topic.groups.values():
             group.chunks[index] = NO_CHUNK
-            broker.dispatch.schedule(group, index)
-            broker.dispatch.activate(group)
+            self._dispatch.schedule(group, index)
+            self._dispatch.activate(group)

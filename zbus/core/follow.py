@@ -1,38 +1,34 @@
-"""Telling every message of a topic to all who follow it (`zbus.core.flock`).
+"""Telling every message of a topic to all who follow it (`zbus.core.cohort`).
 
-An audience is *awake* when its live flock may have something to tell: more is visible, or something
-became due. Flocks behind queue up. Both are served once a turn after the groups, the live ones
-first, each a portion, as many as the turn has room for; the others go first in the next.
+An audience is *awake* when its live cohort may have something to tell: more is visible, or
+something became due. Cohorts behind queue up. Both are served once a turn after the groups, the
+live ones first, each a portion, as many as the turn has room for; the others go first in the next.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
 
+from zbus.core.chunk import Chunk
+from zbus.core.cohort import Audience, Cohort, Follower, Form, Watch
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.flock import Audience, Flock, Follower, Form, Watch
 from zbus.core.timers import Timers
-
-if TYPE_CHECKING:
-    from zbus.core.chunk import Chunk
-    from zbus.core.session import Session
-    from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Followed, Partition, Session, Topic
 
 PORTION_COUNT = 1_000
-"""Messages that one flock looks at in one turn."""
+"""Messages that one cohort looks at in one turn."""
 
 PORTION_BYTES = 64 << 10
 """What one follower is told in one turn, about: a turn ends with the message that passes it."""
 
 PORTION_BYTES_MIN = 4 << 10
-FLOCK_BYTES = 16 << 20
-"""What all members of a flock are told in one turn, about; but each a good piece."""
+COHORT_BYTES = 16 << 20
+"""What all members of a cohort are told in one turn, about; but each a good piece."""
 
 LIVE_PER_TURN_MAX = 20_000
 BEHIND_PER_TURN_MAX = 4_000
-"""Work of all live flocks, and of all behind, in one turn: a message looked at is 1, each KiB told
+"""Work of all live cohorts, and of all behind, in one turn: a message looked at is 1, each KiB told
 is 1, each follower told is 2, which is about what they cost. Who comes later waits for the next."""
 
 DUE_PER_TURN_MAX = 1_000
@@ -49,10 +45,10 @@ class Following:
 
     def __init__(self, timers: Timers) -> None:
         self.now_ms = 0
-        self._awake: deque[Audience] = deque()  # their live flocks have something to do
-        self._queue: deque[Flock] = deque()  # those behind, in turn
+        self._awake: deque[Audience] = deque()  # their live cohorts have something to do
+        self._queue: deque[Cohort] = deque()  # those behind, in turn
         self._due = timers.timer(self._expire)
-        self._failed: list[tuple[Flock, BrokerError]] = []
+        self._failed: list[tuple[Cohort, BrokerError]] = []
         self._work_left = 0  # of this turn
 
     # -- beginning and end ----------------------------------------------------------------
@@ -67,9 +63,9 @@ class Following:
         since_ms: int | None = None,
     ) -> None:
         """Tell what `partitions` (of one topic) hold from `position` on, or what was put since a
-        time; else what the topic's own group has still to read, or if there is none what comes."""
+        time; else what comes."""
         session, topic = follower.session, partitions[0].topic
-        if topic.options.rpc:
+        if topic.options.calls:
             follower.settle(SERVICES)
             return
         fenced = next((one.fenced for one in partitions if one.fenced is not None), None)
@@ -82,11 +78,7 @@ class Following:
             self._search(follower, form, partitions, filter, since_ms, [])
             return
         if position is None:
-            own = topic.groups.get(topic.name.lower())
-            position = [
-                partition.visible if own is None else own.backlogs[partition.index].cursor
-                for partition in partitions
-            ]
+            position = [partition.visible for partition in partitions]
         self._begin(follower, form, partitions, filter, position)
 
     def _search(
@@ -127,7 +119,7 @@ class Following:
             self.expel(follower, topic_unknown(topic.name))
             return
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
-        watch = topic.followed
+        watch = _watch(topic.followed)
         if watch is None:
             watch = topic.followed = Watch.begin(topic)
             self._schedule(watch)
@@ -137,49 +129,49 @@ class Following:
         if audience is None:
             audience = watch.audiences[key] = Audience(watch, filter, form, partitions)
         follower.begin(places)
-        flock = follower.flock = Flock(audience, places)
-        flock.members[follower] = None
+        cohort = follower.cohort = Cohort(audience, places)
+        cohort.members[follower] = None
         if follower.session.stalled:
-            audience.parked[flock] = None
+            audience.parked[cohort] = None
         else:
-            self._go_on(flock)
+            self._go_on(cohort)
 
     def leave(self, session: Session) -> None:
         """The session is gone, or does not want to be told any more."""
-        follower = session.follower
+        follower = _follower(session)
         if follower is not None:
             self._take_out(follower)
             follower.leave()
 
     def _take_out(self, follower: Follower) -> None:
         follower.session.follower = None
-        flock, follower.flock = follower.flock, None
-        if flock is not None:
-            del flock.members[follower]
-            if not flock.members:
-                self._drop(flock)
+        cohort, follower.cohort = follower.cohort, None
+        if cohort is not None:
+            del cohort.members[follower]
+            if not cohort.members:
+                self._drop(cohort)
 
     def resume(self, session: Session) -> None:
         """It takes what it is told again."""
-        follower = session.follower
-        if follower is None or (flock := follower.flock) is None:
+        follower = _follower(session)
+        if follower is None or (cohort := follower.cohort) is None:
             return
-        if flock in flock.audience.parked:
-            del flock.audience.parked[flock]
-            self._go_on(flock)
+        if cohort in cohort.audience.parked:
+            del cohort.audience.parked[cohort]
+            self._go_on(cohort)
 
     def end(self, topic: Topic, why: BrokerError) -> None:
         """Tell all followers of the topic that there is no more, and why."""
-        watch, topic.followed = topic.followed, None
+        watch, topic.followed = _watch(topic.followed), None
         if watch is None:
             return
         self._due.discard(watch)
         for audience in list(watch.audiences.values()):
-            for flock in list(audience.flocks()):
-                self._end(flock, why)
+            for cohort in list(audience.cohorts()):
+                self._end(cohort, why)
 
-    def _end(self, flock: Flock, why: BrokerError) -> None:
-        for follower in list(flock.members):
+    def _end(self, cohort: Cohort, why: BrokerError) -> None:
+        for follower in list(cohort.members):
             self.expel(follower, why)
 
     def expel(self, follower: Follower, why: BrokerError) -> None:
@@ -187,15 +179,15 @@ class Following:
         self._take_out(follower)
         follower.settle(why)
 
-    def _drop(self, flock: Flock) -> None:
+    def _drop(self, cohort: Cohort) -> None:
         """Nobody is in it any more."""
-        audience = flock.audience
-        if flock is audience.live:
+        audience = cohort.audience
+        if cohort is audience.live:
             audience.live = None
             for other in audience.behind:
                 self._enqueue(other)
-        audience.behind.pop(flock, None)
-        audience.parked.pop(flock, None)
+        audience.behind.pop(cohort, None)
+        audience.parked.pop(cohort, None)
         if audience.live is None and not audience.behind and not audience.parked:
             watch = audience.watch
             for key in [key for key, known in watch.audiences.items() if known is audience]:
@@ -203,10 +195,11 @@ class Following:
             if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
                 watch.topic.followed = None
 
-    # -- what gives flocks something to do ------------------------------------------------
+    # -- what gives cohorts something to do ------------------------------------------------
 
-    def wake(self, watch: Watch) -> None:
+    def wake(self, watch: Followed) -> None:
         """More of the topic may be told."""
+        assert isinstance(watch, Watch)
         for audience in watch.audiences.values():
             if audience.live is not None and not audience.awake:
                 audience.awake = True
@@ -230,13 +223,13 @@ class Following:
         if index not in places:
             return
         at = places.index(index)
-        for flock in list(audience.flocks()):
-            if flock.position[at] > offset:
-                flock.late.append((at, offset))
-                if len(flock.late) > LATE_MAX and flock in audience.parked:
-                    self._end(flock, ENDED_LATE)
-        for flock in audience.behind:
-            self._enqueue(flock)
+        for cohort in list(audience.cohorts()):
+            if cohort.position[at] > offset:
+                cohort.late.append((at, offset))
+                if len(cohort.late) > LATE_MAX and cohort in audience.parked:
+                    self._end(cohort, ENDED_LATE)
+        for cohort in audience.behind:
+            self._enqueue(cohort)
 
     def _schedule(self, watch: Watch) -> None:
         due_ms = watch.delayed.next_due()
@@ -248,20 +241,20 @@ class Following:
         """There is something to tell in the next turn."""
         return bool(self._awake or self._queue)
 
-    def _go_on(self, flock: Flock) -> None:
-        """A flock of the audience that is not live: it has a way to go, perhaps none."""
-        flock.audience.behind[flock] = None
-        self._enqueue(flock)
+    def _go_on(self, cohort: Cohort) -> None:
+        """A cohort of the audience that is not live: it has a way to go, perhaps none."""
+        cohort.audience.behind[cohort] = None
+        self._enqueue(cohort)
 
-    def _enqueue(self, flock: Flock) -> None:
-        if not flock.queued:
-            flock.queued = True
-            self._queue.append(flock)
+    def _enqueue(self, cohort: Cohort) -> None:
+        if not cohort.queued:
+            cohort.queued = True
+            self._queue.append(cohort)
 
     # -- telling --------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Tell what can be told, the live flocks first."""
+        """Tell what can be told, the live cohorts first."""
         self._work_left = LIVE_PER_TURN_MAX
         for _ in range(len(self._awake)):
             if self._work_left <= 0:
@@ -274,86 +267,86 @@ class Following:
         for _ in range(len(self._queue)):
             if self._work_left <= 0:
                 break
-            flock = self._queue.popleft()
-            flock.queued = False
-            if flock in flock.audience.behind and not flock.fetching:
-                self._serve_behind(flock.audience, flock)
+            cohort = self._queue.popleft()
+            cohort.queued = False
+            if cohort in cohort.audience.behind and not cohort.fetching:
+                self._serve_behind(cohort.audience, cohort)
         if self._failed:
             failed, self._failed = self._failed, []
-            for flock, why in failed:
-                self._end(flock, why)
+            for cohort, why in failed:
+                self._end(cohort, why)
 
-    def _serve_live(self, audience: Audience, flock: Flock) -> None:
-        self._tell(flock, None)
-        if flock.members and not flock.fetching and not audience.at_end(flock):
+    def _serve_live(self, audience: Audience, cohort: Cohort) -> None:
+        self._tell(cohort, None)
+        if cohort.members and not cohort.fetching and not audience.at_end(cohort):
             self.wake(audience.watch)
         for other in audience.behind:
             self._enqueue(other)
 
-    def _serve_behind(self, audience: Audience, flock: Flock) -> None:
+    def _serve_behind(self, audience: Audience, cohort: Cohort) -> None:
         live = audience.live
-        self._tell(flock, live)
-        if flock not in audience.behind or flock.fetching:
+        self._tell(cohort, live)
+        if cohort not in audience.behind or cohort.fetching:
             return
-        if live is not None and flock.position == live.position and not (flock.late or live.late):
-            del audience.behind[flock]
-            for follower in flock.members:
-                follower.flock = live
-            live.members.update(flock.members)
-        elif live is None and audience.at_end(flock):
-            del audience.behind[flock]
-            audience.live = flock
-        elif flock.late or live is None or self._may_go_on(flock, live):
-            self._enqueue(flock)
-        # Else it waits for the live flock to come by.
+        if live is not None and cohort.position == live.position and not (cohort.late or live.late):
+            del audience.behind[cohort]
+            for follower in cohort.members:
+                follower.cohort = live
+            live.members.update(cohort.members)
+        elif live is None and audience.at_end(cohort):
+            del audience.behind[cohort]
+            audience.live = cohort
+        elif cohort.late or live is None or self._may_go_on(cohort, live):
+            self._enqueue(cohort)
+        # Else it waits for the live cohort to come by.
 
     @staticmethod
-    def _may_go_on(flock: Flock, live: Flock) -> bool:
-        return any(here < there for here, there in zip(flock.position, live.position, strict=True))
+    def _may_go_on(cohort: Cohort, live: Cohort) -> bool:
+        return any(here < there for here, there in zip(cohort.position, live.position, strict=True))
 
-    def _tell(self, flock: Flock, live: Flock | None) -> None:
+    def _tell(self, cohort: Cohort, live: Cohort | None) -> None:
         """Give all members the next portion; those that do not take it are parked."""
-        told = self._collect(flock, live)
+        told = self._collect(cohort, live)
         if not told:
             return
         data = told[0] if len(told) == 1 else b"".join(told)
-        self._work_left -= 2 * len(flock.members) + (len(data) >> 10)
+        self._work_left -= 2 * len(cohort.members) + (len(data) >> 10)
         stalled = []
-        for follower in flock.members:
+        for follower in cohort.members:
             follower.tell(data)
             if follower.session.stalled:
                 stalled.append(follower)
         for follower in stalled:
-            self._park(flock, follower)
+            self._park(cohort, follower)
 
-    def _park(self, flock: Flock, follower: Follower) -> None:
-        audience = flock.audience
-        alone = Flock(audience, flock.position.copy())
-        alone.late.extend(flock.late)
+    def _park(self, cohort: Cohort, follower: Follower) -> None:
+        audience = cohort.audience
+        alone = Cohort(audience, cohort.position.copy())
+        alone.late.extend(cohort.late)
         alone.members[follower] = None
-        follower.flock = alone
+        follower.cohort = alone
         audience.parked[alone] = None
-        del flock.members[follower]
-        if not flock.members:
-            self._drop(flock)
+        del cohort.members[follower]
+        if not cohort.members:
+            self._drop(cohort)
 
-    def _collect(self, flock: Flock, live: Flock | None) -> list[bytes]:
-        """The next messages as bytes; `live` is whom the flock must not overtake."""
-        audience = flock.audience
-        room = max(PORTION_BYTES_MIN, min(PORTION_BYTES, FLOCK_BYTES // len(flock.members)))
-        told = self._collect_late(flock, room) if flock.late else []
+    def _collect(self, cohort: Cohort, live: Cohort | None) -> list[bytes]:
+        """The next messages as bytes; `live` is whom the cohort must not overtake."""
+        audience = cohort.audience
+        room = max(PORTION_BYTES_MIN, min(PORTION_BYTES, COHORT_BYTES // len(cohort.members)))
+        told = self._collect_late(cohort, room) if cohort.late else []
         share = room // len(audience.partitions)
         for at, partition in enumerate(audience.partitions):
             end = partition.visible if live is None else live.position[at]
-            if flock.position[at] < end:
-                self._collect_from(flock, at, partition, end, share, told)
-        flock.fetched.clear()
+            if cohort.position[at] < end:
+                self._collect_from(cohort, at, partition, end, share, told)
+        cohort.fetched.clear()
         return told
 
     def _collect_from(
-        self, flock: Flock, at: int, partition: Partition, end: int, room: int, told: list[bytes]
+        self, cohort: Cohort, at: int, partition: Partition, end: int, room: int, told: list[bytes]
     ) -> None:
-        audience, position = flock.audience, flock.position
+        audience, position = cohort.audience, cohort.position
         topic, form, match = partition.topic, audience.form, audience.match
         now_ms = self.now_ms
         place = position[at]
@@ -366,7 +359,7 @@ class Following:
         chunk, row = None, 0
         while place < stop and room > 0:
             if chunk is None or row >= len(chunk.bodies):
-                chunk = self._chunk(flock, partition, place)
+                chunk = self._chunk(cohort, partition, place)
                 if chunk is None:
                     break
                 row = place - chunk.first
@@ -383,63 +376,75 @@ class Following:
                 told.append(data)
             row += 1
 
-    def delay(self, watch: Watch, index: int, offset: int, due_ms: int) -> None:
+    def delay(self, watch: Followed, index: int, offset: int, due_ms: int) -> None:
         """A follower or group has passed a message because it is not due."""
+        assert isinstance(watch, Watch)
         if (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)
 
-    def _collect_late(self, flock: Flock, room: int) -> list[bytes]:
-        """What became due since the flock passed it."""
+    def _collect_late(self, cohort: Cohort, room: int) -> list[bytes]:
+        """What became due since the cohort passed it."""
         told: list[bytes] = []
-        audience, late = flock.audience, flock.late
+        audience, late = cohort.audience, cohort.late
         while late and room > 0:
             at, offset = late[0]
             partition = audience.partitions[at]
             if offset >= partition.first:
-                chunk = self._chunk(flock, partition, offset)
+                chunk = self._chunk(cohort, partition, offset)
                 if chunk is None:
                     break
                 row, form, match = offset - chunk.first, audience.form, audience.match
                 expired = chunk.expires is not None and 0 < chunk.expires[row] <= self.now_ms
                 if not expired and (match is None or match(chunk.tag_of(row))):
                     topic, index = partition.topic, partition.index
-                    told.append(form.tell(topic, index, chunk, row, flock.position))
+                    told.append(form.tell(topic, index, chunk, row, cohort.position))
                     room -= len(told[-1])
             late.popleft()
         return told
 
     # -- what is not at hand --------------------------------------------------------------
 
-    def _chunk(self, flock: Flock, partition: Partition, offset: int) -> Chunk | None:
-        """The chunk with this offset; else it is read back, and the flock has its turn then."""
+    def _chunk(self, cohort: Cohort, partition: Partition, offset: int) -> Chunk | None:
+        """The chunk with this offset; else it is read back, and the cohort has its turn then."""
         log = partition.log
         chunk = log.find(offset)
         if chunk is None:
-            for home, fetched in flock.fetched:  # it may not be at hand any more
+            for home, fetched in cohort.fetched:  # it may not be at hand any more
                 if home is partition and fetched.first <= offset < fetched.end:
                     return fetched
-            flock.fetching = True
-            log.fetch(offset, flock, partial(self._fetched, flock, partition))
+            cohort.fetching = True
+            log.fetch(offset, cohort, partial(self._fetched, cohort, partition))
             chunk = log.find(offset)
         if chunk is not None and not chunk.recent:
             log.read_on(chunk)
         return chunk
 
     def _fetched(
-        self, flock: Flock, partition: Partition, found: Chunk | BrokerError | None
+        self, cohort: Cohort, partition: Partition, found: Chunk | BrokerError | None
     ) -> None:
-        flock.fetching = False
+        cohort.fetching = False
         if isinstance(found, BrokerError):
-            # Not now: the flock may be in the middle of a portion.
-            self._failed.append((flock, found))
+            # Not now: the cohort may be in the middle of a portion.
+            self._failed.append((cohort, found))
         elif found is not None:
-            flock.fetched.append((partition, found))
-        self._look_again(flock)
+            cohort.fetched.append((partition, found))
+        self._look_again(cohort)
 
-    def _look_again(self, flock: Flock) -> None:
-        audience = flock.audience
-        if flock in audience.behind:
-            self._enqueue(flock)
-        elif flock is audience.live:
+    def _look_again(self, cohort: Cohort) -> None:
+        audience = cohort.audience
+        if cohort in audience.behind:
+            self._enqueue(cohort)
+        elif cohort is audience.live:
             self.wake(audience.watch)
+
+
+def _watch(followed: Followed | None) -> Watch | None:
+    assert followed is None or isinstance(followed, Watch)
+    return followed
+
+
+def _follower(session: Session) -> Follower | None:
+    follower = session.follower
+    assert follower is None or isinstance(follower, Follower)
+    return follower

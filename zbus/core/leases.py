@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
-
-if TYPE_CHECKING:
-    from zbus.core.broker import Broker
+from zbus.core.topic import Group, Partition
 
 Ranges = Sequence[range]
 """Offsets; how many is for whoever asks to bound."""
 
 
-def ack(broker: Broker, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> None:
+def ack(
+    dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges
+) -> None:
     """`Broker.ack`."""
     backlog = group.backlogs[partition.index]
     first, recovered = partition.first, partition.recovered
@@ -25,14 +23,14 @@ def ack(broker: Broker, ticket: Ticket, group: Group, partition: Partition, rang
         for offset in offsets:
             if offset in backlog.attempts or first <= offset < recovered:
                 backlog.finish(offset)
-    broker.tick.change(partition, group)
+    dispatch.tick.change(partition, group)
     if group.waiting:
-        broker.dispatch.activate(group)  # the window opened
-    broker.tick.confirm(partition, ticket)
+        dispatch.activate(group)  # the window opened
+    dispatch.tick.confirm(partition, ticket)
 
 
 def nack(
-    broker: Broker,
+    dispatch: Dispatch,
     ticket: Ticket,
     group: Group,
     partition: Partition,
@@ -42,7 +40,7 @@ def nack(
 ) -> int:
     """`Broker.nack`."""
     backlog = group.backlogs[partition.index]
-    later = due_ms > broker.now_ms
+    later = due_ms > dispatch.tick.now_ms
     leased = _leased(ticket, group, partition, ranges)
     # What is put in front last is the first.
     for offset in reversed(leased) if front and not later else leased:
@@ -53,12 +51,12 @@ def nack(
         else:
             backlog.put_end(offset, partition.end)
     if leased:
-        _changed(broker, ticket, group, partition)
+        _changed(dispatch, ticket, group, partition)
     return len(leased)
 
 
 def extend(
-    broker: Broker,
+    dispatch: Dispatch,
     ticket: Ticket,
     group: Group,
     partition: Partition,
@@ -70,7 +68,7 @@ def extend(
     for offset in leased:
         group.backlogs[partition.index].extend(offset, deadline_ms)
     if leased:
-        _changed(broker, ticket, group, partition)
+        _changed(dispatch, ticket, group, partition)
     return len(leased)
 
 
@@ -87,8 +85,8 @@ def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) 
     return leased
 
 
-def _changed(broker: Broker, ticket: Ticket, group: Group, partition: Partition) -> None:
-    broker.dispatch.schedule(group, partition.index)
-    broker.tick.change(partition, group)
-    broker.dispatch.activate(group)
-    broker.tick.confirm(partition, ticket)
+def _changed(dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition) -> None:
+    dispatch.schedule(group, partition.index)
+    dispatch.tick.change(partition, group)
+    dispatch.activate(group)
+    dispatch.tick.confirm(partition, ticket)

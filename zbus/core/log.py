@@ -13,14 +13,37 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol, TypeAlias
 
 from zbus.core.chunk import MESSAGE_BYTES, Chunk
 from zbus.core.errors import BrokerError, damaged, offset_outside, offset_unknown
-from zbus.core.recorder import Recorder, Size
 
-if TYPE_CHECKING:
-    from zbus.core.topic import Partition
+Found: TypeAlias = "Chunk | BrokerError | None"
+"""None: nothing is stored from there on."""
+
+
+class Size(NamedTuple):
+    """Of what is read back at once."""
+
+    bytes_max: int
+    count_max: int
+
+
+class Home(Protocol):
+    """What a log has to know of its partition."""
+
+    index: int
+    first: int
+    visible: int
+    fenced: BrokerError | None
+    log: Log
+
+    def readers_at(self) -> list[int]:
+        """Where it is being read."""
+
+    def fetch(self, offset: int, portion: Size, done: Callable[[Found], None]) -> None:
+        """Read what is stored from an offset on; it may come late."""
+
 
 PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 """Read back at once. It is taken apart on the broker's thread in one go, and that is what a replay
@@ -147,12 +170,11 @@ class Memory:
 class Log:
     """See the module. `chunks` are at hand: disjoint, by offset."""
 
-    __slots__ = ("_memory", "_partition", "_reads", "_recorder", "chunks")
+    __slots__ = ("_memory", "_partition", "_reads", "chunks")
 
-    def __init__(self, partition: Partition, memory: Memory, recorder: Recorder) -> None:
+    def __init__(self, partition: Home, memory: Memory) -> None:
         self._partition = partition
         self._memory = memory
-        self._recorder = recorder
         self.chunks: list[Chunk] = []
         # By offset, what is being read back: how many messages at most, and who waits for it.
         self._reads: dict[int, tuple[int, _Waiting]] = {}
@@ -249,7 +271,7 @@ class Log:
             for tell, wanted, chunk in found_for:
                 tell(problem if problem and wanted == offset else chunk)
 
-        self._recorder.fetch(partition, offset, portion, done)
+        partition.fetch(offset, portion, done)
 
     def _keep(self, chunk: Chunk) -> None:
         """Keep what was read back, as far as it is not at hand already."""
@@ -299,7 +321,7 @@ class Log:
             else:
                 done(offset_unknown(offset))
 
-        self._recorder.fetch(partition, offset, ONE, got)
+        partition.fetch(offset, ONE, got)
 
     def find_time(self, time_ms: int, done: Callable[[int | BrokerError], None]) -> None:
         """The offset of the first message produced at or after a time, the end of the log if there
@@ -322,7 +344,7 @@ class _TimeSearch:
     def __init__(
         self,
         log: Log,
-        partition: Partition,
+        partition: Home,
         time_ms: int,
         done: Callable[[int | BrokerError], None],
     ) -> None:

@@ -26,10 +26,10 @@ from zbus.core.topic import Partition, Topic
 if TYPE_CHECKING:
     from zbus.core.tick import Tick
 
-FORGET_EVERY_MS = 10_000
+EXPIRY_EVERY_MS = 10_000
 """A partition is gone through at most so often for what is to be forgotten."""
 
-FORGETS_PER_TURN_MAX = 4
+EXPIRIES_PER_TURN_MAX = 4
 """Partitions: each may have `COUNT_MAX` entries to forget."""
 
 _Place = tuple[Partition, Original]
@@ -154,7 +154,7 @@ def _answer_known(
 def _remember(tick: Tick, partition: Partition, name: bytes, count: int, digest: int) -> None:
     """What is put now has this name."""
     partition.originals.remember(Original(name, partition.end, count, tick.now_ms, digest))
-    if partition not in tick.forgets.entries:
+    if partition not in tick.dedup_timer.entries:
         remind(tick, partition)
 
 
@@ -163,14 +163,14 @@ def remind(tick: Tick, partition: Partition) -> None:
     oldest_ms = partition.originals.oldest_ms()
     if oldest_ms is not None:
         due_ms = oldest_ms + (partition.topic.options.dedupe_ms or KEY_MS)
-        tick.forgets.set(partition, max(due_ms, tick.now_ms + FORGET_EVERY_MS))
+        tick.dedup_timer.set(partition, max(due_ms, tick.now_ms + EXPIRY_EVERY_MS))
 
 
 def forget(tick: Tick, partition: Partition) -> None:
     """Forget what is due, so much of it in a turn that others get their turn."""
     tick.forgotten += 1
-    if tick.forgotten > FORGETS_PER_TURN_MAX:
-        tick.forgets.set(partition, tick.now_ms)
+    if tick.forgotten > EXPIRIES_PER_TURN_MAX:
+        tick.dedup_timer.set(partition, tick.now_ms)
         return
     partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
     remind(tick, partition)
@@ -211,7 +211,7 @@ def _store(tick: Tick, partition: Partition, chunk: Chunk, ticket: Ticket) -> No
     if partition.topic.options.dedupe_ms > 0:
         chunk.first, chunk.time_ms = partition.end, tick.now_ms
         partition.originals.note(chunk, True)
-        if partition not in tick.forgets:
+        if partition not in tick.dedup_timer:
             remind(tick, partition)
     tick.put_all(partition, chunk, ticket)
 

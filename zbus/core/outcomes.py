@@ -1,18 +1,17 @@
-"""How tickets end. With `BrokerError` these are all the answers there are."""
+"""How tickets end. With `BrokerError` and `Routed` these are all the answers there are."""
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import attrs
 
-from zbus.core.errors import BrokerError
-
-if TYPE_CHECKING:
-    from zbus.core.chunk import Chunk
-    from zbus.core.group import Group
-    from zbus.core.topic import Partition, Topic
+# Who makes or tells answers has all of them from here.
+from zbus.core.calls import Routed as Routed
+from zbus.core.chunk import Chunk
+from zbus.core.errors import Outcome as Outcome
+from zbus.core.topic import Group, Partition, Topic
+from zbus.core.wants import EmptyReason as EmptyReason
 
 
 class Piece(NamedTuple):
@@ -26,7 +25,7 @@ class Piece(NamedTuple):
     attempts: int = 0  # times handed out to this group, this one included; 0 = not counted
 
 
-class Stored:
+class Stored(Outcome):
     """A put is durable at its partition's level. Shared by all puts of a partition and tick:
     each ticket knows its own first offset."""
 
@@ -36,7 +35,7 @@ class Stored:
         self.partition = partition
 
 
-class Duplicate:
+class Duplicate(Outcome):
     """A put of which `count` messages were there before; all are durable at the partition's level.
     The ticket's offset is that of the first message stored now, or if there is none, of the
     original of the first."""
@@ -48,7 +47,7 @@ class Duplicate:
         self.count = count
 
 
-class Delivered:
+class Delivered(Outcome):
     """A pull got messages: at least one. `skipped` are those that the log forgot before the group
     had finished them, as far as no delivery has told of them."""
 
@@ -60,20 +59,7 @@ class Delivered:
         self.skipped = skipped
 
 
-class EmptyReason(enum.Enum):
-    """Why a pull ended with nothing."""
-
-    DRAINED = "drained"  # nothing is there
-    FILTERED = "filtered"  # messages came while it waited, none passed the filter
-    LEASED = "leased"  # the group's window of unsettled messages is full
-    DELAYED = "delayed"  # all that is left is not due yet
-    PAUSED = "paused"
-    REPLACED = "replaced"  # a later pull of the same session took its place
-    LEFT = "left"  # the session reads the group no more
-    STOPPING = "stopping"
-
-
-class Empty:
+class Empty(Outcome):
     """A pull got nothing."""
 
     __slots__ = ("group", "reason")
@@ -83,7 +69,7 @@ class Empty:
         self.reason = reason
 
 
-class Done:
+class Done(Outcome):
     """Done, and durable where that applies."""
 
     __slots__ = ()
@@ -93,7 +79,7 @@ DONE = Done()
 
 
 @attrs.frozen
-class Declared:
+class Declared(Outcome):
     """A topic, and the group if one was asked for, exist as described."""
 
     topic: Topic
@@ -101,18 +87,7 @@ class Declared:
 
 
 @attrs.frozen
-class Routed:
-    """A message sent straight to a session."""
-
-    id: bytes
-    status: int
-    sender: bytes
-    headers: bytes  # canonical header lines
-    body: bytes
-
-
-@attrs.frozen
-class Raw:
+class Raw(Outcome):
     """Stored batches as they are; `end` is the first offset that cannot be read yet."""
 
     partition: Partition
@@ -121,14 +96,9 @@ class Raw:
 
 
 @attrs.frozen
-class Peeked:
+class Peeked(Outcome):
     """Messages looked at without a group's state changing; a random read names its group."""
 
     topic: Topic
     pieces: list[Piece]
     group: Group | None = None
-
-
-Outcome: TypeAlias = (
-    Stored | Duplicate | Delivered | Empty | Done | Declared | Routed | Raw | Peeked | BrokerError
-)

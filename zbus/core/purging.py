@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from zbus.core import deciding
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group
 from zbus.core.outcomes import Outcome
-from zbus.core.retention import begin
+from zbus.core.recorder import Recorder
+from zbus.core.retention import Retention, begin
+from zbus.core.tick import Tick
 from zbus.core.ticket import Silent, Ticket
-from zbus.core.topic import Partition, Topic
-
-if TYPE_CHECKING:
-    from zbus.core.broker import Broker
+from zbus.core.topic import Group, Partition, Topic
 
 
-def purge_group(broker: Broker, ticket: Ticket, group: Group) -> None:
+def purge_group(tick: Tick, ticket: Ticket, group: Group) -> None:
     """Forget everything the group has still to do."""
     partitions = group.topic.partitions
-    deciding.renew(broker.tick, group, [partition.end for partition in partitions])
+    deciding.renew(tick, group, [partition.end for partition in partitions])
     for partition in partitions:
-        broker.tick.change(partition, group)
-    broker.tick.confirm_all(group.topic, ticket)
+        tick.change(partition, group)
+    tick.confirm_all(group.topic, ticket)
 
 
-def purge_topic(broker: Broker, ticket: Ticket, topic: Topic) -> None:
+def purge_topic(
+    tick: Tick, retention: Retention, recorder: Recorder, ticket: Ticket, topic: Topic
+) -> None:
     """Forget everything stored; offsets go on from where they are."""
     for group in topic.groups.values():
-        purge_group(broker, Silent(), group)
+        purge_group(tick, Silent(), group)
     # What this turn has staged so far is part of what is purged, so it is written first.
     for partition in topic.partitions:
         partition.purged_to = partition.end
-    emptied = _Emptied(broker, topic)
+    emptied = _Emptied(tick, retention, recorder, topic)
     for partition in topic.partitions:
-        broker.tick.confirm(partition, _Discard(emptied, partition))
-    broker.tick.confirm_all(topic, ticket)
+        tick.confirm(partition, _Discard(emptied, partition))
+    tick.confirm_all(topic, ticket)
 
 
 class _Emptied:
     """A topic that is being emptied. With several partitions, it is when partition 0 says so."""
 
-    def __init__(self, broker: Broker, topic: Topic) -> None:
-        self.broker = broker
+    def __init__(self, tick: Tick, retention: Retention, recorder: Recorder, topic: Topic) -> None:
+        self.retention = retention
+        self._tick = tick
+        self._recorder = recorder
         self.topic = topic
         self.number = 0
         self._decided = len(topic.partitions) == 1
@@ -60,7 +61,7 @@ class _Emptied:
     def told(self, partition: Partition, first: int) -> None:
         """What is before `first` in the partition is gone as soon as it is decided, and that is
         durable."""
-        if self.broker.topic(self.topic.name) is not self.topic:
+        if partition.removed:
             return  # removed in the meantime, and its lanes with it
         self._told.append((partition, first))
         if partition.index == 0 and not self._decided:
@@ -72,8 +73,8 @@ class _Emptied:
         for one, place in told:
             for number in [number for number in one.purges if number < self.number]:
                 del one.purges[number]
-            begin(self.broker.retention, one, place)
-            self.broker.recorder.discard(one, self.broker.now_ms)
+            begin(self.retention, one, place)
+            self._recorder.discard(one, self._tick.now_ms)
 
 
 class _Discard(Ticket):
@@ -93,6 +94,6 @@ class _Discard(Ticket):
             # The cursors are not durable: what they have not passed must stay, until they are.
             if outcome.refusal is Refusal.FULL:
                 again = partial(_Discard, self._emptied, partition)
-                self._emptied.broker.retention.refused(partition, again)
+                self._emptied.retention.refused(partition, again)
             return
         self._emptied.told(partition, self._first)

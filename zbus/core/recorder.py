@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
+from zbus.core.log import Found, Size
 from zbus.core.state import StateChange
-
-if TYPE_CHECKING:
-    from zbus.core.group import Group
-    from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 
 Failed: TypeAlias = "Mapping[Partition, BrokerError]"
 """Partitions of which it is not so that all is durable, and why."""
 
 NONE_FAILED: Final[Failed] = MappingProxyType({})
-
-Found: TypeAlias = "Chunk | BrokerError | None"
-"""None: nothing is stored from there on."""
-
-
-class Size(NamedTuple):
-    """Of what is read back at once."""
-
-    bytes_max: int
-    count_max: int
 
 
 class Recorder(Protocol):

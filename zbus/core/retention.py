@@ -5,7 +5,7 @@ count are hard: a group that has not got that far falls off the beginning of the
 moves to what is left, what it lost is counted, and its next delivery says how many that were. The
 limit "all groups are done" is soft: nobody loses anything.
 
-Nothing goes round looking. A partition is looked at a while after something was written to it, or
+There is no sweep. A partition is checked a while after something was written to it, or
 when its oldest segment is old enough. Which segments those are the recorder knows.
 """
 
@@ -19,42 +19,42 @@ from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Outcome
 from zbus.core.recorder import Recorder
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.core.ticket import Ticket
 from zbus.core.timers import Timers
 
 if TYPE_CHECKING:
     from zbus.core.topic import Partition, Topic
 
-LOOKS_PER_TURN_MAX = 64
+CHECKS_PER_TURN_MAX = 64
 WORKS_PER_TURN_MAX = 4
-"""Looks that found something to do: each may make a file and sync another."""
+"""Checks that found something to do: each may make a file and sync another."""
 
 
 class Retention:
-    """See the module. `Tick.looks` says when which partition is to be looked at."""
+    """See the module. `Tick.retention_timer` says when which partition is to be checked."""
 
     def __init__(self, recorder: Recorder, dispatch: Dispatch, timers: Timers) -> None:
         self._recorder = recorder
         self._dispatch = dispatch
         self._tick = dispatch.tick
-        self._tick.looks = timers.timer(self._due)
+        self._tick.retention_timer = timers.timer(self._due)
         self.begin()
         # There was no room to say where it begins; makes the ticket that waits for it.
         self._refused: dict[Partition, Callable[[], Ticket]] = {}
 
     def begin(self) -> None:
         """A turn begins: there is work for it again."""
-        self._looks_left, self._works_left = LOOKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
+        self._checks_left, self._works_left = CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 
     def _due(self, partition: Partition) -> None:
-        """A partition is to be looked at; so many in a turn that others get their turn."""
+        """A partition is to be checked; so many in a turn that others get their turn."""
         now_ms = self._tick.now_ms
-        if self._looks_left <= 0 or self._works_left <= 0:
-            self._tick.looks.set(partition, now_ms)
+        if self._checks_left <= 0 or self._works_left <= 0:
+            self._tick.retention_timer.set(partition, now_ms)
             return
-        self._looks_left -= 1
-        self._works_left -= self._look(partition, now_ms)
+        self._checks_left -= 1
+        self._works_left -= self._check(partition, now_ms)
 
     def restore(self, topic: Topic) -> None:
         """A topic was recovered."""
@@ -69,21 +69,21 @@ class Retention:
         if partition.first:
             self._recorder.trim(partition)  # a crash may have come before
         if partition.topic.retains:
-            self._tick.look_at(partition)
+            self._tick.check_later(partition)
 
-    def look_at(self, partition: Partition) -> None:
-        self._tick.look_at(partition)
+    def check_later(self, partition: Partition) -> None:
+        self._tick.check_later(partition)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
         for partition in topic.partitions:
-            self._tick.looks.discard(partition)
+            self._tick.retention_timer.discard(partition)
             self._refused.pop(partition, None)
 
     def refused(self, partition: Partition, ticket: Callable[[], Ticket]) -> None:
         """The disk is full: try again, with such a ticket."""
         self._refused.setdefault(partition, ticket)
-        self._tick.look_at(partition)
+        self._tick.check_later(partition)
 
     def advance(self, partition: Partition, first: int) -> None:
         """Messages below `first` are no more: groups that have not finished them fall off."""
@@ -93,7 +93,7 @@ class Retention:
                 self._tick.change(partition, group)
                 self._dispatch.activate(group)  # its window may have opened
 
-    def _look(self, partition: Partition, now_ms: int) -> bool:
+    def _check(self, partition: Partition, now_ms: int) -> bool:
         """Whether there was something to do."""
         refused = self._refused.pop(partition, None)
         if refused is not None:
@@ -108,17 +108,17 @@ class Retention:
             partition.purged_to = first
             self.advance(partition, first)
             self._tick.confirm(partition, _Trim(self, self._recorder, partition))
-        self._look_again(partition, now_ms)
+        self._check_again(partition, now_ms)
         return ripe or forgets or refused is not None
 
-    def _look_again(self, partition: Partition, now_ms: int) -> None:
+    def _check_again(self, partition: Partition, now_ms: int) -> None:
         """Time passes without anything being written."""
         if partition.visible < partition.end:
-            self._tick.look_at(partition)  # what is on its way to the disk counts later
-        if partition not in self._tick.looks:
+            self._tick.check_later(partition)  # what is on its way to the disk counts later
+        if partition not in self._tick.retention_timer:
             due_ms = self._recorder.next_expiry_ms(partition)
             if due_ms is not None:
-                self._tick.looks.set(partition, max(due_ms, now_ms + LOOK_MS))
+                self._tick.retention_timer.set(partition, max(due_ms, now_ms + CHECK_MS))
 
 
 class _Trim(Ticket):
@@ -144,7 +144,7 @@ class _Trim(Ticket):
             return
         begin(self._retention, partition, self._first)
         self._recorder.trim(partition)
-        self._retention.look_at(partition)  # there may be more to forget
+        self._retention.check_later(partition)  # there may be more to forget
 
 
 def begin(retention: Retention, partition: Partition, first: int) -> None:

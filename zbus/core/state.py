@@ -117,15 +117,15 @@ class TopicOptions:
     """What `declare` fixes for a topic. Zero or empty means none."""
 
     name: str
-    mask: int = 0  # the bits of the zbus dialect (specs: 6.4), kept as sent
+    opaque: bytes = b""  # what only the face understands that declared it: JSON, given back as is
     partitions: int = 1
     durability: str = "disk"  # memory | os | disk
-    rpc: bool = False  # a put is answered by the service's route
+    calls: bool = False  # a put waits for what a service routes back
     competing: bool = False  # one queue, whatever group a reader names
     # What a group does that leaves the same word open (None).
     lease: bool = False
     exclusive: bool = False
-    delete_on_exit: bool = False
+    temporary: bool = False  # gone with its last reader
     paused: bool = False
     created_ms: int = 0
     dedupe_ms: int = 0  # how long an id is remembered, and no message of that id stored again
@@ -146,13 +146,13 @@ class TopicOptions:
 class GroupOptions:
     """How a group reads. Chosen by the face that declared it; None = as the topic says."""
 
-    mask: int = 0  # kept as sent
+    opaque: bytes = b""  # as of a topic
     filter: str = ""
     lease: bool | None = None  # False: acknowledged on delivery
     lease_ms: int = 10_000
     window: int = 100  # leases that may be open at once
     exclusive: bool | None = None  # one session at a time
-    delete_on_exit: bool | None = None
+    temporary: bool | None = None
     paused: bool | None = None
     created_ms: int = 0
 

@@ -12,14 +12,13 @@ from functools import partial
 from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
-from zbus.core.deciding import Decided
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.group import Group
-from zbus.core.outcomes import DONE, Outcome, Stored
+from zbus.core.delta import take_changes
+from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
+from zbus.core.outcomes import DONE, Stored
 from zbus.core.recorder import Failed, Recorder
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.timers import Timer
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
 """A partition, its end, the puts and confirmations that become true when it is durable, and its
@@ -37,15 +36,15 @@ STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
 and with anything else at once. A crash redelivers what was handed out since."""
 
-LOOK_MS = 1_000
-"""`Retention` looks at a partition so long after it was written to, and at most so often."""
+CHECK_MS = 1_000
+"""`Retention` checks a partition so long after it was written to, and at most so often."""
 
 
 class Tick:
     """See the module. `now_ms` is the only time the broker knows."""
 
-    looks: Timer[Partition]  # for `Retention`
-    forgets: Timer[Partition]  # for `zbus.core.once`
+    retention_timer: Timer[Partition]  # for `Retention`
+    dedup_timer: Timer[Partition]  # for `zbus.core.once`
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
     def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
@@ -154,7 +153,7 @@ class Tick:
         gone = topic_unknown(topic.name)
         for partition in topic.partitions:
             self.behind.pop(partition, None)
-            self.forgets.discard(partition)
+            self.dedup_timer.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -202,7 +201,7 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
-        change = partition.take_changes()
+        change = take_changes(partition)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         puts, partition.puts = partition.puts, []
         if stored:
@@ -230,7 +229,7 @@ class Tick:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
-            self.look_at(partition)
+            self.check_later(partition)
         return partition, partition.end, puts, confirms, partition.epoch
 
     def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
@@ -247,11 +246,11 @@ class Tick:
         for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
             ticket.settle(why)
 
-    def look_at(self, partition: Partition) -> None:
+    def check_later(self, partition: Partition) -> None:
         """Some of the partition may have become expendable."""
-        due_ms = self.now_ms + LOOK_MS
-        if partition not in self.looks or self.looks.due_of(partition) > due_ms:
-            self.looks.set(partition, due_ms)
+        due_ms = self.now_ms + CHECK_MS
+        if partition not in self.retention_timer or self.retention_timer.due_of(partition) > due_ms:
+            self.retention_timer.set(partition, due_ms)
 
     def _refuse_change(
         self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]
@@ -341,3 +340,21 @@ class Tick:
                 partition.topic.born = True
             for ticket, outcome in confirms:
                 ticket.settle(outcome)
+
+
+class Decided(Ticket):
+    """Partition 0 was written: when that is durable, what had departed by then is gone for good."""
+
+    __slots__ = ("_departed", "_number", "_topic")
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__()
+        self._topic = topic
+        self._number = topic.number
+        self._departed = list(topic.departing)
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            topic, departed = self._topic, self._departed
+            topic.decided = max(topic.decided, self._number)
+            topic.departing = [other for other in topic.departing if other not in departed]

@@ -4,8 +4,7 @@ session."""
 
 from __future__ import annotations
 
-from zbus.core.errors import BrokerError
-from zbus.core.outcomes import Outcome
+from zbus.core.errors import BrokerError, Outcome
 
 
 class Ticket:

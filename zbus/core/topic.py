@@ -1,24 +1,226 @@
-"""A topic and its partitions: where messages wait between being put and being written."""
+"""What the broker holds: topics with their partitions, the groups that read them, and the sessions
+whose pulls wait there. They name each other, so they stand together. What becomes of them is
+decided elsewhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
-import attrs
-
+from zbus.core.backlog import Backlog
+from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.group import Group
-from zbus.core.originals import KEY_MS, Originals
-from zbus.core.outcomes import Outcome
-from zbus.core.state import GroupChange, StateChange, TopicOptions
+from zbus.core.errors import BrokerError, Outcome
+from zbus.core.filters import compile_filter
+from zbus.core.log import Found, Log, Size
+from zbus.core.originals import Originals
+from zbus.core.state import GroupOptions, Origin, TopicOptions
 from zbus.core.ticket import Ticket
+from zbus.core.wants import ONE, EmptyReason, Wants
 
-if TYPE_CHECKING:
-    from zbus.core.deciding import Departed
-    from zbus.core.flock import Watch
-    from zbus.core.log import Log
+
+class Session:
+    """A peer: what it reads, and how to push to it what it did not ask for. It lives as long as its
+    connection. An idle one holds next to nothing: there are thousands."""
+
+    __slots__ = ("address", "follower", "groups", "id", "left", "pulls", "stalled")
+
+    def __init__(self, id: bytes, address: str) -> None:
+        self.id = id
+        self.address = address  # ip:port of the peer, for people
+        self.groups: dict[Group, None] | None = None  # where it is registered as a reader
+        self.pulls: dict[Pull, None] | None = None  # that wait behind another of the same group
+        self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
+        self.left: Callable[[Any], None] | None = None  # called with the session when it is gone
+        self.stalled = False  # does not take what it was sent: it is given no more messages
+
+    def push(self, routed: Routed) -> bool:
+        """Send a routed message to the peer; False if that cannot be done."""
+        raise NotImplementedError
+
+
+class Pull(Ticket):
+    """A request for messages that may have to wait; ends with Delivered or Empty. `session` is who
+    asks."""
+
+    __slots__ = (
+        "credit",
+        "deadline_ms",
+        "group",
+        "handed",
+        "key",
+        "postponed",
+        "session",
+        "skipped",
+        "wants",
+    )
+
+    handed: set[tuple[int, int]] | None
+    group: Group  # where it waits
+    deadline_ms: int  # of one that does not wait for ever
+
+    def __init__(self, session: Session, wants: Wants = ONE) -> None:
+        self.open = True
+        self.session = session
+        self.wants = wants
+        self.credit = wants.credit  # answers that are left
+        self.handed = None  # with a window: partition and offset of those it may have leased
+        # Its key among those that wait. A session's second one in a group is its own key.
+        self.key: Session | Pull = session
+        self.postponed = False  # its end was put off once, because a search was under way
+        self.skipped = False  # the filter dropped something while this one waited
+
+    def full(self, group: Group) -> bool:
+        """It holds as many messages as it may."""
+        handed, window = self.handed, self.wants.window
+        if handed is None or len(handed) < window:
+            return False
+        backlogs = group.backlogs
+        self.handed = {(i, offset) for i, offset in handed if offset in backlogs[i].leased}
+        return len(self.handed) >= window
+
+
+NO_CHUNK = Chunk()
+"""Of a group that has read nothing of a partition."""
+
+
+class Group:
+    """An independent reader of a topic: options, a backlog per partition, and the pulls that wait,
+    first come, first served."""
+
+    __slots__ = (
+        "active",
+        "backlogs",
+        "chunks",
+        "exclusive",
+        "had_reader",
+        "incarnation",
+        "lease",
+        "match",
+        "name",
+        "options",
+        "origin",
+        "paused",
+        "readers",
+        "temporary",
+        "topic",
+        "turn",
+        "untold",
+        "updated_ms",
+        "usual",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        options: GroupOptions,
+        backlogs: list[Backlog] | None = None,
+    ) -> None:
+        """`backlogs` are those of a former run, one of each partition."""
+        self.topic = topic
+        self.name = name
+        self.backlogs = [Backlog() for _ in topic.partitions] if backlogs is None else backlogs
+        # See `zbus.core.deciding`. A topic with one partition needs neither.
+        self.incarnation = 0
+        self.origin: Origin | None = None
+        self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
+        self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
+        self.had_reader = False
+        self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
+        self.turn = 0  # the partition to look at first
+        self.active = False  # the broker's mark: will be served in this tick
+        self.untold = False  # some backlog has skipped messages that the group is to be told of
+        self.updated_ms = options.created_ms
+        self.configure(options)
+
+    def configure(self, options: GroupOptions) -> None:
+        """Take over options; what they leave open, the topic decides."""
+        self.options = options
+        self.match = compile_filter(options.filter)
+        inherited = self.topic.options
+        self.lease = _either(options.lease, inherited.lease)
+        self.exclusive = _either(options.exclusive, inherited.exclusive)
+        self.temporary = _either(options.temporary, inherited.temporary)
+        self.paused = _either(options.paused, inherited.paused)
+        # It does nothing but read one log.
+        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
+        self.usual = usual and not self.paused
+
+    # Counted over all partitions.
+
+    def leased_count(self) -> int:
+        return sum(len(backlog.leased) for backlog in self.backlogs)
+
+    def delayed_count(self) -> int:
+        return sum(len(backlog.delayed) for backlog in self.backlogs)
+
+    def ready_count(self) -> int:
+        """Messages still to be handed out, whatever the filter will say."""
+        pairs = zip(self.backlogs, self.topic.partitions, strict=True)
+        return sum(backlog.ready_count(partition.end) for backlog, partition in pairs)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Ready, leased, delayed and skipped, in one go."""
+        ready = leased = delayed = skipped = 0
+        for backlog, partition in zip(self.backlogs, self.topic.partitions, strict=True):
+            ready += backlog.ready_count(partition.end)
+            leased += len(backlog.leased)
+            delayed += len(backlog.delayed)
+            skipped += backlog.skipped
+        return ready, leased, delayed, skipped
+
+    def skipped_count(self) -> int:
+        """Messages that the log forgot before this group had finished them, ever."""
+        return sum(backlog.skipped for backlog in self.backlogs)
+
+    def window_full(self) -> bool:
+        return self.lease and self.leased_count() >= self.options.window
+
+    def empty_reason(self, pull: Pull) -> EmptyReason:
+        """Why there is nothing for this pull now."""
+        if self.paused:
+            return EmptyReason.PAUSED
+        if self.window_full():
+            return EmptyReason.LEASED
+        if self.delayed_count():
+            return EmptyReason.DELAYED
+        if pull.skipped:
+            return EmptyReason.FILTERED
+        if self.leased_count():
+            return EmptyReason.LEASED
+        return EmptyReason.DRAINED
+
+    def position(self) -> list[int]:
+        return [backlog.cursor for backlog in self.backlogs]
+
+
+def _either(own: bool | None, inherited: bool) -> bool:
+    return inherited if own is None else own
+
+
+class Departed:
+    """A group as it was before a decision that may still be lost."""
+
+    __slots__ = ("backlogs", "incarnation", "name")
+
+    def __init__(self, group: Group) -> None:
+        self.name = group.name
+        self.incarnation = group.incarnation
+        self.backlogs = list(group.backlogs)
+
+
+class Followed(Protocol):
+    """Whoever is told all of a topic (`zbus.core.cohort`)."""
+
+    def places(self, index: int) -> list[int]:
+        """Where a partition is being read."""
+
+    def check(self) -> None:
+        """Assert the invariants."""
 
 
 class Partition:
@@ -90,6 +292,10 @@ class Partition:
         """The offset after the last message that is not only staged."""
         return self.end if self.staged is None else self.staged.first
 
+    def fetch(self, offset: int, portion: Size, done: Callable[[Found], None]) -> None:
+        """Read what is stored from an offset on; it may come late."""
+        self.topic.fetch(self, offset, portion, done)
+
     def readers_at(self) -> list[int]:
         """The cursors of all groups that somebody reads from, and the places of followers."""
         index = self.index
@@ -97,79 +303,8 @@ class Partition:
         followed = self.topic.followed
         return places if followed is None else places + followed.places(index)
 
-    def snapshot(self, now_ms: int = 0) -> StateChange:
-        """Everything a checkpoint has to hold."""
-        self.originals.expire(now_ms - (self.topic.options.dedupe_ms or KEY_MS))
-        topic, index = self.topic, self.index
-        groups = []
-        for group in topic.groups.values():
-            change = group.backlogs[index].snapshot(group.name, group.incarnation)
-            origin = None if index else group.origin
-            groups.append(attrs.evolve(change, options=group.options, origin=origin))
-        groups += [
-            other.backlogs[index].snapshot(other.name, other.incarnation)
-            for other in (topic.departing if index else ())
-        ]
-        return StateChange(
-            topic.options,
-            tuple(groups),
-            max(self.first, self._purged_to),
-            self.originals.snapshot(),
-            incarnation=topic.incarnation,
-            number=0 if index else topic.number,
-            emptied=() if index else topic.emptied,
-            purges=tuple(self.purges.items()),
-        )
 
-    @property
-    def _purged_to(self) -> int:
-        """What is to be told of it: partition 0 decides, and says it first."""
-        undecided = self.index > 0 and self.topic.emptying
-        return 0 if undecided else self.purged_to
-
-    def take_changes(self) -> StateChange | None:
-        """What this tick changed, and nothing left to tell; None = nothing."""
-        if not (
-            self.changed
-            or self.removed_groups
-            or self.topic_changed
-            or self._purged_to > self.first
-        ):
-            return None
-        index, known = self.index, self.topic
-        decides = index == 0 and known.number > 0 and (self.removed_groups or self.topic_changed)
-        changes = [GroupChange(name, removed=True) for name in self.removed_groups]
-        for group in self.changed:
-            backlog = group.backlogs[index]
-            backlog.dirty = False
-            change = backlog.changes(group.name, group.incarnation)
-            if group in self.options_changed:
-                origin = None if index else group.origin
-                change = attrs.evolve(change, options=group.options, origin=origin)
-            changes.append(change)
-        # If a decision is lost, what was before it counts, and as it was then.
-        if known.departing and index:
-            for other in known.departing:
-                backlog = other.backlogs[index]
-                if backlog.dirty:
-                    backlog.dirty = False
-                    changes.append(backlog.changes(other.name, other.incarnation))
-        self.changed = []
-        if self.removed_groups or self.options_changed:
-            self.removed_groups = []
-            self.options_changed = {}
-        topic = known.options if self.topic_changed else None
-        first = self._purged_to if self._purged_to > self.first else 0
-        purges = tuple(self.purges.items()) if self.topic_changed else ()
-        self.topic_changed = False
-        return StateChange(
-            topic,
-            tuple(changes),
-            first,
-            number=known.number if decides else 0,
-            emptied=known.emptied if decides else (),
-            purges=purges,
-        )
+Fetch: TypeAlias = "Callable[[Partition, int, Size, Callable[[Found], None]], None]"
 
 
 class Topic:
@@ -183,6 +318,7 @@ class Topic:
         "departing",
         "emptied",
         "emptying",
+        "fetch",
         "followed",
         "groups",
         "incarnation",
@@ -200,7 +336,8 @@ class Topic:
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
         self.configure(options)
         self.groups: dict[str, Group] = {}  # by lower-case name
-        self.followed: Watch | None = None
+        self.fetch: Fetch  # by whoever has storage, `Recorder.fetch`
+        self.followed: Followed | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.updated_ms = options.created_ms
         # Of a topic with several partitions, see `zbus.core.deciding`.
@@ -217,7 +354,7 @@ class Topic:
         self.options = options
         for partition in self.partitions:
             partition.last = None
-        self.careful = options.rpc or options.dedupe_ms > 0  # a put is not just stored
+        self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
         self.retains = options.retains
         self.competing = options.competing
 

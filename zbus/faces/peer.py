@@ -12,15 +12,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from zbus.core.outcomes import Routed
-from zbus.core.session import Session
 from zbus.core.ticket import Ticket
+from zbus.core.topic import Group, Session
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.http import Request
 from zbus.wire.replies import encode_reply
 
 if TYPE_CHECKING:
-    from zbus.core.group import Group
     from zbus.faces.access import Bearer, Grant
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zbus.core.errors import BrokerError
-from zbus.core.group import ONE, Pull, Wants
 from zbus.core.outcomes import Outcome, Routed
 from zbus.core.ticket import Ticket
+from zbus.core.topic import Pull
+from zbus.core.wants import ONE, Wants
 from zbus.faces.face import Report
 from zbus.faces.guard import SANDBOX, Answer, Browser, Guard, Policy
 from zbus.faces.peer import Answering, Peer, Plan

@@ -12,8 +12,8 @@ import logging
 import attrs
 
 from zbus.core.broker import Broker
+from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.flock import Follower
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
 from zbus.faces.asked import Asked
 from zbus.faces.guard import Guard

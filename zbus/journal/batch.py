@@ -43,7 +43,7 @@ from zbus.journal.columns import (
     ColumnReader,
     encode_columns,
 )
-from zbus.journal.port import JournalDamage
+from zbus.journal.errors import JournalDamage
 
 MAGIC: Final = b"zbus"
 SNAPSHOT: Final = 1

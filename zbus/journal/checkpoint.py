@@ -33,7 +33,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -66,10 +66,24 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
 
 
+_Options = TypeVar("_Options", TopicOptions, GroupOptions)
+
+_Fields: TypeAlias = dict[str, Any]
+"""Of options, by their names in the format."""
+
+_NAMES = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
+"""Fields that the format calls otherwise than the program does today."""
+
+_TOPIC, _GROUP = (
+    tuple((field.name, _NAMES.get(field.name, field.name)) for field in attrs.fields(kind))
+    for kind in (TopicOptions, GroupOptions)
+)
+
+
 class _StoredGroup(msgspec.Struct):
     name: str
     cursor: _Natural = 0
-    options: GroupOptions | None = None
+    options: _Fields | None = None
     removed: bool = False
     reset: bool = False
     entries: _Natural = 0
@@ -82,7 +96,7 @@ class _StoredGroup(msgspec.Struct):
 
 
 class _StoredChange(msgspec.Struct):
-    topic: TopicOptions | None = None
+    topic: _Fields | None = None
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
     originals: _Natural = 0
@@ -118,7 +132,7 @@ def _encode_cursor(group: GroupChange) -> bytes:
 def _encode_any(change: StateChange) -> bytes:
     stored: dict[str, Any] = {}
     if change.topic is not None:
-        stored["topic"] = _unlike_default(change.topic)
+        stored["topic"] = _options_fields(change.topic)
     if change.groups:
         stored["groups"] = [_group_fields(group) for group in change.groups]
     if change.first:
@@ -145,7 +159,14 @@ def _encode_any(change: StateChange) -> bytes:
     return b"".join(parts)
 
 
-def _unlike_default(options: TopicOptions | GroupOptions | Origin) -> dict[str, Any]:
+def _options_fields(options: TopicOptions | GroupOptions) -> _Fields:
+    stored = {_NAMES.get(name, name): value for name, value in _unlike_default(options).items()}
+    if options.opaque:
+        stored["mask"] = msgspec.json.decode(options.opaque)  # it has to be JSON
+    return stored
+
+
+def _unlike_default(options: TopicOptions | GroupOptions | Origin) -> _Fields:
     return {
         field.name: value
         for field in attrs.fields(type(options))
@@ -158,7 +179,7 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
     if group.cursor:
         stored["cursor"] = group.cursor
     if group.options is not None:
-        stored["options"] = _unlike_default(group.options)
+        stored["options"] = _options_fields(group.options)
     if group.removed:
         stored["removed"] = True
     if group.reset:
@@ -236,7 +257,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
             GroupChange(
                 name=group.name,
                 cursor=group.cursor,
-                options=group.options,
+                options=_group_options(group.options),
                 removed=group.removed,
                 reset=group.reset,
                 entries=entries,
@@ -253,7 +274,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
     return StateChange(
-        stored.topic,
+        _topic_options(stored.topic),
         tuple(groups),
         stored.first,
         originals,
@@ -266,8 +287,27 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
 
 def topic_name(payload: bytes | memoryview) -> str | None:
     """Give only the name of the topic, for the sake of huge checkpoints."""
-    topic = _read_json(payload)[0].topic
+    topic = _topic_options(_read_json(payload)[0].topic)
     return None if topic is None else topic.name
+
+
+def _topic_options(stored: _Fields | None) -> TopicOptions | None:
+    return None if stored is None else _known(stored, _TOPIC, TopicOptions)
+
+
+def _group_options(stored: _Fields | None) -> GroupOptions | None:
+    return None if stored is None else _known(stored, _GROUP, GroupOptions)
+
+
+def _known(stored: _Fields, names: tuple[tuple[str, str], ...], kind: type[_Options]) -> _Options:
+    """Make options of what is stored, by the names that the program has for it."""
+    fields = {own: stored[name] for own, name in names if name in stored}
+    if "opaque" in fields:
+        fields["opaque"] = _to_json(fields["opaque"])
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise JournalDamage(f"state: {error}") from error
 
 
 def _read_json(payload: bytes | memoryview) -> tuple[_StoredChange, int]:

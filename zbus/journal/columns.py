@@ -26,7 +26,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from zbus.core.chunk import Chunk
-from zbus.journal.port import JournalDamage
+from zbus.journal.errors import JournalDamage
 
 
 class Column(enum.IntFlag):

@@ -26,28 +26,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from zbus.journal.batch import Batch
+from zbus.journal.batch import Batch
+
+# What an engine raises and gives is imported from here.
+from zbus.journal.errors import JournalDamage as JournalDamage
+from zbus.journal.errors import JournalError as JournalError
+from zbus.journal.errors import JournalFull as JournalFull
 
 Lane = tuple[str, int]
 """Topic name and partition number."""
 
 Post = Callable[[Callable[[], None]], None]
 """Runs a callable on the broker's thread at the beginning of its next tick; thread-safe."""
-
-
-class JournalError(Exception):
-    """Something the journal cannot do; the text is for people."""
-
-
-class JournalFull(JournalError):
-    """No space left: nothing was written."""
-
-
-class JournalDamage(JournalError):
-    """Stored bytes are not what was written; names the file and offset."""
 
 
 class Verdict(enum.Enum):

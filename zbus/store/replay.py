@@ -19,11 +19,10 @@ from typing import TypeAlias
 import attrs
 
 from zbus.core.backlog import Backlog
-from zbus.core.group import Group
 from zbus.core.originals import KEY_MS, Originals
+from zbus.core.replayed import Replayed
 from zbus.core.state import Origin
-from zbus.core.told import Told
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -39,7 +38,7 @@ from zbus.store.lane import Extent, state_of
 log = logging.getLogger("zbus")
 
 
-class Replay(Told):
+class Replay(Replayed):
     """One lane while it is replayed. Raises JournalDamage if bytes are not what was written."""
 
     def __init__(self, stored: StoredLane) -> None:

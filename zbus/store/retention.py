@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from zbus.core.tick import LOOK_MS
+from zbus.core.tick import CHECK_MS
 from zbus.core.topic import Partition
 from zbus.store.lane import state_of
 
@@ -107,7 +107,7 @@ def is_ripe(partition: Partition, now_ms: int) -> bool:
 def _ends_ms(partition: Partition) -> int:
     """When the newest segment is old enough to end."""
     state = state_of(partition)
-    share_ms = max(LOOK_MS, partition.topic.options.retention_ms // _SHARE)
+    share_ms = max(CHECK_MS, partition.topic.options.retention_ms // _SHARE)
     if _is_small(partition):
         share_ms = max(share_ms, state.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS)
     return state.segments[-1].begun_ms + share_ms

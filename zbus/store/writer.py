@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from zbus.core.chunk import Chunk
+from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError, Refusal, fenced
-from zbus.core.group import Group
-from zbus.core.recorder import NONE_FAILED, Failed, Found, Size
+from zbus.core.log import Found, Size
+from zbus.core.recorder import NONE_FAILED, Failed
 from zbus.core.state import StateChange
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (
     SNAPSHOT,
     Batch,
@@ -180,7 +181,7 @@ class LogWriter:
 
     def _snapshot(self, partition: Partition, now_ms: int) -> None:
         state = state_of(partition)
-        payload = encode_change(partition.snapshot(now_ms))
+        payload = encode_change(snapshot(partition, now_ms))
         crc = state.last_crc
         batch = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
         self._durable.append(partition.lane, crc, [batch])
@@ -360,7 +361,7 @@ class LogWriter:
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
         state = state_of(partition)
-        payload = encode_change(partition.snapshot(now_ms).truncated(first))
+        payload = encode_change(snapshot(partition, now_ms).truncated(first))
         batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, state.last_crc)
         engine = self._engine(partition)
         engine.append(partition.lane, state.last_crc, [batch])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group, Wants
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
+from zbus.core.wants import Wants
 from zbus.faces.native.containers import wanted_container
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from zbus.core.chunk import Chunk
-from zbus.core.group import Group
 from zbus.core.outcomes import Piece, Raw
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.messages import parse_messages

@@ -12,9 +12,9 @@ from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.follow import SERVICES
-from zbus.core.group import ENDLESS, Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
-from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Group, Partition, Pull, Topic
+from zbus.core.wants import ENDLESS, Wants
 from zbus.faces.native.consume import Consume, GroupPlan
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
@@ -299,7 +299,7 @@ class Follow(_Events):
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
-        if topic.options.rpc:
+        if topic.options.calls:
             return _refused(SERVICES)
         position = self._position(partitions)
         if position is not None and len(position) != len(partitions):
@@ -313,6 +313,8 @@ class Follow(_Events):
             peer.begin_stream(PULSE)
             follower = FollowStream(peer, self.params, id)
             since_ms = self.since_ms if position is None else None
+            if position is None and since_ms is None:
+                position = _own_position(topic, partitions)
             broker = self.face.broker
             broker.follow(follower, self.form, partitions, self.filter, position, since_ms)
         return None
@@ -325,6 +327,14 @@ class Follow(_Events):
         if self.offset == b"end":
             return [partition.visible for partition in partitions]
         return _offsets(b"offset", self.offset, 0) if self.offset else None
+
+
+def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None:
+    """What the group that is named like the topic has still to read; None if there is none."""
+    own = topic.groups.get(topic.name.lower())
+    if own is None:
+        return None
+    return [own.backlogs[partition.index].cursor for partition in partitions]
 
 
 class Stream(_Events):

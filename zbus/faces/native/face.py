@@ -35,7 +35,7 @@ from zbus.faces.native.login import FORM
 from zbus.faces.native.needs import needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.faces.native.reloads import Reloads
-from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, tell_log
+from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, status_of, tell_log
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.rights import Rights
@@ -149,7 +149,7 @@ class NativeFace:
             routed.headers,
         )
         encode = encode_json if speaks_json(peer) else encode_reply
-        peer.write(encode(routed.status, lines, routed.body))
+        peer.write(encode(status_of(routed), lines, routed.body))
 
 
 def build(parts: Parts) -> NativeFace:

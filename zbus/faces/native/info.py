@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.group import Group
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
+from zbus.faces.native.masks import group_mask, topic_mask
 from zbus.faces.native.settings import NativeSettings
 
 Document = dict[str, Any]  # JSON
@@ -86,7 +86,7 @@ def group_info(group: Group) -> GroupInfo:
         group.name,
         group.updated_ms,
         leased,
-        options.mask,
+        group_mask(options),
         ready,
         skipped,
         group.topic.name,
@@ -104,7 +104,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         options.dedupe_ms,
         options.durability,
         topic.updated_ms,
-        options.mask,
+        topic_mask(options),
         topic.depth(),
         len(topic.partitions),
         options.retention_bytes or msgspec.UNSET,

@@ -7,8 +7,7 @@ group's state however many they are.
 from __future__ import annotations
 
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.group import Group
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params

@@ -10,12 +10,11 @@ import attrs
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.declare import DURABILITIES, GroupWish, Start
+from zbus.core.declare import DURABILITIES, Check, GroupWish, Start
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.group import Group
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
 from zbus.faces.native.context import Context
@@ -59,10 +58,11 @@ class Declare:
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window")
         self.lease_ms = params.number(b"group_ack_timeout")
+        start_offset = params.number(b"group_start_offset")
         self.start = Start(
             copy=params.text(b"group_start_copy") or "",
-            offset=params.number(b"group_start_offset"),
-            msgid=params.fields.get(b"group_start_msgid", b""),
+            offset=start_offset,
+            check=_has_id(params.fields.get(b"group_start_msgid", b""), start_offset),
             time_ms=params.number(b"group_start_time"),
             partition=params.number(b"partition"),
         )
@@ -92,7 +92,7 @@ class Declare:
             options = topic.options
             if mask is not None:
                 # What a topic is kept in is fixed at creation.
-                kept = options.mask & masks.MEMORY
+                kept = masks.topic_mask(options) & masks.MEMORY
                 options = masks.with_topic_mask(options, mask & ~masks.MEMORY | kept)
         else:
             durability = self.durability or self.face.settings.durability
@@ -121,7 +121,7 @@ class Declare:
         name = params.group
         auto = params.flag(b"group_name_auto")
         if auto:
-            name = topic.name if topic else params.topic
+            name = _free_name(topic) if topic else params.topic
         elif not name:
             # Whoever declares just a topic can consume from it: it gets a group of its name,
             # which is also the one that parameters of a group without its name are meant for.
@@ -138,10 +138,30 @@ class Declare:
             options = attrs.evolve(options, window=self.window)
         if self.lease_ms is not None:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
-        return GroupWish(name, options, self.start, auto)
+        return GroupWish(name, options, self.start)
 
     def _about_group(self) -> bool:
         return any(name.startswith(b"group_") for name in self.params.fields)
+
+
+def _has_id(id: bytes, offset: int | None) -> Check | None:
+    """What `group_start_msgid` asks of the message at that offset."""
+    if not id:
+        return None
+    text = f"the message at offset {offset} has another id"
+    return lambda found: None if found == id else text
+
+
+def _free_name(topic: Topic) -> str:
+    """The topic's name, or the first of name0, name1, ... that no group of it has. A topic of
+    services has one group, whatever it is called."""
+    name, number = topic.name, 0
+    if topic.competing:
+        return name
+    while topic.group(name) is not None:
+        name = f"{topic.name}{number}"
+        number += 1
+    return name
 
 
 def find(

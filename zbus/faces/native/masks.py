@@ -1,10 +1,17 @@
-"""The bits of `topic_mask` and `group_mask` (specification, section 6.4), and their meaning."""
+"""The bits of `topic_mask` and `group_mask` (specification, section 6.4), and what they mean.
+
+The broker keeps a mask as it was sent, as what only this dialect understands of the options. What
+the options say themselves goes before it: others may have changed them.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import attrs
 
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.faces.numbers import parse_number
 
 MEMORY = 1
 RPC = 2
@@ -21,12 +28,12 @@ def with_topic_mask(options: TopicOptions, mask: int) -> TopicOptions:
     called = bool(mask & (RPC | PROXY))
     return attrs.evolve(
         options,
-        mask=mask,
-        rpc=called,
+        opaque=_kept(mask),
+        calls=called,
         competing=called,
         lease=bool(mask & ACK_REQUIRED) and not called,
         exclusive=bool(mask & EXCLUSIVE),
-        delete_on_exit=bool(mask & DELETE_ON_EXIT),
+        temporary=bool(mask & DELETE_ON_EXIT),
         paused=bool(mask & PAUSE),
     )
 
@@ -39,9 +46,43 @@ def with_group_mask(options: GroupOptions, mask: int) -> GroupOptions:
 
     return attrs.evolve(
         options,
-        mask=mask,
+        opaque=_kept(mask),
         lease=bit(ACK_REQUIRED),
         exclusive=bit(EXCLUSIVE),
-        delete_on_exit=bit(DELETE_ON_EXIT),
+        temporary=bit(DELETE_ON_EXIT),
         paused=bit(PAUSE),
     )
+
+
+def topic_mask(options: TopicOptions) -> int:
+    """The mask of a topic with these options."""
+    sent = _sent(options.opaque)
+    if not options.calls:
+        return _bits(options, sent & ~(RPC | PROXY | ACK_REQUIRED))
+    return _bits(options, sent if sent & (RPC | PROXY) else sent | PROXY)
+
+
+def group_mask(options: GroupOptions) -> int:
+    """The mask of a group with these options."""
+    return _bits(options, _sent(options.opaque) & ~ACK_REQUIRED)
+
+
+def _bits(options: TopicOptions | GroupOptions, sent: int) -> int:
+    """`sent` with those bits that the options say themselves."""
+    return (
+        sent & ~(PAUSE | EXCLUSIVE | DELETE_ON_EXIT)
+        | (PAUSE if options.paused else 0)
+        | (EXCLUSIVE if options.exclusive else 0)
+        | (DELETE_ON_EXIT if options.temporary else 0)
+        | (ACK_REQUIRED if options.lease else 0)
+    )
+
+
+def _kept(mask: int) -> bytes:
+    return b"%d" % mask if mask else b""
+
+
+@lru_cache(maxsize=256)
+def _sent(opaque: bytes) -> int:
+    """The mask that was sent; 0 if another dialect keeps something of its own there."""
+    return parse_number(opaque) or 0

@@ -13,10 +13,10 @@ from zbus.core.topic import Partition, Topic
 from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
-from zbus.faces.native.masks import RPC
+from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
-from zbus.faces.native.replies import CallReply, NativeReply
+from zbus.faces.native.replies import CallReply, NativeReply, Status
 from zbus.faces.native.stored import (
     CREDENTIALS,
     NOT_ROUTED,
@@ -231,7 +231,7 @@ class Produce:
             check_id(id)
             if topic is None:
                 self._refuse_topic(peer, id)
-            elif topic.options.rpc:
+            elif topic.options.calls:
                 self._call(topic, peer, id, body)  # its method is the service's business
             elif self.misplaced:
                 raise BadRequest(405, self.misplaced, ALLOW)
@@ -370,7 +370,7 @@ class Produce:
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.called_lines + self._sender(peer)
         body = body or self.body
-        if not body and not params.named and topic.options.mask & RPC:
+        if not body and not params.named and topic_mask(topic.options) & RPC:
             body = rpc.request_from_url(params, face.settings.rpc_url)
             dropped = self.not_called | {b"content-type"}
             own = stored_lines(params.fields, dropped, params.browser)
@@ -418,7 +418,7 @@ class Route:
         status = params.fields.get(b"origin_status", b"200")
         # 1xx and 204 have no body and would break the framing of the caller's connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
-        self._status = int(status) if valid else 500
+        self._status = Status(status) if valid else Status(500)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face
@@ -427,5 +427,6 @@ class Route:
         if len(body) > face.broker.limits.message_bytes_max:
             ticket.settle(face.broker.puts.too_large())
             return
-        routed = Routed(ticket.id, self._status, peer.id, self._lines + host, body)
+        said = self._status
+        routed = Routed(ticket.id, peer.id, self._lines + host, body, said >= 400, said)
         face.broker.route(ticket, self._recver, routed)

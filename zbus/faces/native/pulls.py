@@ -6,9 +6,9 @@ from typing import Protocol
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
-from zbus.core.group import Group, Pull, Wants
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Pull, Topic
+from zbus.core.wants import Wants
 from zbus.faces.guard import SHOWN_TYPES
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context

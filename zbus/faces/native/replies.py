@@ -68,6 +68,18 @@ def tell_log(peer: Peer, params: Params, text: bytes | str) -> None:
         log.debug("refused", extra={**fields, "why": why[:200]})
 
 
+class Status(int):
+    """What a service of this dialect said beside its reply."""
+
+    __slots__ = ()
+
+
+def status_of(routed: Routed) -> int:
+    """The status of what was routed, by whichever dialect."""
+    said = routed.opaque
+    return int(said) if isinstance(said, Status) else 500 if routed.failed else 200
+
+
 class NativeAnswering(Answering):
     """A ticket of this dialect. `quiet` requests (ack off) get no reply at all."""
 
@@ -187,6 +199,6 @@ class CallReply(NativeReply):
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
             lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, outcome.headers)
-            self.send(self.params.compose(outcome.status, lines, outcome.body, CALLED_TYPES))
+            self.send(self.params.compose(status_of(outcome), lines, outcome.body, CALLED_TYPES))
         else:
             super().answer(outcome)

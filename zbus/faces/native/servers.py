@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from zbus.core.session import Session
+from zbus.core.topic import Session
 from zbus.faces.access import Grant
 from zbus.faces.native.info import Document
 

@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from zbus.journal.local.files import Files, OpenMode
 from zbus.journal.port import JournalFull
 
-if TYPE_CHECKING:
-    from zbus.journal.local.lane import LocalLane
-
 OPEN_SEGMENTS_MAX: Final = 1_000
 IDLE_MS: Final = 30_000
+
+
+class Holder(Protocol):
+    """A lane that writes, of those that may have an open segment."""
+
+    used_ms: int
+
+    def let_go(self) -> bool:
+        """Close it; False if the descriptor is only free after a sync."""
+
+    def __hash__(self) -> int: ...
 
 
 class Handles:
@@ -27,8 +35,8 @@ class Handles:
     def __init__(self, files: Files, segments_max: int) -> None:
         self._files = files
         self._segments_max = segments_max
-        self._lanes: OrderedDict[LocalLane, None] = OrderedDict()  # the longest unused first
-        self.used: Callable[[LocalLane], None] = self._lanes.move_to_end
+        self._lanes: OrderedDict[Holder, None] = OrderedDict()  # the longest unused first
+        self.used: Callable[[Holder], None] = self._lanes.move_to_end
 
     def open(self, path: Path, mode: OpenMode) -> int:
         """Open a segment, if need be at the price of others. Raises JournalFull or OSError."""
@@ -41,11 +49,11 @@ class Handles:
                 pass
             return self._files.open(path, mode)
 
-    def hold(self, lane: LocalLane) -> None:
+    def hold(self, lane: Holder) -> None:
         """The lane has an open file from now on."""
         self._lanes[lane] = None
 
-    def drop(self, lane: LocalLane) -> None:
+    def drop(self, lane: Holder) -> None:
         """The lane has none any more."""
         self._lanes.pop(lane, None)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import attrs
 
+from zbus.core.replayed import Replayed
 from zbus.core.state import (
     Entries,
     EntryState,
@@ -25,7 +26,6 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.told import Told
 from zbus.journal.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.journal.checkpoint import decode_change
 from zbus.journal.local import naming
@@ -101,20 +101,20 @@ _UNKNOWN = GroupOptions(lease=True)
 """Of a group of which nobody knows more: asking for acks too often loses nothing."""
 
 
-def _begin(known: StateChange, partition: int, cursor: int) -> Told:
+def _begin(known: StateChange, partition: int, cursor: int) -> Replayed:
     """What a lane tells before its first batch: what the topic's lanes say of it together."""
     groups = tuple(attrs.evolve(group, cursor=cursor) for group in known.groups)
-    told = Told(partition)
+    told = Replayed(partition)
     told.apply(attrs.evolve(known, groups=groups), is_whole=True)
     return told
 
 
-def _apply(told: Told, header: BatchHeader, raw: bytes) -> None:
+def _apply(told: Replayed, header: BatchHeader, raw: bytes) -> None:
     if header.kind is not Kind.DATA:
         told.apply(decode_change(raw[HEADER_BYTES:]), header.is_whole_state)
 
 
-def _snapshot(told: Told) -> StateChange:
+def _snapshot(told: Replayed) -> StateChange:
     groups = tuple(
         attrs.evolve(
             backlog.snapshot(told.names[key], incarnation),
@@ -133,7 +133,7 @@ def _snapshot(told: Told) -> StateChange:
     )
 
 
-def _again(told: Told, later: dict[Key, GroupChange], lowest: int) -> StateChange:
+def _again(told: Replayed, later: dict[Key, GroupChange], lowest: int) -> StateChange:
     """What the groups named in `later`, the first changes behind a hole, may not have done."""
     groups = []
     for (key, incarnation), change in later.items():
@@ -301,7 +301,7 @@ class _Rewrite:
     """One segment's new file."""
 
     def __init__(
-        self, files: Files, segment: SegmentReport, told: Told, last_crc: int, lowest: int
+        self, files: Files, segment: SegmentReport, told: Replayed, last_crc: int, lowest: int
     ) -> None:
         self._files = files
         self._segment = segment

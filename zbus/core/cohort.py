@@ -5,11 +5,11 @@ is durable, each partition in its order, from a place of its choice on. It names
 comes back.
 
 Followers read together. Those of a topic that want the same (filter, form, partitions) are an
-*audience*; those of an audience that are at the same place are a *flock*, which reads and encodes
+*audience*; those of an audience that are at the same place are a *cohort*, which reads and encodes
 each message once and gives all its members the same bytes. Nearly everybody is in the audience's
-`live` flock, which is at the end of the log or on its way there. A follower that begins further
-back is a flock of its own, `behind`, until it has caught up with the live one, which it never
-overtakes: so a busy topic does not break up into many flocks. One that does not take what it is
+`live` cohort, which is at the end of the log or on its way there. A follower that begins further
+back is a cohort of its own, `behind`, until it has caught up with the live one, which it never
+overtakes: so a busy topic does not break up into many cohorts. One that does not take what it is
 told is `parked`, alone, and costs nothing until it takes bytes again; then it is behind.
 
 A message that is not due yet is passed, and told when it is due to all who have passed it.
@@ -19,16 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from zbus.core.chunk import Chunk
 from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
 from zbus.core.ticket import Ticket
-
-if TYPE_CHECKING:
-    from zbus.core.chunk import Chunk
-    from zbus.core.session import Session
-    from zbus.core.topic import Partition, Topic
+from zbus.core.topic import Partition, Session, Topic
 
 
 class Form(Protocol):
@@ -46,13 +43,13 @@ class Follower(Ticket):
     """Settled, with an error, when there is a reason to tell it no more; not when its session
     leaves."""
 
-    __slots__ = ("flock", "session", "tell")
+    __slots__ = ("cohort", "session", "tell")
 
     def __init__(self, session: Session, tell: Callable[[bytes], None]) -> None:
         super().__init__()
         self.session = session
         self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
-        self.flock: Flock | None = None  # None until it has begun
+        self.cohort: Cohort | None = None  # None until it has begun
 
     def begin(self, position: list[int]) -> None:
         """Called before anything is told, with the offsets that come next."""
@@ -63,7 +60,7 @@ class Follower(Ticket):
         raise NotImplementedError
 
 
-class Flock:
+class Cohort:
     """Followers at the same place."""
 
     __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
@@ -100,20 +97,20 @@ class Audience:
         self.match = compile_filter(filter)
         self.form = form
         self.partitions = partitions
-        self.live: Flock | None = None
-        self.behind: dict[Flock, None] = {}
-        self.parked: dict[Flock, None] = {}
-        self.awake = False  # the live flock has a turn in this tick
+        self.live: Cohort | None = None
+        self.behind: dict[Cohort, None] = {}
+        self.parked: dict[Cohort, None] = {}
+        self.awake = False  # the live cohort has a turn in this tick
 
-    def flocks(self) -> Iterator[Flock]:
+    def cohorts(self) -> Iterator[Cohort]:
         if self.live is not None:
             yield self.live
         yield from self.behind
         yield from self.parked
 
-    def at_end(self, flock: Flock) -> bool:
-        pairs = zip(flock.position, self.partitions, strict=True)
-        return not flock.late and all(place >= part.visible for place, part in pairs)
+    def at_end(self, cohort: Cohort) -> bool:
+        pairs = zip(cohort.position, self.partitions, strict=True)
+        return not cohort.late and all(place >= part.visible for place, part in pairs)
 
 
 class Watch:
@@ -142,26 +139,26 @@ class Watch:
         assert self.audiences or self.delayed
         self.delayed.check()
         for audience in self.audiences.values():
-            flocks = list(audience.flocks())
-            assert flocks
-            for flock in flocks:
-                assert flock.members
-                assert flock.audience is audience
-                for follower in flock.members:
+            cohorts = list(audience.cohorts())
+            assert cohorts
+            for cohort in cohorts:
+                assert cohort.members
+                assert cohort.audience is audience
+                for follower in cohort.members:
                     assert follower.open
-                    assert follower.flock is flock
+                    assert follower.cohort is cohort
                     assert follower.session.follower is follower
-                pairs = zip(flock.position, audience.partitions, strict=True)
+                pairs = zip(cohort.position, audience.partitions, strict=True)
                 assert all(place <= partition.visible for place, partition in pairs)
-            assert all(len(flock.members) == 1 for flock in audience.parked)
+            assert all(len(cohort.members) == 1 for cohort in audience.parked)
 
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""
         return [
             place
             for audience in self.audiences.values()
-            for flock in (audience.live, *audience.behind)
-            if flock is not None
-            for place, partition in zip(flock.position, audience.partitions, strict=True)
+            for cohort in (audience.live, *audience.behind)
+            if cohort is not None
+            for place, partition in zip(cohort.position, audience.partitions, strict=True)
             if partition.index == index
         ]

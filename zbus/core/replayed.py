@@ -10,7 +10,7 @@ from zbus.core.backlog import Backlog
 from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
 
 
-class Told:
+class Replayed:
     """See the module. Groups go by their lower-case names."""
 
     def __init__(self, partition: int) -> None:

@@ -1,14 +1,14 @@
-"""Looking at what is stored, without a group's state changing."""
+"""Peeking, browsing and reading what is stored, without a group's state changing."""
 
 from __future__ import annotations
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, offset_outside
-from zbus.core.group import Group
+from zbus.core.log import Found, Size
 from zbus.core.outcomes import Peeked, Piece, Raw
-from zbus.core.recorder import Found, Recorder, Size
+from zbus.core.recorder import Recorder
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition
 
 BROWSE_BYTES = 1 << 20
 """What is read from storage for somebody who only looks."""

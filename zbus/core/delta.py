@@ -1,0 +1,88 @@
+"""What a partition has to tell the journal: the delta of a tick, or a snapshot of all there is.
+`zbus.core.replayed` puts them together again."""
+
+from __future__ import annotations
+
+import attrs
+
+from zbus.core.originals import KEY_MS
+from zbus.core.state import GroupChange, StateChange
+from zbus.core.topic import Partition
+
+
+def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
+    """Everything a checkpoint has to hold."""
+    partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    topic, index = partition.topic, partition.index
+    groups = []
+    for group in topic.groups.values():
+        change = group.backlogs[index].snapshot(group.name, group.incarnation)
+        origin = None if index else group.origin
+        groups.append(attrs.evolve(change, options=group.options, origin=origin))
+    groups += [
+        other.backlogs[index].snapshot(other.name, other.incarnation)
+        for other in (topic.departing if index else ())
+    ]
+    return StateChange(
+        topic.options,
+        tuple(groups),
+        max(partition.first, _purged_to(partition)),
+        partition.originals.snapshot(),
+        incarnation=topic.incarnation,
+        number=0 if index else topic.number,
+        emptied=() if index else topic.emptied,
+        purges=tuple(partition.purges.items()),
+    )
+
+
+def _purged_to(partition: Partition) -> int:
+    """What is to be told of it: partition 0 decides, and says it first."""
+    undecided = partition.index > 0 and partition.topic.emptying
+    return 0 if undecided else partition.purged_to
+
+
+def take_changes(partition: Partition) -> StateChange | None:
+    """What this tick changed, and nothing left to tell; None = nothing."""
+    if not (
+        partition.changed
+        or partition.removed_groups
+        or partition.topic_changed
+        or _purged_to(partition) > partition.first
+    ):
+        return None
+    index, known = partition.index, partition.topic
+    decides = (
+        index == 0 and known.number > 0 and (partition.removed_groups or partition.topic_changed)
+    )
+    changes = [GroupChange(name, removed=True) for name in partition.removed_groups]
+    for group in partition.changed:
+        backlog = group.backlogs[index]
+        backlog.dirty = False
+        change = backlog.changes(group.name, group.incarnation)
+        if group in partition.options_changed:
+            origin = None if index else group.origin
+            change = attrs.evolve(change, options=group.options, origin=origin)
+        changes.append(change)
+    # If a decision is lost, what was before it counts, and as it was then.
+    if known.departing and index:
+        for other in known.departing:
+            backlog = other.backlogs[index]
+            if backlog.dirty:
+                backlog.dirty = False
+                changes.append(backlog.changes(other.name, other.incarnation))
+    partition.changed = []
+    if partition.removed_groups or partition.options_changed:
+        partition.removed_groups = []
+        partition.options_changed = {}
+    topic = known.options if partition.topic_changed else None
+    first = _purged_to(partition) if _purged_to(partition) > partition.first else 0
+    purges = tuple(partition.purges.items()) if partition.topic_changed else ()
+    partition.topic_changed = False
+    return StateChange(
+        topic,
+        tuple(changes),
+        first,
+        number=known.number if decides else 0,
+        emptied=known.emptied if decides else (),
+        purges=purges,
+    )

@@ -1,0 +1,57 @@
+"""What a pull asks for, and why it may end with nothing."""
+
+from __future__ import annotations
+
+import enum
+
+ENDLESS = 1 << 62
+"""Credit that nobody uses up."""
+
+
+class Wants:
+    """What all pulls of one kind ask for; made once, by whoever makes them."""
+
+    __slots__ = (
+        "bytes_max",
+        "count_max",
+        "credit",
+        "many",
+        "partition",
+        "replaces",
+        "window",
+    )
+
+    def __init__(
+        self,
+        count_max: int = 1,
+        partition: int | None = None,
+        credit: int = 1,
+        replaces: bool = False,
+        bytes_max: int = 128 << 10,
+        window: int = 0,
+    ) -> None:
+        self.count_max = count_max  # messages in one answer; waits for the first only
+        # Of bodies and headers in one answer; the first message always fits. A long answer is a
+        # long turn, which all others wait for.
+        self.bytes_max = bytes_max
+        self.partition = partition  # None = all in turn
+        self.credit = credit  # answers that may be sent before another pull is needed
+        self.replaces = replaces  # takes the place of the session's waiting pull in this group
+        self.window = window  # messages that it may have leased at once; 0 = as the group may
+        self.many = count_max > 1 or credit > 1
+
+
+ONE = Wants()
+
+
+class EmptyReason(enum.Enum):
+    """Why a pull ended with nothing."""
+
+    DRAINED = "drained"  # nothing is there
+    FILTERED = "filtered"  # messages came while it waited, none passed the filter
+    LEASED = "leased"  # the group's window of unsettled messages is full
+    DELAYED = "delayed"  # all that is left is not due yet
+    PAUSED = "paused"
+    REPLACED = "replaced"  # a later pull of the same session took its place
+    LEFT = "left"  # the session reads the group no more
+    STOPPING = "stopping"

@@ -1,0 +1,15 @@
+"""What a journal raises."""
+
+from __future__ import annotations
+
+
+class JournalError(Exception):
+    """Something the journal cannot do; the text is for people."""
+
+
+class JournalFull(JournalError):
+    """No space left: nothing was written."""
+
+
+class JournalDamage(JournalError):
+    """Stored bytes are not what was written; names the file and offset."""
