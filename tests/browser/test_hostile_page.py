@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.browser.hostile import REBINDING, Site, Witness
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 
 POST_FORM = "<form method=post action='{url}'></form><script>document.forms[0].submit()</script>"
@@ -150,6 +151,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all ways: a new one takes longer than a way."""
     made = browser.new_context()
+    made.set_default_timeout(WAIT_S * 1_000)
     yield made
     made.close()
 

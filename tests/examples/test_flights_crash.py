@@ -19,6 +19,7 @@ from examples.flights.data import COUNT, Flight, flights
 from examples.flights.publish import Batch, Publisher, batches, flight_id
 from tests.examples.broker_process import BrokerProcess, lasting_port
 from tests.examples.test_flights import BELONGS
+from tests.limits import WAIT_S
 
 TOPIC = "flights"
 BATCH = 500
@@ -48,7 +49,7 @@ class Killer(threading.Thread):
 
     def finish(self) -> BrokerProcess:
         """The broker of the last start."""
-        self.join(60)
+        self.join(WAIT_S)
         assert self.kills == len(self.kills_at)
         return self.broker
 
@@ -156,7 +157,7 @@ def test_a_consumer_that_acknowledges_misses_nothing(tmp_path: Path) -> None:
     worker.start()
     publish_under_fire(killer, rows, 100)
     with killer.finish():
-        worker.join(60)
+        worker.join(WAIT_S)
         broker.close()
     print(f"\n{delivered} deliveries, {len(settled)} acknowledged, {killer.kills} kills")
     assert not worker.is_alive()

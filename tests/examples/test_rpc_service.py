@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.broker_process import BrokerProcess, Program, lasting_port
+from tests.limits import WAIT_S
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_call_with_a_body(broker: BrokerProcess) -> None:
 def test_a_call_by_bytes(broker: BrokerProcess) -> None:
     """As stock clients do it: a GET with a body, `ack: 0`, the answer known by its id."""
     body = b'{"method":"echo","params":["by hand"]}'
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as sock:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=WAIT_S) as sock:
         sock.sendall(
             b"GET / HTTP/1.1\r\ncmd: produce\r\ntopic: myrpc\r\nid: call-7\r\nack: 0\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(body), body)
@@ -110,7 +111,7 @@ def test_calls_wait_for_a_service_that_comes_late(broker: BrokerProcess, service
     service.kill()
     command = ["curl", "-sS", "--max-time", "30", f"{broker.url}/myrpc/plus/20/22"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as caller, start(broker.url):
-        assert caller.communicate(timeout=30)[0] == b"42"
+        assert caller.communicate(timeout=WAIT_S)[0] == b"42"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

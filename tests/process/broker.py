@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_TIMEOUT_S = 30.0
+from tests.limits import WAIT_S
 
 
 def serve_command(
@@ -37,7 +37,7 @@ class BrokerProcess:
         port: int = 0,
         program: Sequence[str] = ("zbus",),
         checkout: Path | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
+        start_timeout_s: float = WAIT_S,
     ) -> None:
         """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
@@ -84,7 +84,7 @@ class BrokerProcess:
         finally:
             wire.close()
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 20.0) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = WAIT_S) -> int:
         """Send a signal and wait for the end; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -134,7 +134,7 @@ class Wire:
     """A raw TCP client."""
 
     def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
@@ -186,4 +186,4 @@ class Wire:
 def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
     """A broker that is expected not to start."""
     command: Sequence[str] = [sys.executable, "-m", "zbus", "serve", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)

@@ -13,6 +13,7 @@ import pytest
 import zbus
 import zbus.client
 from tests.examples.broker_process import BrokerProcess, lasting_port
+from tests.limits import WAIT_S
 
 
 class Mortal:
@@ -75,7 +76,7 @@ def test_threads_go_on_when_the_broker_is_back(broker: Mortal) -> None:
         for _ in range(2):
             broker.die_and_return()
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_S)
         assert wrong == []
         found = [delivery.text for delivery in bus.read("T", count=1_000)]
     assert len(found) == len(set(found)) == 400

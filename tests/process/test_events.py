@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, request
 
 QUICK = (
@@ -83,7 +84,7 @@ def test_curl(broker: BrokerProcess) -> None:
         broker.get("/Curl?cmd=remove")
         said = process.stdout.read()
         assert said == b"event: end\ndata: 404: Topic(Curl) Not Found\n\n"
-        assert process.wait(10) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_a_silent_stream_is_kept_alive(broker: BrokerProcess) -> None:

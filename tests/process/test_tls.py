@@ -22,6 +22,7 @@ import pytest
 
 from tests.authority import Files, client_context, write_files
 from tests.bench.measure import cpu_seconds
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve
 
 TLS = "https://127.0.0.1:0"
@@ -51,7 +52,7 @@ class TlsBroker(BrokerProcess):
 
     def wait_for(self, text: str) -> str:
         """The log, once it says this."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while text not in self.log():
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.01)
@@ -71,7 +72,7 @@ class SecureWire(Wire):
     """A TLS client that talks like a raw one."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+        raw = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         try:
             self.sock = context.wrap_socket(
                 raw, server_hostname="localhost", suppress_ragged_eofs=False
@@ -153,7 +154,7 @@ def test_the_same_topics_at_every_address(broker: TlsBroker) -> None:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_client_of_the_standard_library(broker: TlsBroker, version: ssl.TLSVersion) -> None:
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", broker.port, timeout=20, context=client_context(version=version)
+        "127.0.0.1", broker.port, timeout=WAIT_S, context=client_context(version=version)
     )
     for number in range(3):
         connection.request("POST", "/T", body=b"%d" % number)
@@ -212,7 +213,7 @@ def test_a_client_that_takes_nothing_is_cut_off(broker: TlsBroker) -> None:
     assert wire.get("/Stuck", body=bytes(1_000_000)).status == 200
     for _ in range(50):
         wire.send(request("/Stuck?cmd=consume&offset=0"))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while _established(broker.port, wire):
         assert time.monotonic() < deadline, "it is still connected"
         time.sleep(0.1)
@@ -434,7 +435,7 @@ class OpenSsl:
     def wait_for(self, text: bytes) -> None:
         """Until it has printed this."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while text not in self.said:
             readable, _, _ = select.select([self.process.stdout], [], [], 0.5)
             if readable:

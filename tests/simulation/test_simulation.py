@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.limits import WAIT_S
 from zbus.core.backlog import Backlog
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
@@ -47,7 +48,7 @@ def test_a_seed_is_one_run() -> None:
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
             capture_output=True,
             check=True,
-            timeout=120,
+            timeout=WAIT_S,
         ).stdout
         for hash_seed in ("0", "1", "4711")
     }
