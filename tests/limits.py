@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 SLOWNESS: Final = 5  # a machine that is so many times slower than a usual one keeps all limits
 WAIT_S: Final = 12.0 * SLOWNESS  # for the next thing that a program, a thread or a peer does
 TEST_S: Final = 60.0 * SLOWNESS  # for each step of a test: what it sets up, itself, and the rest
+
+
+def checked(values: Iterable[object]) -> list[Any]:
+    """Parameters of a test that `make test` leaves to `make check`."""
+    return [pytest.param(value, marks=pytest.mark.check) for value in values]
 
 
 class TooLong(BaseException):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 from tests.browser.hostile import REBINDING, Site, Witness
 from tests.limits import WAIT_S
@@ -158,8 +158,14 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
-    yield context.new_page()
-    for page in context.pages:  # and what was opened from it
+    """The one before if it can be had: a new one takes most of the time of all this."""
+    page = next(iter(context.pages), None) or context.new_page()
+    yield page
+    for opened in context.pages[1:]:
+        opened.close()
+    try:
+        page.goto("about:blank")
+    except Error:  # it is under way to another place
         page.close()
 
 

@@ -62,6 +62,7 @@ class Tree:
 
     def run(self, tests: Iterable[str], limit_s: float) -> Outcome:
         quick = ("-p", "tests.mutants.quick", "-p", "no:cacheprovider", "-x", "-q")
+        quick = (*quick, "-m", "not bench")  # with those of `make check`
         command = [sys.executable, "-m", "pytest", *quick, "--tb=line", *tests]
         begun = time.monotonic()
         # A group of its own: tests may start brokers, which must not outlive them.
