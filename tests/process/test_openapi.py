@@ -20,7 +20,7 @@ import schemathesis
 from hypothesis import HealthCheck, assume, given, settings
 from schemathesis.config import SchemathesisConfig
 
-from tests.limits import TEST_S, WAIT_S
+from tests.limits import TEST_S, WAIT_S, checked
 from tests.process.broker import BrokerProcess
 from tests.process.openapi_hooks import hasten
 from zbus.core.names import name_problem
@@ -102,7 +102,8 @@ def test_a_command(broker: BrokerProcess, command: str, mode: schemathesis.Gener
         attack()
 
 
-def test_the_whole(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phases", ["examples,coverage", *checked(["examples,coverage,fuzzing"])])
+def test_the_whole(broker: BrokerProcess, phases: str) -> None:
     broker.get("/MyTopic?cmd=declare")
     # Other commands of the same path know other parameters, and some replies have no content type
     # while others have. The method has no meaning.
@@ -113,7 +114,7 @@ def test_the_whole(broker: BrokerProcess, tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run"),
         f"http://127.0.0.1:{broker.port}/_openapi.json",
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--seed", "1"),
+        *("--phases", phases, "--max-examples", "10", "--seed", "1"),
         *("--checks", "all", "--request-timeout", str(WAIT_S), "--no-color"),
         *("--exclude-checks", ",".join(inexact)),
     ]
