@@ -152,17 +152,22 @@ class Wire:
         first, *lines = head.decode().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         length = int(headers.get("content-length", "0"))
-        while len(rest) < length:
-            self._more()
-            rest = self._buffer.partition(b"\r\n\r\n")[2]
+        pieces, missing = [rest], length - len(rest)
+        while missing > 0:
+            pieces.append(self._receive())
+            missing -= len(pieces[-1])
+        rest = b"".join(pieces)
         self._buffer = rest[length:]
         return Answer(int(first.split()[1]), headers, rest[:length])
 
     def _more(self) -> None:
-        data = self.sock.recv(1 << 16)
+        self._buffer += self._receive()
+
+    def _receive(self) -> bytes:
+        data = self.sock.recv(1 << 18)
         if not data:
-            raise EOFError(f"the broker closed; unread: {self._buffer!r}")
-        self._buffer += data
+            raise EOFError(f"the broker closed; unread: {self._buffer[:1_000]!r}")
+        return data
 
     def at_end(self) -> bool:
         """The broker closes without a word more."""
@@ -181,6 +186,16 @@ class Wire:
 
     def __del__(self) -> None:
         self.sock.close()
+
+
+def established(port: int, wire: Wire) -> bool:
+    """Whether the broker's end is open, as the kernel has it."""
+    mine = wire.sock.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, state = line.split()[1:4]
+        if (int(local[-4:], 16), int(remote[-4:], 16)) == (port, mine):
+            return state == "01"
+    return False
 
 
 def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
