@@ -51,10 +51,10 @@ class Published(NamedTuple):
     """A broker that has been given so many flights."""
 
     url: str
-    count: int
+    size: int
 
     def flights(self) -> Iterator[Flight]:
-        return islice(flights(), self.count)
+        return islice(flights(), self.size)
 
 
 @pytest.fixture(scope="module", params=[40_000, *checked([COUNT])])
@@ -72,7 +72,7 @@ def published(
         given = Published(process.url, request.param)
         publisher.publish(batches(given.flights()))
         publisher.close()
-        print(f"\n{given.count:,} flights in: {time.monotonic() - began:.1f} s")
+        print(f"\n{given.size:,} flights in: {time.monotonic() - began:.1f} s")
         assert (publisher.durability, publisher.sent_again) == ("disk", [])
         yield given
         assert process.stop() == 0
@@ -95,7 +95,7 @@ def test_a_group_gets_its_flights(published: Published, group: str) -> None:
     """Each once, in the order of the table, and nobody else's."""
     expected = [(identity(row), route(row)) for row in published.flights() if BELONGS[group](row)]
     assert len(expected) == len(set(expected)) > 1_000
-    assert published.count < COUNT or len(expected) == SIZES[group]
+    assert published.size < COUNT or len(expected) == SIZES[group]
 
     began = time.monotonic()
     broker = Broker(published.url)
@@ -125,7 +125,7 @@ def test_a_message_is_its_row(published: Published) -> None:
         assert headers["flight-date"] == message["id"][:10]
         assert headers["content-type"] == "application/json"
     broker.close()
-    assert offset == published.count - 1
+    assert offset == published.size - 1
 
 
 def mean(values: list[int | str | None]) -> float | None:
