@@ -133,14 +133,14 @@ def mean(values: list[int | str | None]) -> float | None:
     return round(sum(known) / len(known), 2) if known else None
 
 
-def test_average_delays_by_curl(published: BrokerProcess) -> None:
+def test_average_delays_by_curl(published: Published) -> None:
     delays: dict[str, dict[str, list[tuple[int | str | None, int | str | None]]]] = {}
-    for row in flights():
+    for row in published.flights():
         for end, airport in (("from", row["origin"]), ("to", row["dest"])):
             ends = delays.setdefault(str(airport), {"from": [], "to": []})
             ends[end].append((row["dep_delay"], row["arr_delay"]))
     with Program("-m", "examples.flights.delays_service", "--url", published.url) as service:
-        service.wait_for(f"{COUNT:,} flights read")
+        service.wait_for(f"{published.size:,} flights read")
         service.wait_for("serving")
         url = f"{published.url}/flights-rpc/average_delay"
         urls = [f"{url}/{airport}" for airport in delays]
@@ -163,7 +163,7 @@ def test_average_delays_by_curl(published: BrokerProcess) -> None:
         }
         for airport, ends in delays.items()
     ]
-    assert len(found) == 107
+    assert len(found) == 107 or published.size < COUNT
 
 
 def test_the_programs_as_people_run_them(tmp_path: Path) -> None:
