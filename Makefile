@@ -28,9 +28,9 @@ help: ## Say what can be made
 run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
 
-test: system-packages lint ## Set up, lint, check types, run all tests
+test: system-packages lint ## Set up, lint, check types, run the tests: five minutes on two cores
 	tests/process/stock/set_up.sh $(VENV)/stock python
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
 
 # Each Python has an environment of its own; one that fails does not keep the others from running.
 test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 that is here; ARGS="tests/core"
@@ -112,7 +112,8 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: ## All campaigns, with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash (4 hours; a quiet machine)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
 	$(MAKE) fuzz

@@ -1,11 +1,53 @@
-"""What tests may ask for: the simulation, as users have it (docs/howto/simulate.md)."""
+"""What holds for every test: it comes to an end, Ctrl-C works, and it may ask for the simulation,
+as users have it (docs/howto/simulate.md)."""
 
+from __future__ import annotations
+
+import faulthandler
 import gc
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.limits import TEST_S, time_limit
 
 pytest_plugins = ["zbus.testing.fixtures"]
+
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts what it runs in the background with SIGINT ignored, and so does everything
+    that is started from there: what a test ends by it would go on for ever."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[STDERR] = os.dup(2)  # now, before the output of tests is captured
 
 
 def pytest_collection_finish() -> None:
     """Eight thousand tests are a million objects that stay: no collection goes through them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    long = item.get_closest_marker("bench") or item.get_closest_marker("check")
+    with time_limit(TEST_S * 20 if long else TEST_S, item.config.stash[STDERR]):
+        return (yield)
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+
+def pytest_enter_pdb() -> None:
+    """Who looks around takes their time."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Threads that tests left behind do not keep the process."""
+    faulthandler.dump_traceback_later(TEST_S, exit=True, file=config.stash[STDERR])

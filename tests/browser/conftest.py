@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.limits import WAIT_S
+
 OPTIONS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -36,5 +38,6 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context()
+    context.set_default_timeout(WAIT_S * 1_000)
     yield context.new_page()
     context.close()

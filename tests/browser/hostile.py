@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
-ARRIVAL_TIMEOUT_S = 10.0
+from tests.limits import WAIT_S
 
 
 class Site:
@@ -144,7 +144,7 @@ class Witness:
         """The requests with this word in their first line, as far as they are answered."""
         return [seen for seen in self.seen if word in seen.line and seen.status]
 
-    def wait_for(self, word: str, timeout_s: float = ARRIVAL_TIMEOUT_S) -> list[Seen]:
+    def wait_for(self, word: str, timeout_s: float = WAIT_S) -> list[Seen]:
         """The same, once there is one; empty if none comes."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self.about(word)), timeout_s)

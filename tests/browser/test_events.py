@@ -28,7 +28,7 @@ def put(broker: BrokerProcess, body: bytes, topic: str = "T") -> None:
 
 
 def wait_for(page: Page, count: int) -> list[list[str]]:
-    page.wait_for_function(f"told.length >= {count}", timeout=20_000)
+    page.wait_for_function(f"told.length >= {count}")
     told: list[list[str]] = page.evaluate("told")
     return told
 
@@ -63,7 +63,7 @@ def test_an_event_source_over_a_restart(page: Page, tmp_path: Path) -> None:
         assert wait_for(page, 7)[6:] == [["5", "and after a crash"]]
         broker.get("/T?cmd=remove")
         assert wait_for(page, 8)[7:] == [["end", "404: Topic(T) Not Found"]]
-        page.wait_for_function("source.readyState == EventSource.CLOSED", timeout=20_000)
+        page.wait_for_function("source.readyState == EventSource.CLOSED")
 
 
 def test_the_example_page(page: Page, tmp_path: Path) -> None:
@@ -77,5 +77,5 @@ def test_the_example_page(page: Page, tmp_path: Path) -> None:
         page.goto(f"{origin}/live.html?topic=News")
         for body in (b"first", b"<b>second</b>"):
             put(broker, body, "News")
-        page.wait_for_function("document.querySelectorAll('li').length == 2", timeout=20_000)
+        page.wait_for_function("document.querySelectorAll('li').length == 2")
         assert page.locator("li").all_inner_texts() == ["first", "<b>second</b>"]

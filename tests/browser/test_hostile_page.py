@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 from tests.browser.hostile import REBINDING, Site, Witness
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 
 POST_FORM = "<form method=post action='{url}'></form><script>document.forms[0].submit()</script>"
@@ -150,14 +151,21 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all ways: a new one takes longer than a way."""
     made = browser.new_context()
+    made.set_default_timeout(WAIT_S * 1_000)
     yield made
     made.close()
 
 
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
-    yield context.new_page()
-    for page in context.pages:  # and what was opened from it
+    """The one before if it can be had: a new one takes most of the time of all this."""
+    page = next(iter(context.pages), None) or context.new_page()
+    yield page
+    for opened in context.pages[1:]:
+        opened.close()
+    try:
+        page.goto("about:blank")
+    except Error:  # it is under way to another place
         page.close()
 
 

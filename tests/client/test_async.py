@@ -13,6 +13,7 @@ import pytest
 
 import zbus
 import zbus.client
+from tests.limits import WAIT_S
 from zbus.client import Client, Service
 
 _names = count()
@@ -25,7 +26,7 @@ def play(request: pytest.FixtureRequest, url: str) -> Callable[[Story], None]:
     """Runs a story with a client and a topic of its own."""
 
     async def run(story: Story) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             async with zbus.connect_async(url) as bus:
                 await story(bus, f"async-{next(_names)}")
 
@@ -121,7 +122,7 @@ def test_who_is_cancelled_may_still_ask(play: Play, url: str) -> None:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await anyio.lowlevel.checkpoint()
-                        assert (await bus.produce(topic, "good-bye", timeout_s=5)).offset == 0
+                        assert (await bus.produce(topic, "good-bye", timeout_s=WAIT_S)).offset == 0
 
     play(story)
 
@@ -235,7 +236,7 @@ def test_a_server_that_closes_in_the_handshake(backend: str) -> None:
         closing = threading.Thread(target=lambda: server.accept()[0].close())
         closing.start()
         anyio.run(main, server.getsockname()[1], backend=backend)
-        closing.join(10)
+        closing.join(WAIT_S)
 
 
 def test_a_service_and_its_callers(play: Play, url: str) -> None:

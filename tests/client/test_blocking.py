@@ -20,6 +20,7 @@ import pytest
 
 import zbus
 import zbus.client
+from tests.limits import WAIT_S
 from zbus.client import BlockingClient, Delivery, Message
 
 _names = count()
@@ -133,10 +134,10 @@ def test_waiting_for_what_comes_later(url: str, bus: BlockingClient, topic: str)
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert ready.wait(10)
+    assert ready.wait(WAIT_S)
     for number in range(3):
         bus.produce(topic, str(number))
-    reader.join(10)
+    reader.join(WAIT_S)
     assert [message.text for message in got] == ["0", "1", "2"]
 
 
@@ -156,7 +157,7 @@ def test_threads_share_a_client(bus: BlockingClient, topic: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert wrong == []
     found = [delivery.text for delivery in bus.read(topic, count=1_000)]
     assert len(found) == 400
@@ -272,8 +273,8 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
     while not bus.query(topic, topic)["consumerCount"]:
         pass
     bus.close()
-    assert ended.wait(10)
-    thread.join(10)
+    assert ended.wait(WAIT_S)
+    thread.join(WAIT_S)
 
 
 def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
@@ -299,7 +300,7 @@ def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             bus.pull(empty, empty, wait_ms=60_000)
-        thread.join(10)
+        thread.join(WAIT_S)
         assert [call.result().offset for call in calls] == list(range(10))
         assert not any(call.result().duplicate for call in calls)
 
@@ -321,7 +322,7 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    thread.join(10)
+    thread.join(WAIT_S)
     assert found == ["0", "1"]
     assert [state()[f"{name}Count"] for name in ("message", "leased", "consumer")] == [0, 0, 0]
 
@@ -344,7 +345,7 @@ class Peer:
         return self.url
 
     def __exit__(self, *_: object) -> None:
-        self.thread.join(10)
+        self.thread.join(WAIT_S)
         self.listener.close()
 
 
@@ -367,7 +368,7 @@ def test_an_impatient_request_cuts_no_other_short() -> None:
     with Peer(serve) as url, zbus.connect(url, retries=0) as bus:
         with pytest.raises(zbus.client.Timeout):
             bus.ping(timeout_s=0.01)
-        bus.produce("T", large, timeout_s=20)
+        bus.produce("T", large, timeout_s=WAIT_S)
 
 
 def test_another_kind_of_server() -> None:

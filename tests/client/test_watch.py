@@ -12,6 +12,7 @@ import pytest
 
 import zbus
 from tests.examples.broker_process import BrokerProcess, lasting_port
+from tests.limits import WAIT_S
 from zbus.client import BlockingClient, ConnectionLost, NotFound, Watcher
 
 _names = count()
@@ -76,9 +77,9 @@ def test_closed_by_another_thread(bus: BlockingClient, topic: str) -> None:
     thread = threading.Thread(target=look, args=[watched])
     thread.start()
     bus.produce(topic, "x")
-    assert first.wait(10)
+    assert first.wait(WAIT_S)
     watched.close()
-    thread.join(10)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
     assert seen == ["x"]
 
@@ -123,7 +124,7 @@ def test_without_a_broker_it_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_async(url: str, topic: str, backend: str) -> None:
     async def story() -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             async with zbus.connect_async(url) as bus:
                 await bus.declare(topic)
                 with pytest.raises(RuntimeError, match="async with"):

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks
+from tests.limits import WAIT_S
 
 PAGE = ROOT / "docs/howto/tls.md"
-TIMEOUT_S = 120
-
 # A broker may not be there yet when it is asked. What still runs at the end is ended.
 PRELUDE = """\
 set -eu
@@ -48,7 +47,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        timeout=TIMEOUT_S,
+        timeout=WAIT_S,
         check=False,
     )
     out.seek(0)

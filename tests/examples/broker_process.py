@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.limits import WAIT_S
+
 ROOT = Path(__file__).parents[2]
-LINE_TIMEOUT_S = 30.0  # only ever waited for in full by a failing test
-END_TIMEOUT_S = 20.0
 
 
 class Program:
@@ -45,7 +45,7 @@ class Program:
         """Read what the program prints until a line matches."""
         assert self.process.stdout is not None
         while True:
-            readable, _, _ = select.select([self.process.stdout], [], [], LINE_TIMEOUT_S)
+            readable, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
             line = self.process.stdout.readline().decode() if readable else ""
             assert line, f"waited for {pattern!r}, and saw only {self.said!r}"
             self.said += line
@@ -71,7 +71,7 @@ class Program:
         self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(END_TIMEOUT_S)
+        code = self.process.wait(WAIT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_TIMEOUT_S = 30.0
+from tests.limits import WAIT_S
 
 
 def serve_command(
@@ -37,7 +37,7 @@ class BrokerProcess:
         port: int = 0,
         program: Sequence[str] = ("zbus",),
         checkout: Path | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
+        start_timeout_s: float = WAIT_S,
     ) -> None:
         """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
@@ -84,7 +84,7 @@ class BrokerProcess:
         finally:
             wire.close()
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 20.0) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = WAIT_S) -> int:
         """Send a signal and wait for the end; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -134,7 +134,7 @@ class Wire:
     """A raw TCP client."""
 
     def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
@@ -152,17 +152,22 @@ class Wire:
         first, *lines = head.decode().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         length = int(headers.get("content-length", "0"))
-        while len(rest) < length:
-            self._more()
-            rest = self._buffer.partition(b"\r\n\r\n")[2]
+        pieces, missing = [rest], length - len(rest)
+        while missing > 0:
+            pieces.append(self._receive())
+            missing -= len(pieces[-1])
+        rest = b"".join(pieces)
         self._buffer = rest[length:]
         return Answer(int(first.split()[1]), headers, rest[:length])
 
     def _more(self) -> None:
-        data = self.sock.recv(1 << 16)
+        self._buffer += self._receive()
+
+    def _receive(self) -> bytes:
+        data = self.sock.recv(1 << 18)
         if not data:
-            raise EOFError(f"the broker closed; unread: {self._buffer!r}")
-        self._buffer += data
+            raise EOFError(f"the broker closed; unread: {self._buffer[:1_000]!r}")
+        return data
 
     def at_end(self) -> bool:
         """The broker closes without a word more."""
@@ -183,7 +188,17 @@ class Wire:
         self.sock.close()
 
 
+def established(port: int, wire: Wire) -> bool:
+    """Whether the broker's end is open, as the kernel has it."""
+    mine = wire.sock.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, state = line.split()[1:4]
+        if (int(local[-4:], 16), int(remote[-4:], 16)) == (port, mine):
+            return state == "01"
+    return False
+
+
 def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
     """A broker that is expected not to start."""
     command: Sequence[str] = [sys.executable, "-m", "zbus", "serve", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)

@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.limits import SLOWNESS, WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.kill_ledger import GroupLedger, Partition, Sent, Violation, make_body
 from tests.process.kill_load import Consumer
@@ -32,8 +33,8 @@ from tests.process.small_disk import SmallDisk, small_disk
 from zbus.config import OPTIONS
 
 MIB: Final = 1 << 20
-REFUSED_S_MAX: Final = 1.0
-RESUMED_S_MAX: Final = 5.0
+REFUSED_S_MAX: Final = 1.0 * SLOWNESS
+RESUMED_S_MAX: Final = 5.0 * SLOWNESS
 LEASE_MS: Final = 1_000
 TAKE: Final = 50  # messages of a consume
 WATERMARK: Final = "disk_free_bytes_min"
@@ -262,7 +263,7 @@ def acks_on_a_full_disk(disk: SmallDisk, pipelined: int) -> Iterator[tuple[str, 
         yield "pipelined", pipelined
         yield "acks_confirmed", confirmed
         yield "seconds", round(time.monotonic() - began, 1)
-        yield "exit_code", broker.process.wait(10)
+        yield "exit_code", broker.process.wait(WAIT_S)
         disk.clear()
 
 

@@ -37,6 +37,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.limits import SLOWNESS, WAIT_S
 from tests.process.broker import BrokerProcess, serve_command
 from tests.process.kill_ledger import GroupLedger, Partition, Violation
 from tests.process.kill_load import TAKE, Client, Consumer, Producer, Side, SideBook
@@ -53,7 +54,7 @@ GROUPS: Final = (  # topic, name, lease ms, filter
     ("events", "quick", 0, ""),
 )
 HISTORY: Final = (b"x" * 1023 + b"\n") * 1_000
-READY_S_MAX: Final = 10.0  # of a start; the figure that counts is printed
+READY_S_MAX: Final = 5.0 * SLOWNESS  # of a start; the figure that counts is printed
 DRAIN_S_MAX: Final = 1_200.0
 
 
@@ -197,7 +198,7 @@ class Campaign:
     def _dice(self) -> Random:
         return Random(self.random.getrandbits(64))
 
-    def _join(self, clients: list[Client], timeout_s: float = 30.0) -> None:
+    def _join(self, clients: list[Client], timeout_s: float = WAIT_S) -> None:
         deadline = time.monotonic() + timeout_s
         for client in clients:
             client.join(max(0.0, deadline - time.monotonic()))

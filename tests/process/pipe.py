@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
+from tests.limits import WAIT_S
+
 
 class Reply(NamedTuple):
     status: int
@@ -37,7 +39,7 @@ def ask(target: str | bytes, body: bytes = b"", lines: bytes = b"") -> bytes:
 class Pipe:
     """A connection. A broker that is gone is an OSError or EOFError."""
 
-    def __init__(self, port: int, timeout_s: float = 20) -> None:
+    def __init__(self, port: int, timeout_s: float = WAIT_S) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""

@@ -12,9 +12,10 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.limits import WAIT_S
+
 PROGRAMS = Path(__file__).with_name("stock")
 STOCK = Path(__file__).parents[2] / ".venv/stock"
-TIMEOUT_S = 60
 
 
 class Client(NamedTuple):
@@ -86,7 +87,7 @@ class Session:
         self.errors = folder / f"{client.name}-{name}.err"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                ["timeout", str(TIMEOUT_S), *client.command, name, *addresses],
+                ["timeout", str(WAIT_S), *client.command, name, *addresses],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -109,7 +110,7 @@ class Session:
 
     def finish(self) -> None:
         self.expect("done")
-        assert self.process.wait(TIMEOUT_S) == 0
+        assert self.process.wait(WAIT_S) == 0
 
     def close(self) -> None:
         self.process.kill()

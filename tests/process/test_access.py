@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve
 
 
@@ -34,7 +35,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def wait_until(what: str, broker: BrokerProcess, count: int = 1) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while broker.log().count(what) < count:
         assert time.monotonic() < deadline, broker.log()
         time.sleep(0.01)

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, run_serve
 
 ROUNDS = 3
@@ -15,7 +16,7 @@ ROUNDS = 3
 
 def zbus(*args: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "zbus", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 class Load:
@@ -56,7 +57,7 @@ class Load:
 
     def wait_for(self, count: int) -> None:
         with self._grown:
-            assert self._grown.wait_for(lambda: len(self.produced) >= count, timeout=60)
+            assert self._grown.wait_for(lambda: len(self.produced) >= count, timeout=WAIT_S)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,6 +14,9 @@ import pytest
 import zbus
 import zbus.client
 from tests.examples.broker_process import BrokerProcess, lasting_port
+from tests.limits import WAIT_S
+
+PATIENT: dict[str, Any] = {"retries": 100, "timeout_s": WAIT_S}  # until the broker is back
 
 
 class Mortal:
@@ -37,7 +41,7 @@ def broker(tmp_path: Path) -> Iterator[Mortal]:
 
 
 def test_a_kill_in_the_middle_of_a_pipeline(broker: Mortal) -> None:
-    with zbus.connect(broker.url) as bus:
+    with zbus.connect(broker.url, **PATIENT) as bus:
         bus.declare("T")
         with bus.pipeline() as pipe:
             pending = []
@@ -58,7 +62,7 @@ def read(bus: zbus.client.BlockingClient, offset: int) -> list[zbus.client.Deliv
 
 
 def test_threads_go_on_when_the_broker_is_back(broker: Mortal) -> None:
-    with zbus.connect(broker.url) as bus:
+    with zbus.connect(broker.url, **PATIENT) as bus:
         bus.declare("T")
         wrong: list[Exception] = []
 
@@ -75,14 +79,14 @@ def test_threads_go_on_when_the_broker_is_back(broker: Mortal) -> None:
         for _ in range(2):
             broker.die_and_return()
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_S)
         assert wrong == []
         found = [delivery.text for delivery in bus.read("T", count=1_000)]
     assert len(found) == len(set(found)) == 400
 
 
 def test_a_consumer_goes_on_and_misses_nothing(broker: Mortal) -> None:
-    with zbus.connect(broker.url) as bus:
+    with zbus.connect(broker.url, **PATIENT) as bus:
         bus.declare("T", "g", ack=True, lease_ms=2_000)
         bus.produce_many("T", [str(number) for number in range(500)])
         found = []
@@ -99,7 +103,7 @@ def test_a_consumer_goes_on_and_misses_nothing(broker: Mortal) -> None:
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_tasks_go_on_when_the_broker_is_back(broker: Mortal, backend: str) -> None:
     async def main() -> None:
-        async with zbus.connect_async(broker.url) as bus:
+        async with zbus.connect_async(broker.url, **PATIENT) as bus:
             await bus.declare("T", "g", ack=True, lease_ms=2_000)
             async with anyio.create_task_group() as tasks:
                 for name in range(4):
@@ -122,8 +126,8 @@ def test_tasks_go_on_when_the_broker_is_back(broker: Mortal, backend: str) -> No
 
 
 def test_leases_are_kept_while_the_user_works(broker: Mortal) -> None:
-    with zbus.connect(broker.url) as bus:
-        bus.declare("T", "g", ack=True, lease_ms=300)
+    with zbus.connect(broker.url, **PATIENT) as bus:
+        bus.declare("T", "g", ack=True, lease_ms=1_500)  # none of six is done in that
         bus.produce_many("T", [str(number) for number in range(6)])
         with bus.consume("T", "g", batch=3, timeout_ms=0) as messages:
             for message in messages:
@@ -136,8 +140,8 @@ def test_leases_are_kept_while_the_user_works(broker: Mortal) -> None:
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_leases_are_kept_while_a_task_works(broker: Mortal, backend: str) -> None:
     async def main() -> None:
-        async with zbus.connect_async(broker.url) as bus:
-            await bus.declare("T", "g", ack=True, lease_ms=300)
+        async with zbus.connect_async(broker.url, **PATIENT) as bus:
+            await bus.declare("T", "g", ack=True, lease_ms=1_500)  # none of six is done in that
             await bus.produce_many("T", [str(number) for number in range(6)])
             async with bus.consume("T", "g", batch=3, timeout_ms=0) as messages:
                 async for message in messages:
@@ -157,7 +161,7 @@ def test_no_broker_any_more(broker: Mortal) -> None:
             bus.ping()
         began_s = time.monotonic()
         with pytest.raises(zbus.client.ConnectionLost):
-            bus.ping(timeout_s=10)
-        assert time.monotonic() - began_s < 5
+            bus.ping(timeout_s=WAIT_S)
+        assert time.monotonic() - began_s < WAIT_S / 2
         broker.process = BrokerProcess(broker.data_dir, broker.port)
         assert bus.ping() > 0

@@ -13,6 +13,7 @@ import pytest
 import zbus
 import zbus.client
 from tests.authority import authority
+from tests.limits import WAIT_S
 from tests.process.test_access import ADMIN, entry, replace
 from tests.process.test_tls import TLS, TlsBroker
 
@@ -62,7 +63,7 @@ def test_threads_over_tls(broker: TlsBroker) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_S)
         assert wrong == []
         assert bus.query("threads")["messageDepth"] == 200
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.bench.measure import cpu_seconds, resident_bytes
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, request
 
 QUICK = (
-    *("--set", "head_timeout_ms=300"),
-    *("--set", "body_timeout_ms=300"),
+    *("--set", "head_timeout_ms=1500"),
+    *("--set", "body_timeout_ms=1500"),
     *("--set", "idle_timeout_ms=2500"),
-    *("--set", "stall_timeout_ms=1500"),
+    *("--set", "stall_timeout_ms=4000"),
     *("--set", "connections_max=40"),
     *("--set", "body_bytes_max=2097152"),
 )
@@ -125,7 +127,7 @@ def test_a_client_that_reads_nothing_is_cut_off(broker: BrokerProcess) -> None:
             sent += 1
     except OSError:
         pass
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         started = time.monotonic()
         assert broker.get("/?cmd=ping").status == 200
@@ -163,6 +165,8 @@ def test_pull_and_vanish_loses_nothing(broker: BrokerProcess) -> None:
         gone.send(request("/V?cmd=consume"))
         gone.reset()
     time.sleep(0.3)
+    while json.loads(broker.get("/V/V?cmd=query").body)["consumerCount"]:
+        pass
     assert broker.get("/V?cmd=produce", body=b"kept").status == 200
     assert broker.get("/V?cmd=consume&timeout=1000").body == b"kept"
 

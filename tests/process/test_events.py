@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.broker import BrokerProcess, request
+from tests.limits import WAIT_S
+from tests.process.broker import BrokerProcess, established, request
 
 QUICK = (
     *("--set", "sse_heartbeat_ms=1000"),
     *("--set", "idle_timeout_ms=2500"),
-    *("--set", "stall_timeout_ms=1500"),
+    *("--set", "stall_timeout_ms=4000"),
     *("--set", "output_bytes_max=65536"),
 )
 ACCEPT = "accept: text/event-stream"
@@ -83,13 +84,13 @@ def test_curl(broker: BrokerProcess) -> None:
         broker.get("/Curl?cmd=remove")
         said = process.stdout.read()
         assert said == b"event: end\ndata: 404: Topic(Curl) Not Found\n\n"
-        assert process.wait(10) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_a_silent_stream_is_kept_alive(broker: BrokerProcess) -> None:
     broker.get("/Quiet?cmd=declare")
-    streams = [Stream(broker, f"/Quiet{group}?cmd=consume") for group in ("", "/Quiet")]
     began = time.monotonic()
+    streams = [Stream(broker, f"/Quiet{group}?cmd=consume") for group in ("", "/Quiet")]
     for stream in streams:
         for _ in range(4):  # longer than idle_timeout_ms
             assert stream.until(b"\n\n") == b":\n\n"
@@ -132,10 +133,9 @@ def test_one_that_takes_nothing_is_cut_off_and_goes_on(broker: BrokerProcess) ->
     count, body = 400, b"x" * 20_000
     for _ in range(count):
         put(broker, "Slow", body)
-    began = time.monotonic()
     slow = Stream(broker, "/Slow?cmd=consume&offset=begin")
     brisk = Stream(broker, "/Slow?cmd=consume&offset=end")
-    while time.monotonic() - began < 4:
+    while established(broker.port, slow.wire):
         put(broker, "Slow", b"brisk")
         assert brisk.until(b"\n\n").endswith(b"\ndata: brisk\n\n")
         time.sleep(0.05)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
 
 
@@ -123,7 +124,7 @@ def test_kill_loses_nothing_acknowledged(tmp_path: Path, durability: str) -> Non
             ]
             for thread in threads:
                 thread.start()
-            assert done.wait(60)
+            assert done.wait(WAIT_S)
             broker.kill()
             for thread in threads:
                 thread.join()

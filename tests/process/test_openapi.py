@@ -20,6 +20,7 @@ import schemathesis
 from hypothesis import HealthCheck, assume, given, settings
 from schemathesis.config import SchemathesisConfig
 
+from tests.limits import TEST_S, WAIT_S, checked
 from tests.process.broker import BrokerProcess
 from tests.process.openapi_hooks import hasten
 from zbus.core.names import name_problem
@@ -96,12 +97,13 @@ def test_a_command(broker: BrokerProcess, command: str, mode: schemathesis.Gener
                 broker.get("/T?body=hello", "content-type: text/plain")
                 case.path_parameters["topic"] = "T"
             mend(case, command)
-            case.call_and_validate(base_url=f"http://127.0.0.1:{broker.port}", timeout=5)
+            case.call_and_validate(base_url=f"http://127.0.0.1:{broker.port}", timeout=WAIT_S)
 
         attack()
 
 
-def test_the_whole(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phases", ["examples,coverage", *checked(["examples,coverage,fuzzing"])])
+def test_the_whole(broker: BrokerProcess, phases: str) -> None:
     broker.get("/MyTopic?cmd=declare")
     # Other commands of the same path know other parameters, and some replies have no content type
     # while others have. The method has no meaning.
@@ -112,12 +114,12 @@ def test_the_whole(broker: BrokerProcess, tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run"),
         f"http://127.0.0.1:{broker.port}/_openapi.json",
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--seed", "1"),
-        *("--checks", "all", "--request-timeout", "10", "--no-color"),
+        *("--phases", phases, "--max-examples", "10", "--seed", "1"),
+        *("--checks", "all", "--request-timeout", str(WAIT_S), "--no-color"),
         *("--exclude-checks", ",".join(inexact)),
     ]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.process.openapi_hooks"}
     run = subprocess.run(
-        command, cwd=Path.cwd(), env=environment, capture_output=True, text=True, timeout=120
+        command, cwd=Path.cwd(), env=environment, capture_output=True, text=True, timeout=TEST_S
     )
     assert run.returncode == 0, run.stdout + run.stderr

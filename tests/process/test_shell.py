@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from zbus.cli import main
 
@@ -133,7 +134,7 @@ def test_tail_shows_what_comes_and_disturbs_nobody(broker: BrokerProcess, zbus: 
     zbus("produce", "News", "yes", "--tag", "a.b")
     assert line_of(following.stdout)["body"] == "yes"
     following.send_signal(signal.SIGINT)
-    _, errors = following.communicate(timeout=20)
+    _, errors = following.communicate(timeout=WAIT_S)
     assert (following.returncode, errors) == (130, b"")
     topic = msgspec.json.decode(zbus("query", "News").stdout)
     assert topic["consumeGroupList"][0]["messageCount"] == 6
@@ -167,7 +168,7 @@ def test_a_reader_that_has_seen_enough(broker: BrokerProcess, zbus: Zbus) -> Non
     tail.stdout.readline()
     tail.stdout.close()
     zbus("produce", "Pipe", "--stdin", stdin=b"y\n" * 5_000)
-    assert tail.wait(20) == 0
+    assert tail.wait(WAIT_S) == 0
     assert tail.stderr is not None
     assert tail.stderr.read() == b""
     tail.stderr.close()
@@ -187,7 +188,7 @@ def test_top(broker: BrokerProcess, zbus: Zbus) -> None:
     assert look["connections"] >= 1
     assert look["memory_bytes"] > 1 << 20
     top.send_signal(signal.SIGINT)
-    top.communicate(timeout=20)
+    top.communicate(timeout=WAIT_S)
     assert top.returncode == 130
     text = zbus("top", "--once", "--interval", "0.1", "--sort", "lag").stdout
     assert re.match(r"\d+ connections?, \d+ MiB", text.splitlines()[0])
@@ -209,7 +210,7 @@ def completed(broker_url: str, words: str) -> list[str]:
     }
     code = "from zbus.cli import main; main(prog_name='zbus')"
     run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, timeout=20
+        [sys.executable, "-c", code], env=environment, capture_output=True, timeout=WAIT_S
     )
     assert run.stderr == b""
     return [line.partition(",")[2] for line in run.stdout.decode().split()]

@@ -22,7 +22,8 @@ import pytest
 
 from tests.authority import Files, client_context, write_files
 from tests.bench.measure import cpu_seconds
-from tests.process.broker import BrokerProcess, Wire, request, run_serve
+from tests.limits import WAIT_S
+from tests.process.broker import BrokerProcess, Wire, established, request, run_serve
 
 TLS = "https://127.0.0.1:0"
 PLAIN = "http://127.0.0.1:0"
@@ -51,7 +52,7 @@ class TlsBroker(BrokerProcess):
 
     def wait_for(self, text: str) -> str:
         """The log, once it says this."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while text not in self.log():
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.01)
@@ -71,7 +72,7 @@ class SecureWire(Wire):
     """A TLS client that talks like a raw one."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+        raw = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         try:
             self.sock = context.wrap_socket(
                 raw, server_hostname="localhost", suppress_ragged_eofs=False
@@ -116,10 +117,10 @@ class PieceByPiece(Wire):
 
 
 QUICK = (
-    *("--set", "head_timeout_ms=300"),
-    *("--set", "body_timeout_ms=300"),
+    *("--set", "head_timeout_ms=1500"),
+    *("--set", "body_timeout_ms=1500"),
     *("--set", "idle_timeout_ms=4000"),
-    *("--set", "stall_timeout_ms=1500"),
+    *("--set", "stall_timeout_ms=4000"),
 )
 
 
@@ -144,7 +145,7 @@ def test_the_same_topics_at_every_address(broker: TlsBroker) -> None:
     unix = socket.socket(socket.AF_UNIX)
     unix.connect(str(broker.socket_path))
     unix.sendall(request("/Shared?cmd=consume", "connection: close"))
-    unix.settimeout(20)
+    unix.settimeout(WAIT_S)
     answer = b"".join(iter(lambda: unix.recv(65_536), b""))
     unix.close()
     assert answer.endswith(b"\r\n\r\nfrom tls")
@@ -153,7 +154,7 @@ def test_the_same_topics_at_every_address(broker: TlsBroker) -> None:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_client_of_the_standard_library(broker: TlsBroker, version: ssl.TLSVersion) -> None:
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", broker.port, timeout=20, context=client_context(version=version)
+        "127.0.0.1", broker.port, timeout=WAIT_S, context=client_context(version=version)
     )
     for number in range(3):
         connection.request("POST", "/T", body=b"%d" % number)
@@ -212,20 +213,8 @@ def test_a_client_that_takes_nothing_is_cut_off(broker: TlsBroker) -> None:
     assert wire.get("/Stuck", body=bytes(1_000_000)).status == 200
     for _ in range(50):
         wire.send(request("/Stuck?cmd=consume&offset=0"))
-    deadline = time.monotonic() + 20
-    while _established(broker.port, wire):
-        assert time.monotonic() < deadline, "it is still connected"
+    while established(broker.port, wire):
         time.sleep(0.1)
-
-
-def _established(port: int, wire: Wire) -> bool:
-    """Whether the broker's end is open, as the kernel has it."""
-    mine = wire.sock.getsockname()[1]
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        local, remote, state = line.split()[1:4]
-        if (int(local[-4:], 16), int(remote[-4:], 16)) == (port, mine):
-            return state == "01"
-    return False
 
 
 def test_all_addresses_share_the_connections(tmp_path: Path) -> None:
@@ -368,7 +357,7 @@ def test_a_handshake_that_drips(broker: TlsBroker) -> None:
             time.sleep(0.05)
     except OSError:
         pass
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < len(hello) * 0.05
 
 
 def test_half_a_record_then_silence(broker: TlsBroker) -> None:
@@ -402,6 +391,7 @@ def test_two_hundred_handshakes_while_plain_clients_go_on(broker: TlsBroker) -> 
     threads = [threading.Thread(target=shake, args=(10,)) for _ in range(20)]
     for thread in threads:
         thread.start()
+    begun = time.monotonic()
     while any(thread.is_alive() for thread in threads):
         began = time.monotonic()
         assert plain.get("/?cmd=ping").status == 200
@@ -409,7 +399,7 @@ def test_two_hundred_handshakes_while_plain_clients_go_on(broker: TlsBroker) -> 
     for thread in threads:
         thread.join()
     assert statuses == [200] * 200
-    assert slowest < 2.0
+    assert slowest < (time.monotonic() - begun) / 3, "it waited for most of them"
 
 
 def test_idle_connections_cost_no_time(broker: TlsBroker) -> None:
@@ -434,7 +424,7 @@ class OpenSsl:
     def wait_for(self, text: bytes) -> None:
         """Until it has printed this."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while text not in self.said:
             readable, _, _ = select.select([self.process.stdout], [], [], 0.5)
             if readable:

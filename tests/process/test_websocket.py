@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from wsproto.frame_protocol import Opcode
 
+from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, request
 from tests.process.test_tls import TlsBroker
 from tests.process.websocket import HANDSHAKE, WebSocket
 from tests.wire.websocket_frames import frame
 
 QUICK = (
-    *("--set", "body_timeout_ms=300"),
+    *("--set", "body_timeout_ms=1500"),
     *("--set", "idle_timeout_ms=4000"),
-    *("--set", "stall_timeout_ms=1500"),
+    *("--set", "stall_timeout_ms=4000"),
 )
 
 
@@ -74,7 +75,7 @@ def test_over_tls(tmp_path: Path) -> None:
         assert socket.ask({"cmd": "consume", "topic": "T"})["body"] == body
         broker.process.send_signal(signal.SIGTERM)
         assert socket.read_close() == (1001, "the broker is stopping")
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(WAIT_S) == 0
         assert broker.stop() == 0
 
 
@@ -114,7 +115,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(broker: BrokerProcess) -> None:
     socket = WebSocket(broker.connect())
     ask = socket.frame('{"cmd":"consume","topic":"Big","offset":0}')
     socket.wire.sock.settimeout(0.5)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         try:
             socket.wire.send(ask * 100)
@@ -152,6 +153,6 @@ def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
         assert (reply["status"], reply["headers"]["empty"]) == (204, "stopping")
         assert waiting.read_close() == (1001, "the broker is stopping")
         assert idle.read_close() == (1001, "the broker is stopping")
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(WAIT_S) == 0
         assert broker.stop() == 0
         assert "Traceback" not in broker.log()

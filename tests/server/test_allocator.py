@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.limits import WAIT_S
+
 PROGRAM = """
 import resource
 from zbus.server.allocator import keep_freed_memory
@@ -24,7 +26,7 @@ print(kept, max(faults[10:]))
 
 def test_a_freed_buffer_is_used_again() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
     kept, faults = done.stdout.split()
     if kept == "False":
         pytest.skip("the C library is not glibc")

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.conformance.dialogue import document, drain, http, ok, put, refused, restart
+from tests.limits import WAIT_S
 from zbus.config import Config
 from zbus.core.log import GROWS_TO
 from zbus.server.gauges import OsGauges, Space
@@ -263,7 +264,7 @@ def test_what_the_system_tells(tmp_path: Path) -> None:
 async def exchange(stream: trio.SocketStream, request: bytes) -> bytes:
     """Send, and give what comes next."""
     await stream.send_all(request)
-    with trio.fail_after(10):
+    with trio.fail_after(WAIT_S):
         return bytes(await stream.receive_some())
 
 
@@ -282,7 +283,7 @@ async def test_a_server_measures_once_a_second_and_at_the_start(
             produce = http("/T?cmd=produce", body=b"x")
             for free_mib, status in ((50, b"507 Insufficient Storage"), (500, b"200 OK")):
                 gauges.space = Space(free_mib * MIB, 1000 * MIB)
-                with trio.fail_after(10):
+                with trio.fail_after(WAIT_S):
                     while status not in (reply := await exchange(stream, produce)):
                         pass
                 assert b"retry-after: 1" in reply or status == b"200 OK"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from tests.limits import WAIT_S
 from zbus.config import Config
 from zbus.journal.local.files import OpenMode, OsFiles
 from zbus.server.serve import Server
@@ -32,7 +33,7 @@ class HeldFiles(OsFiles):
         return super().open(path, mode)
 
     def sync(self, file: int) -> None:
-        assert self.allowed.wait(30)
+        assert self.allowed.wait(WAIT_S)
         if self.fails:
             raise OSError(5, "Input/output error")
         super().sync(file)
@@ -61,7 +62,7 @@ def get(target: str, body: str = "") -> bytes:
 
 
 async def answer(stream: trio.SocketStream) -> bytes:
-    with trio.fail_after(10):
+    with trio.fail_after(WAIT_S):
         return bytes(await stream.receive_some())
 
 
@@ -106,7 +107,7 @@ async def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path) -> No
         assert b"200 OK" in await answer(producer)
         files.fails = True
         await producer.send_all(get("/T?cmd=produce", "hello"))
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             await ended.wait()
         assert "Input/output error" in server.loop.failure
         assert nothing_came(producer)
@@ -123,7 +124,7 @@ async def test_a_write_that_fails_behind_a_sync_ends_the_server_cleanly(tmp_path
         assert b"200 OK" in await answer(client)
         files.makes_no_files = True
         await client.send_all(get("/T?cmd=empty"))
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             await ended.wait()
         assert "Input/output error" in server.loop.failure
         assert nothing_came(client)

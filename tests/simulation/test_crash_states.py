@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from tests.limits import checked
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.state import GroupChange, StateChange, TopicOptions
@@ -21,7 +22,7 @@ from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
 from zbus.testing.engines import Writer, recovered, split, stored_lanes
 
-STATES = 10_000
+STATES = [2_000, *checked([10_000])]
 BODY = bytes(range(256)) * 3  # more than a sector
 
 
@@ -512,8 +513,9 @@ def test_a_read_that_waits_while_its_segment_is_replaced(caplog: pytest.LogCaptu
     assert "cannot be read" not in caplog.text
 
 
-def test_a_campaign() -> None:
-    figures = campaign(STATES, seed=1)
-    assert figures.states >= STATES
-    assert figures.again > STATES // 20
-    assert figures.kills > STATES // 50
+@pytest.mark.parametrize("states", STATES)
+def test_a_campaign(states: int) -> None:
+    figures = campaign(states, seed=1)
+    assert figures.states >= states
+    assert figures.again > states // 20
+    assert figures.kills > states // 50

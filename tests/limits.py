@@ -1,0 +1,43 @@
+"""How long things may take, in one place. Only what has gone wrong ever takes so long."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+SLOWNESS: Final = 5  # a machine that is so many times slower than a usual one keeps all limits
+WAIT_S: Final = 12.0 * SLOWNESS  # for the next thing that a program, a thread or a peer does
+TEST_S: Final = 60.0 * SLOWNESS  # for each step of a test: what it sets up, itself, and the rest
+
+
+def checked(values: Iterable[object]) -> list[Any]:
+    """Parameters of a test that `make test` leaves to `make check`."""
+    return [pytest.param(value, marks=pytest.mark.check) for value in values]
+
+
+class TooLong(BaseException):
+    """No mere Exception: what a test expects and what hypothesis tries again are others."""
+
+
+@contextmanager
+def time_limit(seconds: float, stderr_fd: int = 2) -> Iterator[None]:
+    """Interrupt what takes longer, with TooLong; end the process if that does not help in as much
+    time again: what waits in C, or puts up with everything, does not notice."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise TooLong(f"this took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=stderr_fd)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
