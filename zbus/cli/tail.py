@@ -57,16 +57,22 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
         return "end"
     if value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
-    raise click.BadParameter("it is begin, end or an offset")
+    raise click.BadParameter("it must be begin, end or an offset")
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
-@click.option("--from", "start", default="end", callback=_start, help="begin, end or an offset.")
-@click.option("--last", type=click.IntRange(min=0), default=0, help="And so many before the end.")
-@click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
-@click.option("--group", help="Consume as this group, and acknowledge what was shown.")
-@click.option("--count", type=click.IntRange(min=0), default=0, help="Stop after so many.")
+@click.option(
+    "--from", "start", default="end", callback=_start, help="Begin here: begin, end or an offset."
+)
+@click.option(
+    "--last", type=click.IntRange(min=0), default=0, help="Begin this many messages before the end."
+)
+@click.option("--filter", "pattern", default="", help='Show only these tags: "a.*;b.#".')
+@click.option("--group", help="Consume as this group and acknowledge what was shown.")
+@click.option(
+    "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
+)
 @json_option
 @url_option
 def tail(
@@ -79,7 +85,7 @@ def tail(
     as_json: bool,
     url: str,
 ) -> None:
-    """Print what comes to TOPIC, as it comes."""
+    """Print the messages of TOPIC as they come."""
     reader = Reader()
     shown = 0
     with opened(url) as bus:
