@@ -58,51 +58,31 @@ def _headers(
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("body", required=False)
-@click.option("--tag", help="Words separated by dots, which groups filter by.")
-@click.option("--key", help="Messages with the same key stay in order.")
+@click.option("--tag", help="Dotted words that filters match.")
+@click.option("--key", help="Messages of one key stay in order.")
 @click.option("--id", "message_id", help="The message's id; the broker makes one otherwise.")
+@click.option("--partition", type=NON_NEGATIVE, help="Where to put it; the broker chooses.")
+@click.option("--delay-ms", type=NON_NEGATIVE, help="Deliver it not before so long from now.")
+@click.option("--ttl-ms", type=POSITIVE, help="Forget it if nobody took it for so long.")
 @click.option(
-    "--partition", type=NON_NEGATIVE, help="The partition to put it into; default: by key."
+    "--idempotency-key", help="Of this request: however often it is sent, it is put once."
 )
-@click.option(
-    "--delay-ms", type=NON_NEGATIVE, help="Deliver it no earlier than this many ms from now."
-)
-@click.option("--ttl-ms", type=POSITIVE, help="Do not deliver it after this many ms.")
-@click.option(
-    "--idempotency-key", help="Name of this request; with the same name it is stored once."
-)
-@click.option("--expected-offset", type=NON_NEGATIVE, help="Store it only if it gets this offset.")
+@click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
 @click.option(
     "--header",
     "headers",
     metavar="NAME:VALUE",
     multiple=True,
     callback=_headers,
-    help="A header of the message; may be repeated.",
+    help="Any other header; may be repeated.",
 )
-@click.option("--file", type=click.File("rb"), help="Send the messages in this file.")
-@click.option(
-    "--stdin",
-    "file",
-    flag_value="-",
-    type=click.File("rb"),
-    help="Send the messages from standard input.",
-)
-@click.option(
-    "--lines",
-    "form",
-    flag_value="lines",
-    default="lines",
-    help="The file has a message on each line (default).",
-)
-@click.option("--whole", "form", flag_value="whole", help="The whole file is one message.")
-@click.option(
-    "--ndjson", "form", flag_value="ndjson", help="The file has a message in JSON on each line."
-)
-@click.option(
-    "--messages", "form", flag_value="messages", help="The file is what consume --messages wrote."
-)
-@click.option("--progress", is_flag=True, help="Show a progress bar on standard error.")
+@click.option("--file", type=click.File("rb"), help="Put what is in a file, as many messages.")
+@click.option("--stdin", "file", flag_value="-", type=click.File("rb"), help="--file -")
+@click.option("--lines", "form", flag_value="lines", default="lines", help="Each line is one.")
+@click.option("--whole", "form", flag_value="whole", help="All of it is one.")
+@click.option("--ndjson", "form", flag_value="ndjson", help="Each line is one, and JSON.")
+@click.option("--messages", "form", flag_value="messages", help="As of consume --messages.")
+@click.option("--progress", is_flag=True, help="Show a bar on stderr.")
 @json_option
 @url_option
 def produce(
@@ -184,28 +164,14 @@ def _produce_file(
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
-@click.option(
-    "--count",
-    type=NON_NEGATIVE,
-    default=1,
-    show_default=True,
-    help="Stop after this many messages; 0: never.",
-)
-@click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if no message comes for this many ms.")
-@click.option("--batch", type=POSITIVE, help="Fetch up to this many messages at once.")
-@click.option("--ack", "acks", is_flag=True, help="Acknowledge each message after writing it.")
-@click.option("--out", metavar="FILE", help="Append to this file; sync it before any ack.")
-@click.option(
-    "--lines",
-    "form",
-    flag_value="lines",
-    default="lines",
-    help="Write bodies, one on each line (default).",
-)
-@click.option(
-    "--messages", "form", flag_value="messages", help="Write whole messages for produce --messages."
-)
-@click.option("-v", "--verbose", is_flag=True, help="Print the headers of each message, too.")
+@click.option("--count", type=NON_NEGATIVE, default=1, show_default=True, help="0 is no end.")
+@click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
+@click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
+@click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
+@click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
+@click.option("--lines", "form", flag_value="lines", default="lines", help="Bodies; the default.")
+@click.option("--messages", "form", flag_value="messages", help="As produce --messages reads it.")
+@click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
 @json_option
 @url_option
 def consume(
@@ -283,7 +249,7 @@ def _deliveries(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", shell_complete=complete_group)
 @click.argument("offset", type=NON_NEGATIVE)
-@click.option("--partition", type=NON_NEGATIVE, help="The partition of the message; default 0.")
+@click.option("--partition", type=NON_NEGATIVE, help="Where the message is; default 0.")
 @json_option
 @url_option
 def ack(
@@ -307,7 +273,7 @@ def ack(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("method")
 @click.argument("args", nargs=-1)
-@click.option("--module", default="", help="The module of the service that has the method.")
+@click.option("--module", default="", help="Module of the service.")
 @click.option("--timeout-ms", type=POSITIVE, default=30_000, show_default=True)
 @json_option
 @url_option

@@ -95,7 +95,7 @@ def url_option(command: Command) -> Command:
             metavar="FILE",
             expose_value=False,
             callback=_keep,
-            help="PEM file of this client's certificate and key, if the broker asks for one.",
+            help="This client's certificate and key, PEM, for a broker that asks for one.",
         ),
         click.option(
             "--ca",
@@ -103,7 +103,7 @@ def url_option(command: Command) -> Command:
             metavar="FILE",
             expose_value=False,
             callback=_keep,
-            help="PEM file of certificates to trust; default: the system's.",
+            help="Certificates to trust, PEM; the system's otherwise.",
         ),
         click.option(
             "--token",
@@ -111,7 +111,7 @@ def url_option(command: Command) -> Command:
             metavar="TEXT",
             expose_value=False,
             callback=_keep,
-            help="Access token. Other users of the machine may see it here, but not in ZBUS_TOKEN.",
+            help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
         ),
         click.option(
             "--url",
@@ -119,7 +119,7 @@ def url_option(command: Command) -> Command:
             default=DEFAULT_URL,
             show_default=True,
             show_envvar=True,
-            help="Address of the broker: http://, https:// or unix:/path.",
+            help="Where the broker is: http://, https:// or unix:/path.",
         ),
     ):
         command = option(command)
@@ -129,14 +129,14 @@ def url_option(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """Give a command `--json`; errors are then JSON, too."""
     return click.option(
-        "--json", "as_json", is_flag=True, callback=keep_json, help="Print JSON, also for errors."
+        "--json", "as_json", is_flag=True, callback=keep_json, help="Print JSON, errors included."
     )(command)
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     name = str(parameter.name)
     if value is not None and not value.isprintable():
-        raise click.BadParameter(f"a {name} must not have control characters")
+        raise click.BadParameter(f"a {name} has no control characters")
     access = context.meta.get(_ACCESS, Access())
     context.meta[_ACCESS] = access._replace(**{name: value or None})
 

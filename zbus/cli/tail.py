@@ -62,17 +62,11 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
-@click.option(
-    "--from", "start", default="end", callback=_start, help="Begin here: begin, end or an offset."
-)
-@click.option(
-    "--last", type=click.IntRange(min=0), default=0, help="Begin this many messages before the end."
-)
-@click.option("--filter", "pattern", default="", help='Show only these tags: "a.*;b.#".')
-@click.option("--group", help="Consume as this group and acknowledge what was shown.")
-@click.option(
-    "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
-)
+@click.option("--from", "start", default="end", callback=_start, help="begin, end or an offset.")
+@click.option("--last", type=click.IntRange(min=0), default=0, help="And so many before the end.")
+@click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
+@click.option("--group", help="Consume as this group, and acknowledge what was shown.")
+@click.option("--count", type=click.IntRange(min=0), default=0, help="Stop after so many.")
 @json_option
 @url_option
 def tail(

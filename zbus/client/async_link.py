@@ -52,7 +52,7 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
 
 
 class AsyncLink:
-    """The connection of an asynchronous client. `receive` is to be run as a task."""
+    """See the module. `receive` is to be run as a task."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
