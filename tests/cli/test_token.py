@@ -56,10 +56,10 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ([], "--name is needed"),
+        ([], "--name is missing"),
         (["--name", "x", "--operations", "pub"], "there is no operation 'pub'"),
         (["--name", "x", "--operations", ""], "there is no operation ''"),
-        (["--name", "x", "--group", "g"], "--group is of topics"),
+        (["--name", "x", "--group", "g"], "--group needs --topic"),
         (["--name", "x\n"], "cannot be printed"),
         (["--name", "x", "--topic", "a*b"], "a * stands at the end only"),
         (["--name", "x", "--topic", ""], "printable"),

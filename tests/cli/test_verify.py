@@ -52,8 +52,8 @@ def test_damage_then_repair_then_in_order(data_dir: Path) -> None:
     assert repaired.stdout.splitlines()[-1] == "repaired"
     again = run("verify", "--data-dir", data_dir, "--repair")
     assert again.exit_code == 0
-    assert "not a part of" not in again.stdout
-    assert "1 message lost to damage earlier" in again.stdout
+    assert "does not belong to" not in again.stdout
+    assert "1 message lost to earlier damage" in again.stdout
 
 
 def test_one_document(data_dir: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_cannot_be_repaired(tmp_path: Path) -> None:
         (("verify", "--data-dir", "backup"), 3, "zbus: backup is a backup; restore it first"),
         (("verify", "--backup", "data"), 3, "zbus: data is not a backup"),
         (("verify", "--backup", "nowhere"), 3, "nowhere is not a backup"),
-        (("verify", "--backup", "backup", "--repair"), 64, "--repair is of logs"),
+        (("verify", "--backup", "backup", "--repair"), 64, "--repair works on logs"),
         (("backup", "--data-dir", "data", "file"), 64, "file"),
         (("backup", "--data-dir", "data", "data/inner"), 3, "within each other"),
         (("restore", "--data-dir", "new", "nowhere"), 3, "nowhere is not a backup"),

@@ -214,5 +214,5 @@ def test_what_is_no_body(body: Any) -> None:
 
 @pytest.mark.parametrize("messages", ["abc", b"abc", bytearray(b"abc")])
 def test_one_body_is_no_batch(messages: Any) -> None:
-    with pytest.raises(TypeError, match="a batch is a list of messages"):
+    with pytest.raises(TypeError, match="a list of messages"):
         commands.produce_many("T", messages)

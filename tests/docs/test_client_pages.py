@@ -11,9 +11,10 @@ from tests.docs.pages import DOCS, ROOT, Block, blocks, name_of
 from tests.examples.broker_process import BrokerProcess
 
 URL = "http://127.0.0.1:15555"
+HOWTO = DOCS / "howto"
 EXAMPLES = [
     (page, block)
-    for page in (ROOT / "README.md", DOCS / "howto/python-client.md")
+    for page in (ROOT / "README.md", HOWTO / "python-client.md", *sorted(HOWTO.glob("coming-*.md")))
     for block in blocks(page, "python")
 ]
 
@@ -25,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 11
 
 
 @pytest.mark.parametrize(

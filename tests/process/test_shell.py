@@ -105,7 +105,7 @@ def test_whole_and_ndjson(zbus: Zbus) -> None:
     zbus("produce", "Forms", "--stdin", "--ndjson", stdin=b'{"n":1}\n\n[2]\r\n')
     assert zbus("consume", "Forms", "--count", "3").stdout == 'a\nb\n{"n":1}\n[2]\n'
     refused = zbus("produce", "Forms", "--stdin", "--ndjson", stdin=b"1\n{no\n", code=1)
-    assert refused.stderr.splitlines()[-1].startswith("zbus: line 2 is no JSON: ")
+    assert refused.stderr.splitlines()[-1].startswith("zbus: line 2 is not JSON: ")
     zbus("produce", "Forms", "--stdin", "--messages", stdin=b"no message", code=1)
     zbus("produce", "Forms", "body", "--stdin", code=64)
 

@@ -21,9 +21,9 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 @click.command(params=[data_dir_option("Folder of the logs.")])
 @click.argument("directory", type=DIRECTORY)
-@click.option("--replace", is_flag=True, help="Give up a backup of other logs that is there.")
+@click.option("--replace", is_flag=True, help="Overwrite a backup of another data directory.")
 def backup(data_dir: Path, directory: Path, replace: bool) -> None:
-    """Copy what is new in the logs to DIRECTORY; the broker may be running."""
+    """Copy the logs to DIRECTORY, only what is new; the broker may be running."""
     time_ms = int(time.time() * 1000)
     report, seconds = _timed(
         lambda: back_up(OsFiles(), data_dir, directory, time_ms, replace=replace)
@@ -35,10 +35,10 @@ def backup(data_dir: Path, directory: Path, replace: bool) -> None:
     )
 
 
-@click.command(params=[data_dir_option("Folder to be made; must be missing or empty.")])
+@click.command(params=[data_dir_option("Folder to make; it must be missing or empty.")])
 @click.argument("directory", type=DIRECTORY)
 def restore(data_dir: Path, directory: Path) -> None:
-    """Make a new data directory of the backup in DIRECTORY."""
+    """Make a new data directory from the backup in DIRECTORY."""
     report, seconds = _timed(lambda: restore_files(OsFiles(), directory, data_dir))
     click.echo(
         f"{counted(report.partitions, 'partition')}: {counted(report.copied, 'segment')} restored "

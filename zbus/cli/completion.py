@@ -67,7 +67,7 @@ def _begin(names: list[str], incomplete: str) -> list[str]:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete zbus commands: eval "$(zbus completion bash)"."""
+    """Print a script that makes SHELL complete zbus commands: eval "$(zbus completion bash)"."""
     complete = get_completion_class(shell)
     assert complete is not None  # the choices are those that click has
     root = context.find_root().command

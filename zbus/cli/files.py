@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from zbus import client
-from zbus.cli.words import Failed
+from zbus.cli.words import Failed, counted
 from zbus.client import Delivery, Message
 from zbus.wire.responses import Response, ResponseReader
 
@@ -65,7 +65,7 @@ def read_units(file: IO[bytes], form: str) -> Iterator[Unit]:
                 try:
                     msgspec.json.decode(body, type=msgspec.Raw)
                 except msgspec.DecodeError as error:
-                    raise BadFile(f"line {number} is no JSON: {error}") from None
+                    raise BadFile(f"line {number} is not JSON: {error}") from None
             yield Message(body, headers=headers), len(line)
 
 
@@ -75,7 +75,7 @@ def _contained(file: IO[bytes]) -> Iterator[Unit]:
     while data := file.read(READ_BYTES):
         found = reader.receive(data)
         if reader.error is not None:
-            raise BadFile(f"the file holds no messages as of --messages: {reader.error.text}")
+            raise BadFile(f"the file was not written by consume --messages: {reader.error.text}")
         for response in found:
             yield _message(response), len(response.body)
     if not reader.between:
@@ -173,7 +173,7 @@ def send(
             advance(size)
         sender.finish()
     except (client.ZbusError, BadFile):
-        click.echo(f"zbus: {sender.sent.count} messages at least are stored", err=True)
+        click.echo(f"zbus: at least {counted(sender.sent.count, 'message')} stored", err=True)
         raise
     sender.sent.seconds = round(time.monotonic() - began_s, 3)
     return sender.sent

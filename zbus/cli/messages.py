@@ -104,12 +104,14 @@ def produce(
 ) -> None:
     """Put a message into TOPIC and print the broker's time.
 
-    BODY is the text to send; "-" reads it from standard input; none is an empty message. With
-    --file or --stdin: many messages, in batches, and how many there were is printed.
+    BODY is the text to send; "-" reads it from standard input. Without BODY the message is empty.
+    --file and --stdin send many messages in batches, and print how many were stored.
     """
     if file is not None:
         if body is not None or headers or labels["message_id"] or labels["expected_offset"]:
-            raise click.UsageError("--file has no BODY, --id, --expected-offset or --header")
+            raise click.UsageError(
+                "--file cannot be used with BODY, --id, --expected-offset or --header"
+            )
         _produce_file(topic, file, form, progress, as_json, url, labels)
         return
     content = sys.stdin.buffer.read() if body == STDIN else (body or "").encode()
@@ -201,7 +203,7 @@ def consume(
     as_json: bool,
     url: str,
 ) -> None:
-    """Take messages from TOPIC, as GROUP, and print each body as a line."""
+    """Take messages from TOPIC as GROUP, and print the body of each on a line."""
     if batch is None and (acks or out):
         batch = FILE_BATCH
     encode = show.FORMS["json" if as_json else form]
@@ -269,7 +271,7 @@ def _deliveries(
 def ack(
     topic: str, group: str, offset: int, partition: int | None, as_json: bool, url: str
 ) -> None:
-    """Tell that GROUP is done with the message at OFFSET of TOPIC."""
+    """Acknowledge the message at OFFSET of TOPIC for GROUP."""
     with Remote(url) as remote:
         reply = remote.request(
             {
@@ -302,7 +304,7 @@ def call(
 ) -> None:
     """Ask the service on TOPIC to run METHOD and print its answer.
 
-    Each of ARGS is JSON if it reads as JSON (3, true, '{"a": 1}'), otherwise text.
+    An argument that is valid JSON (3, true, '{"a": 1}') is sent as JSON, any other as text.
     """
     question = {"module": module, "method": method, "params": [_argument(arg) for arg in args]}
     with Remote(url) as remote:

@@ -57,7 +57,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
         return "end"
     if value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
-    raise click.BadParameter("it is begin, end or an offset")
+    raise click.BadParameter("it must be begin, end or an offset")
 
 
 @click.command()
@@ -83,7 +83,7 @@ def tail(
     as_json: bool,
     url: str,
 ) -> None:
-    """Print what comes to TOPIC, as it comes."""
+    """Print the messages of TOPIC as they come."""
     reader = Reader()
     shown = 0
     with opened(url) as bus:

@@ -19,21 +19,31 @@ TOKEN_BYTES = 32
 
 
 @click.command()
-@click.option("--name", help="Whose it is.")
+@click.option("--name", help="Name of the program or person that the token is for.")
 @click.option(
     "--operations",
     default="produce,consume",
     show_default=True,
-    help="What it may do, separated by commas; * is everything.",
+    help="What it may do, separated by commas; *: everything.",
 )
-@click.option("--topic", "topics", multiple=True, help="Where; Orders.* is all that begin so.")
-@click.option("--group", "groups", multiple=True, help="Groups of these topics; default all.")
-@click.option("--expires", metavar="TIME", help="Until when: 2027-01-01T00:00:00Z.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Topic it may use; Orders.* is all that begin so; repeatable.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="Group of these topics it may use; default: all; repeatable.",
+)
+@click.option("--expires", metavar="TIME", help="The token expires then: 2027-01-01T00:00:00Z.")
 @click.option(
     "--check",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Check a token file instead, and say what is in it.",
+    help="Check this token file instead, and print what it grants.",
 )
 def token(
     name: str | None,
@@ -43,14 +53,14 @@ def token(
     expires: str | None,
     file: Path | None,
 ) -> None:
-    """Make a token. It is shown once; the broker's file gets the entry with its hash."""
+    """Make a token and the entry for the broker's token file. The token is shown only once."""
     if file is not None:
         _check(file)
         return
     if not name:
-        raise click.UsageError("--name is needed: whose token is it?")
+        raise click.UsageError("--name is missing: say who will use the token")
     if groups and not topics:
-        raise click.UsageError("--group is of topics: name them with --topic")
+        raise click.UsageError("--group needs --topic: a group belongs to a topic")
     made = secrets.token_urlsafe(TOKEN_BYTES)
     lines = [
         "[[token]]",

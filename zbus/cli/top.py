@@ -114,7 +114,7 @@ def _table(rows: list[Row], rows_max: int, title: str) -> Table:
 @click.command()
 @click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True)
 @click.option("--sort", type=click.Choice(SORTS), default="in_rate", show_default=True)
-@click.option("--once", is_flag=True, help="Print it once and end; rates need two looks.")
+@click.option("--once", is_flag=True, help="Print the table once and exit; takes one interval.")
 @json_option
 @url_option
 def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None:

@@ -15,21 +15,33 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
-@click.option("--partitions", type=click.IntRange(min=1), help="Logs to spread the topic over.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
 @click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
 @click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
-@click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "" is all.')
+@click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
 @click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
-@click.option("--retention-ms", type=NON_NEGATIVE, help="Forget what is older; 0 is never.")
-@click.option("--retention-bytes", type=NON_NEGATIVE, help="Keep so many bytes of each partition.")
-@click.option("--retention-count", type=NON_NEGATIVE, help="Keep so many messages of each.")
-@click.option("--retention-done/--no-retention-done", default=None, help="Forget what is done.")
-@click.option("--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within so long; 0 is off.")
-@click.option("--ack-window", type=NON_NEGATIVE, help="Unacknowledged messages at once.")
-@click.option("--ack-timeout-ms", type=NON_NEGATIVE, help="Hand out again what has no ack by then.")
-@click.option("--start-copy", metavar="GROUP", help="Start where this group stands.")
-@click.option("--start-offset", type=NON_NEGATIVE, help="First message the group gets.")
-@click.option("--start-time", type=NON_NEGATIVE, help="The same by time: ms since 1970; 0 is all.")
+@click.option("--retention-ms", type=NON_NEGATIVE, help="Drop messages older than this; 0: never.")
+@click.option(
+    "--retention-bytes", type=NON_NEGATIVE, help="Keep about this many bytes of each partition."
+)
+@click.option(
+    "--retention-count", type=NON_NEGATIVE, help="Keep about this many messages of each partition."
+)
+@click.option(
+    "--retention-done/--no-retention-done", default=None, help="Drop what all groups have finished."
+)
+@click.option(
+    "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
+)
+@click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
+@click.option(
+    "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
+)
+@click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
+@click.option(
+    "--start-offset", type=NON_NEGATIVE, help="Begin at this offset; 0: the oldest message."
+)
+@click.option("--start-time", type=NON_NEGATIVE, help="Begin at this time, in ms since 1970.")
 @json_option
 @url_option
 def declare(
@@ -53,7 +65,7 @@ def declare(
     as_json: bool,
     url: str,
 ) -> None:
-    """Make TOPIC (and GROUP) or change what is given; print what it is now."""
+    """Create TOPIC (and GROUP), or change the given options; print the result."""
     with Remote(url) as remote:
         reply = remote.request(
             {
@@ -86,7 +98,7 @@ def declare(
 @json_option
 @url_option
 def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None:
-    """Print what the broker, or TOPIC, or its GROUP is."""
+    """Print the state of the broker, of TOPIC, or of its GROUP, as JSON."""
     with Remote(url) as remote:
         reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
     _print_json(reply, as_json)
@@ -98,7 +110,7 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
 @json_option
 @url_option
 def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
-    """Delete TOPIC with all its messages, or its GROUP alone."""
+    """Delete TOPIC with all its messages, or only its GROUP."""
     _order("remove", topic, group, as_json, url)
 
 
@@ -108,7 +120,7 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 @json_option
 @url_option
 def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
-    """Drop what is in TOPIC, or what GROUP has not read yet."""
+    """Drop all messages of TOPIC, or all that GROUP has still to get."""
     _order("empty", topic, group, as_json, url)
 
 

@@ -38,18 +38,20 @@ def data_dir_option(help: str) -> click.Option:
 
 
 @click.command(params=[data_dir_option("Folder of the logs.")])
-@click.option("--repair", is_flag=True, help="Take out what cannot be served; delete nothing.")
+@click.option(
+    "--repair", is_flag=True, help="Move what cannot be served to quarantine/; delete nothing."
+)
 @click.option(
     "--backup",
     "target",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Check a backup instead; the broker may be running.",
+    help="Check this backup instead; the broker may be running.",
 )
 @click.option("--json", "as_document", is_flag=True, help="Print one JSON document.")
 def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool) -> None:
     """Check every stored batch of a broker that is stopped, or every file of a backup."""
     if target is not None and repair:
-        raise click.UsageError("--repair is of logs: a backup is made anew")
+        raise click.UsageError("--repair works on logs, not on a backup: make the backup again")
     began = time.perf_counter()
     try:
         with _Bar() as bar:
@@ -122,18 +124,21 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
                 )
             if not segment.linked:
                 notes.append(
-                    f"{segment.path}: names another batch as before it than the segment before "
-                    "ends with; right if it took the place of one without messages"
+                    f"{segment.path}: its first batch does not name the last batch of the segment "
+                    "before it; this is no damage if a segment without messages was replaced"
                 )
             if segment.lost_before:
                 lost = counted(segment.lost_before, "message")
-                notes.append(f"{segment.path}: {lost} lost to damage earlier")
-        notes += [f"{path}: never finished; the broker clears it" for path in lane.unfinished_files]
-        notes += [f"{path}: not a part of the log" for path in lane.other_files]
+                notes.append(f"{segment.path}: {lost} lost to earlier damage")
+        notes += [
+            f"{path}: an unfinished file, which the broker removes"
+            for path in lane.unfinished_files
+        ]
+        notes += [f"{path}: does not belong to this log" for path in lane.other_files]
         for line in [*(f"damage: {line}" for line in describe(lane)), *notes]:
             click.echo(line)
     for path in result.other_files:
-        click.echo(f"{path}: not a part of any log")
+        click.echo(f"{path}: does not belong to any log")
     segments = [segment for lane in result.lanes for segment in lane.segments]
     messages = sum(segment.messages for segment in segments)
     click.echo(

@@ -239,7 +239,7 @@ def produce_many(
     left to you.
     """
     if isinstance(messages, bytes | bytearray | memoryview | str):
-        raise TypeError("a batch is a list of messages; for one message there is produce")
+        raise TypeError("produce_many takes a list of messages; use produce for a single one")
     parts = []
     named = False
     for message in messages:

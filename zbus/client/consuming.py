@@ -32,7 +32,7 @@ UNKNOWN: Document = {"ackRequired": True, "ackWindow": 1}
 
 
 class Consuming:
-    """See the module."""
+    """A consumer without its socket: what it holds, settles and asks for next."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class Call(Generic[T]):
 
 
 class Exchange:
-    """See the module."""
+    """The calls of one client: sent, answered, and sent again on a new connection."""
 
     def __init__(self, options: Options, random: Random) -> None:
         self._options = options

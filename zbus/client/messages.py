@@ -31,7 +31,9 @@ def as_bytes(body: Body) -> bytes:
     if isinstance(body, str):
         return body.encode()
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise TypeError(f"a body is bytes or text, not {type(body).__name__}; for JSON say json=")
+        raise TypeError(
+            f"a body is bytes or text, not {type(body).__name__}; to send JSON use json="
+        )
     return bytes(body)
 
 

@@ -154,9 +154,9 @@ def parse_document(response: Response) -> Document:
     try:
         document = msgspec.json.decode(response.body)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"the broker's answer is no JSON: {error}") from None
+        raise ProtocolError(f"the broker's answer is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ProtocolError("the broker's answer is no JSON object")
+        raise ProtocolError("the broker's answer is not a JSON object")
     return document
 
 
@@ -203,5 +203,5 @@ def parse_result(response: Response) -> Any:  # noqa: ANN401  # whatever the ser
         try:
             return msgspec.json.decode(response.body)
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"the service's answer is no JSON: {error}") from None
+            raise ProtocolError(f"the service's answer is not JSON: {error}") from None
     return response.body

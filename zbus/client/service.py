@@ -57,7 +57,7 @@ class MethodUnknown(LookupError):
 
 
 class Service:
-    """See the module. At most `concurrency` calls are worked on at once.
+    """Functions that answer calls of a topic, at most `concurrency` of them at once.
 
     Functions that are no coroutines run in threads. What one raises is the caller's answer: status
     600 with the text of the exception.

@@ -36,7 +36,7 @@ class Socket:
                 writable = select.poll()
                 writable.register(self._socket, select.POLLOUT)
                 if not writable.poll(math.ceil(pause_s * 1000)):
-                    raise TimeoutError(f"it took nothing for {pause_s:g} s") from None
+                    raise TimeoutError(f"the broker read nothing for {pause_s:g} s") from None
 
     def shutdown(self) -> None:
         """End it; who waits is woken."""

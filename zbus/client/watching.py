@@ -55,7 +55,7 @@ _ENVELOPES = msgspec.json.Decoder(_Envelope)
 
 
 class Watching:
-    """See the module. Raises ValueError for what cannot be asked for."""
+    """A watch without its socket. Raises ValueError for what cannot be asked for."""
 
     def __init__(
         self,
@@ -103,7 +103,9 @@ class Watching:
         try:
             return self._receive(data)
         except (WireError, msgspec.MsgspecError, ValueError) as error:
-            self.error = ProtocolError(f"what came is no stream of a broker ({error})")
+            self.error = ProtocolError(
+                f"the answer is not a stream of events from a broker ({error})"
+            )
             return False
 
     def _receive(self, data: bytes) -> bool:
@@ -115,7 +117,7 @@ class Watching:
             end = head.find(b"\r\n\r\n")
             if end < 0:
                 if len(head) > ANSWER_LIMITS.head_bytes_max:
-                    raise WireError(431, "its head is too long")
+                    raise WireError(431, "the head of the answer is too long")
                 return True
             if not _is_stream(bytes(head[: end + 2])):
                 self._refusal = ResponseReader()
@@ -138,7 +140,7 @@ class Watching:
         if not responses:
             return True
         if responses[0].status < 400:
-            raise WireError(400, "the answer is no stream of events")
+            raise WireError(400, "the answer is not a stream of events")
         self._refused(failure(responses[0]))
         return False
 
@@ -149,7 +151,7 @@ class Watching:
             self._ready.append(delivery)
         elif event.type == b"skipped":
             if not event.data.isdigit() or len(event.data) > 19:
-                raise WireError(400, "a number of skipped messages is none")
+                raise WireError(400, "the event `skipped` has no number")
             self._skipped += int(event.data)
         elif event.type == b"end":
             text = event.data.decode("utf-8", "replace")

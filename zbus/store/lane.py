@@ -45,7 +45,7 @@ class Extent:
 
 
 class LaneState:
-    """See the module. A partition keeps it, and nobody but the writer and retention looks at it."""
+    """What is stored of one partition. Only the writer and retention use its fields."""
 
     __slots__ = (
         "behind",

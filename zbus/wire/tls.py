@@ -27,7 +27,7 @@ _PLAIN_TEXT = b"400: this port speaks TLS: use https"
 
 
 class TlsStream:
-    """See the module. Tickets, ciphers and who must show a certificate are the context's."""
+    """TLS of one connection. The context decides on tickets, ciphers and client certificates."""
 
     __slots__ = (
         "_closed",

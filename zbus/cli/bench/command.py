@@ -26,29 +26,48 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("-c", "--connections", type=POSITIVE, default=32, show_default=True)
 @click.option("-n", "--messages", type=POSITIVE, default=100_000, show_default=True)
 @click.option("-b", "--body-bytes", type=NON_NEGATIVE, default=128, show_default=True)
-@click.option("--pipeline", type=POSITIVE, default=1, show_default=True, help="Requests at once.")
 @click.option(
-    "--unique-ids/--no-unique-ids", default=True, show_default=True, help="An id per request."
+    "--pipeline",
+    type=POSITIVE,
+    default=1,
+    show_default=True,
+    help="Requests sent together on a connection.",
+)
+@click.option(
+    "--unique-ids/--no-unique-ids",
+    default=True,
+    show_default=True,
+    help="Whether each request has an id of its own.",
 )
 @click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Messages per request.")
 @click.option("--durability", type=click.Choice(["memory", "os", "disk"]), default=None)
 @click.option("--topic", default="bench", show_default=True)
-@click.option("--group", default="", help="Consume group; the topic's own by default.")
-@click.option("--partitions", type=POSITIVE, default=None, help="Declare the topic with so many.")
-@click.option("--seconds", type=click.FloatRange(min=0), default=0.0, help="Stop after so long.")
-@click.option("--processes", type=POSITIVE, default=1, show_default=True, help="Load generators.")
+@click.option("--group", default="", help="Group to consume as; default: named like the topic.")
+@click.option(
+    "--partitions", type=POSITIVE, default=None, help="Declare the topic with this many partitions."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=0.0, help="Stop after this many seconds."
+)
+@click.option(
+    "--processes",
+    type=POSITIVE,
+    default=1,
+    show_default=True,
+    help="Number of processes that make load.",
+)
 @click.option(
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
-    help="Write the report there; - is standard output, and then nothing else is.",
+    help="Write the report to this file as JSON; - is standard output.",
 )
 @url_option
 def bench(json_file: Path | None, **given: Any) -> None:  # noqa: ANN401 - the fields of Options
     """Put load on a broker and measure it.
 
-    A window of --pipeline requests goes out at once on each connection; the next one follows when
-    all have been answered. Latency is per request, from the sending of its window.
+    Each connection sends --pipeline requests at once, and the next ones when all of them have been
+    answered. The latency of a request counts from the sending of these requests.
     """
     given["token"] = given_token()
     options = Options(**{name: value for name, value in given.items() if value is not None})
