@@ -146,8 +146,8 @@ batch | batch | one message | up to so many messages in a [container](#container
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
 offset | number | none | the message there, whatever the group has read; changes nothing
-consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one message
-    each, before another consume is needed
+consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
+    message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
 """)
 EVENTS = _parameters("""
