@@ -15,6 +15,13 @@ from msgspec import Meta
 DECLARED: Final = "option"
 """Where the metadata of a field has its `Meta`."""
 
+HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
+"""Pattern of a name or address, without a port."""
+
+_PORT = r"(?:0?\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+ADDRESSES: Final = rf"^(?:{HOST}:{_PORT}(?:,{HOST}:{_PORT})*)?\Z"
+"""Pattern of `host:port,host:port`."""
+
 
 def number(default: int, low: int, high: int, meaning: str) -> Any:  # noqa: ANN401 - as attrs.field
     """A whole number within these bounds."""
@@ -30,3 +37,8 @@ def option(
     of several."""
     meta = Meta(description=meaning, pattern=pattern, title=wrong)
     return attrs.field(default=default, metadata={DECLARED: meta})
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of an option that takes several, separated by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())

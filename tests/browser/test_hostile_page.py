@@ -207,7 +207,7 @@ def test_what_plain_http_does_not_tell(page: Page, stage: Stage, way: str) -> No
 REBOUND = {
     "fetch": "await fetch('{path}').then(r => r.text())",
     "POST": "await fetch('{path}', {{method: 'POST', body: 'x'}}).then(r => r.text())",
-    "headed": "await fetch('{path}', {{headers: {{cmd: 'produce', topic: 'T'}}}})"
+    "multiplexed": "await fetch('{path}', {{headers: {{cmd: 'produce', topic: 'T'}}}})"
     ".then(r => r.text())",
     # As little as a script can have a browser say of itself, and as much of a message.
     "disguised": "await fetch('{path}', {{referrerPolicy: 'no-referrer', headers: {{cmd: 'produce',"

@@ -394,7 +394,7 @@ def test_an_expired_token_is_refused_on_an_open_connection() -> None:
 
 
 @pytest.mark.parametrize("how", ["expiry", "removed", "narrowed", "regrouped"])
-@pytest.mark.parametrize("form", ["headed", "plain", "window"])
+@pytest.mark.parametrize("form", ["multiplexed", "plain", "window"])
 def test_a_waiting_consume_ends_with_its_right(how: str, form: str) -> None:
     b = entry("b", "consume produce", {"Orders": ["billing"]}, expires_ms=EPOCH_MS + 5_000)
     other = entry("other", "consume", {"Orders": ["billing"]})

@@ -108,7 +108,7 @@ def test_section_4_forms_of_replies(
     ok(client, cmd("ping"))
 
 
-# Section 5: how many replies a headed request gets with `ack: 0`.
+# Section 5: how many replies a multiplexed request gets with `ack: 0`.
 QUIET = {
     "produce": 0,
     "ack": 0,

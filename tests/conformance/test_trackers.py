@@ -110,7 +110,7 @@ def test_tls_shows_in_address_and_key() -> None:
 
 
 def test_its_trackers_are_in_the_server_document() -> None:
-    world = World(settings=NativeSettings(trackers=("a:1", "b:2")))
+    world = World(settings=NativeSettings(tracker_list="a:1,b:2"))
     info = document(ok(world.connect(), cmd("server")))
     assert [tracker["address"] for tracker in info["trackerList"]] == ["a:1", "b:2"]
 
@@ -589,7 +589,7 @@ def test_a_broker_without_tls_has_no_certificate() -> None:
 TRACKED = NativeSettings(
     address="first:1",
     certificate=lambda: "PEM",
-    trackers=("tracker:2",),
+    tracker_list="tracker:2",
     tracker_token="secret",
 )
 

@@ -317,7 +317,7 @@ FACES: list[Mutant] = [
         ),
         (
             "quiet-on-plain-http",
-            "        self.quiet = quiet and params.headed",
+            "        self.quiet = quiet and params.multiplexed",
             "        self.quiet = quiet",
             "conformance/test_produce.py conformance/test_stock_bytes.py conformance/test_ordering.py",
         ),

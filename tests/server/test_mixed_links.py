@@ -87,7 +87,7 @@ class Actor:
     def _request(self) -> bytes:
         random = self.random
         topic, group = random.choice("TTTU"), random.randrange(3)
-        headed = f"GET / HTTP/1.1\r\ntopic: {topic}\r\nid: {random.randrange(99)}\r\n"
+        multiplexed = f"GET / HTTP/1.1\r\ntopic: {topic}\r\nid: {random.randrange(99)}\r\n"
         delay = random.choice(((), (), ("delay: 3000",)))
         return random.choice(
             (
@@ -103,10 +103,10 @@ class Actor:
                 request(f"/{topic}?cmd={random.choice(('query', 'query', 'empty', 'remove'))}"),
                 request("/?cmd=ping", b"", random.choice(("a: b", "a: b", "connection: close"))),
                 b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
-                f"{headed}cmd: consume\r\nconsume_window: 5\r\n\r\n".encode(),
-                f"{headed}cmd: unconsume\r\n\r\n".encode(),
-                f"{headed}cmd: track_sub\r\n\r\n".encode(),
-                f"{headed}cmd: route\r\nrecver: session-{random.randrange(140):028d}\r\n"
+                f"{multiplexed}cmd: consume\r\nconsume_window: 5\r\n\r\n".encode(),
+                f"{multiplexed}cmd: unconsume\r\n\r\n".encode(),
+                f"{multiplexed}cmd: track_sub\r\n\r\n".encode(),
+                f"{multiplexed}cmd: route\r\nrecver: session-{random.randrange(140):028d}\r\n"
                 "content-length: 3\r\n\r\nabc".encode(),
                 request("/T", b"abcd", "expect: 100-continue")[: random.choice((-2, None))],
             )

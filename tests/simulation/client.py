@@ -28,14 +28,14 @@ class Request:
 class Client:
     """One connection of the simulation.
 
-    A headed client gives `cmd` headers and ids, and its replies come in any order. Another one is
-    plain HTTP and gets its replies in order.
+    A multiplexed client gives `cmd` headers and ids, and its replies come in any order. Another one
+    is plain HTTP and gets its replies in order.
     """
 
-    def __init__(self, connection: Connection, number: int, headed: bool) -> None:
+    def __init__(self, connection: Connection, number: int, multiplexed: bool) -> None:
         self.connection = connection
-        self.name = f"{'headed' if headed else 'plain'} client {number}"
-        self.headed = headed
+        self.name = f"{'multiplexed' if multiplexed else 'plain'} client {number}"
+        self.multiplexed = multiplexed
         self.unsent = bytearray()
         self.pending: dict[str, Request] = {}
         self.order: deque[Request] = deque()  # of a plain client
@@ -58,7 +58,7 @@ class Client:
         """Write a request; `headers` are parameters, too. A quiet one is not answered."""
         self._serial += 1
         request = Request(str(self._serial), what or f"{command} {topic}", done, until_ms, credit)
-        if self.headed:
+        if self.multiplexed:
             id = headers.pop("id", request.id)
             lines = ["GET / HTTP/1.1", f"cmd: {command}", f"topic: {topic}", f"id: {id}"]
             if not quiet:
@@ -88,7 +88,7 @@ class Client:
         if reply.status == 408:  # half a request, and then nothing for too long
             assert reply.headers["connection"] == "close", reply
             return
-        if self.headed:
+        if self.multiplexed:
             request = self.pending.get(reply.headers.get("id", ""))
             if request is None and reply.body.startswith(ANSWER):
                 return  # to a call that has timed out meanwhile
@@ -103,7 +103,7 @@ class Client:
 
     def overdue(self, now_ms: int) -> list[str]:
         """Requests that should have been answered, if the broker had all bytes and time."""
-        if self.headed:
+        if self.multiplexed:
             waiting = list(self.pending.values())
         else:  # the first one holds up the others
             waiting = [request for request in self.order][:1]

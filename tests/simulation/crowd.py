@@ -34,9 +34,9 @@ class Crowd:
     def connect(self) -> None:
         """One more."""
         self._connected += 1
-        headed = self.random.random() < 0.6
+        multiplexed = self.random.random() < 0.6
         room_bytes = self.random.choice((500, 5_000, 64 << 10))
-        client = Client(self.machine.connect(room_bytes), self._connected, headed)
+        client = Client(self.machine.connect(room_bytes), self._connected, multiplexed)
         self.clients.append(client)
         self.say(f"{client.name} connects")
 

@@ -193,7 +193,7 @@ class Requests:
         if random.random() < 0.2:
             headers["batch"] = str(random.randint(1, 10))
             headers["accept"] = "application/x-ndjson"
-        elif client.headed and random.random() < 0.2:
+        elif client.multiplexed and random.random() < 0.2:
             credit = random.randint(2, 5)
             headers["consume_window"] = str(credit)
         if random.random() < 0.1:
@@ -304,7 +304,7 @@ class Requests:
 
     def _call_or_serve(self, client: Client) -> None:
         random, now_ms = self._random, self._machine.now_ms
-        if client.headed and random.random() < 0.5:
+        if client.multiplexed and random.random() < 0.5:
             timeout_ms = random.choice(_TIMEOUTS_MS)
             self._say(f"{client.name} serves")
             served = partial(self._served, client)

@@ -246,7 +246,7 @@ class Simulation:
     def _declare(self, missing: tuple[TopicBook, GroupBook] | None) -> None:
         """Declare a group that is not there, or the services. Nothing of it is left in the air:
         declared again from the beginning, a group would begin anew."""
-        client = Client(self.machine.connect(), 0, headed=True)
+        client = Client(self.machine.connect(), 0, multiplexed=True)
         if missing is None:
             self.requests.declare_services(client)
         else:
@@ -385,7 +385,7 @@ class Simulation:
     def _check_documents(self) -> None:
         """What a query shows is what there is."""
         for topic in list(self.machine.broker.topics.values()):
-            client = Client(self.machine.connect(), 0, headed=True)
+            client = Client(self.machine.connect(), 0, multiplexed=True)
             found: list[Reply] = []
             client.ask("query", topic.name, {}, b"", found.append)
             self.crowd.exchange(client)
@@ -408,7 +408,7 @@ class Simulation:
     def _drain(self, topic: TopicBook, group: GroupBook) -> None:
         """Read and acknowledge everything that a group still has to get."""
         drained: list[Held] = []
-        client = Client(self.machine.connect(), 0, headed=True)
+        client = Client(self.machine.connect(), 0, multiplexed=True)
         self.crowd.clients = [client]
         while True:
             before = len(drained)

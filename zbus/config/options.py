@@ -11,10 +11,10 @@ import attrs
 import msgspec
 
 from zbus.core.limits import Limits
-from zbus.faces.guard import GuardOptions, listed
+from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
-from zbus.option import DECLARED
+from zbus.option import DECLARED, listed
 from zbus.server.options import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.wire.limits import WireLimits
 

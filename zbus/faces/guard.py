@@ -27,7 +27,7 @@ from typing import Literal
 
 import attrs
 
-from zbus.option import option
+from zbus.option import listed, option
 from zbus.wire.fields import PRINTABLE, TOKEN
 from zbus.wire.heads import Head
 
@@ -102,11 +102,6 @@ _EXPOSED = (
 _HOSTS = r"^(?:\s*(?:[^\s:/,]+|\*)?\s*(?:,|\Z))*\Z"
 _ORIGIN = r"(?:https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::\d{1,5})?|null|\*)"
 _ORIGINS = rf"^(?:\s*{_ORIGIN}?\s*(?:,|\Z))*\Z"
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """The items of an option that takes several, separated by commas."""
-    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 @attrs.frozen(slots=False, kw_only=True)

@@ -107,9 +107,10 @@ class Peer(Session):
         "closing",
         "farewell",
         "framing",
-        "headed",
+        "heartbeat",
         "held_bytes",
         "lines",
+        "multiplexed",
         "open_tickets",
         "open_waits",
         "out",
@@ -117,7 +118,6 @@ class Peer(Session):
         "out_bytes_max",
         "planner",
         "principal",
-        "pulse",
         "put_lines",
         "reader",
         "secure",
@@ -159,11 +159,11 @@ class Peer(Session):
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
         # A stream takes the whole connection: nothing is read from it any more, and this is sent
         # when there was nothing else for a while. None = there is no stream.
-        self.pulse: bytes | None = None
+        self.heartbeat: bytes | None = None
         self.put_lines: tuple[object, bytes] | None = (
             None  # a plan, and what it stores for this peer
         )
-        self.headed = False  # speaks the protocol whose replies are known by id
+        self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
 
@@ -186,7 +186,7 @@ class Peer(Session):
             if plan is None:
                 plan = head.plan = self.planner.plan(head)
             plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
-            if self.pulse is not None:
+            if self.heartbeat is not None:
                 return
         reader = self.reader
         if reader.interim:
@@ -236,17 +236,17 @@ class Peer(Session):
     def push(self, routed: Routed) -> bool:
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
-        if not self.headed or self.stalled or self.pulse is not None:
+        if not self.multiplexed or self.stalled or self.heartbeat is not None:
             return False
         if self.framing is not None and not self.framing.begun:
             return False
         self.planner.push(self, routed)
         return True
 
-    def begin_stream(self, pulse: bytes) -> None:
+    def begin_stream(self, heartbeat: bytes) -> None:
         """The reply that is begun now ends with the connection: what else was or will be asked
         here is dropped."""
-        self.pulse = pulse
+        self.heartbeat = heartbeat
         self.reader.close()
         self.reader = _DEAF
         self.open_tickets += 1

@@ -97,7 +97,7 @@ class Upgrade:
         socket = WebSocket(reader, self._open_codec(), limits)
         peer.reader = peer.framing = socket
         peer.planner = self._planner
-        peer.headed = True
+        peer.multiplexed = True
         reply = Reply(peer, b"", ordered=True)
         assert peer.turns is not None
         if peer.turns[0] is not reply:

@@ -69,17 +69,17 @@ class Listener:
 
     def _pause(self, why: str) -> None:
         log.warning("accepting paused", extra={"why": why, "connections": len(self._loop.links)})
-        self._loop.watch_door(self, self._sock, False)
+        self._loop.watch_acceptor(self, self._sock, False)
         self._watching = False
 
     def resume(self) -> None:
         """Try again, if it was paused and there is room."""
         if self._open and not self._watching and len(self._loop.links) < self._connections_max:
             self._watching = True
-            self._loop.watch_door(self, self._sock, True)
+            self._loop.watch_acceptor(self, self._sock, True)
 
     def close(self) -> None:
         if self._open and self._watching:
-            self._loop.watch_door(self, self._sock, False)
+            self._loop.watch_acceptor(self, self._sock, False)
         self._open = False
         self._listening.close()

@@ -42,7 +42,7 @@ _YIELD_AFTER_S = 0.005
 log = logging.getLogger("zbus")
 
 
-class Door(Protocol):
+class Acceptor(Protocol):
     """Something that accepts connections (`zbus.server.listener`)."""
 
     def accept(self) -> None: ...
@@ -71,7 +71,7 @@ class Loop:
         self.links: dict[Link, None] = {}
         self.ready: list[Link] = []  # have something to send in this turn
         self._held: dict[Link, None] = {}  # not read from until they get rid of something
-        self._doors: list[Door] = []
+        self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
@@ -80,15 +80,15 @@ class Loop:
         self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
-    # -- doors and links ------------------------------------------------------------------
+    # -- acceptors and links ------------------------------------------------------------------
 
-    def open_door(self, door: Door, sock: socket.socket) -> None:
-        self._doors.append(door)
-        self.watch_door(door, sock, True)
+    def open_acceptor(self, acceptor: Acceptor, sock: socket.socket) -> None:
+        self._acceptors.append(acceptor)
+        self.watch_acceptor(acceptor, sock, True)
 
-    def watch_door(self, door: Door, sock: socket.socket, watch: bool) -> None:
+    def watch_acceptor(self, acceptor: Acceptor, sock: socket.socket, watch: bool) -> None:
         """Pause or resume accepting."""
-        self._readiness.watch(sock.fileno(), READ if watch else 0, door)
+        self._readiness.watch(sock.fileno(), READ if watch else 0, acceptor)
 
     def add(self, link: Link) -> None:
         self.links[link] = None
@@ -194,9 +194,9 @@ class Loop:
                 return
             events = self._readiness.wait(0, self.limits.tick_events_max)
 
-    def _accept(self, door: Door) -> None:
+    def _accept(self, acceptor: Acceptor) -> None:
         try:
-            door.accept()
+            acceptor.accept()
         except OSError:
             log.exception("accepting failed")
 
@@ -414,7 +414,7 @@ class Loop:
         if self.stopping:
             return
         self.stopping = True
-        self._close_doors()
+        self._close_acceptors()
         self._broker.stop()
         for link in self.links:
             if link.framing is not None and not link.broken:
@@ -437,14 +437,14 @@ class Loop:
             )
         )
 
-    def _close_doors(self) -> None:
-        for door in self._doors:
-            door.close()
-        self._doors.clear()
+    def _close_acceptors(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
 
     def close(self) -> None:
         """Let go of everything; nothing more is sent."""
-        self._close_doors()
+        self._close_acceptors()
         for link in list(self.links):
             self.drop(link)
         self._readiness.close()

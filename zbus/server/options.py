@@ -11,17 +11,14 @@ from typing import Literal
 import attrs
 from msgspec import Meta
 
-from zbus.option import DECLARED, number, option
+from zbus.option import DECLARED, HOST, number, option
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 HOUR_MS = 3_600_000
 
-_HOST = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
-_SERVER_NAME = rf"^(?:{_HOST}(?::\d{{1,5}})?)?\Z"
-_PORT = r"(?:0?\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
-_ADDRESSES = rf"^(?:{_HOST}:{_PORT}(?:,{_HOST}:{_PORT})*)?\Z"
+_SERVER_NAME = rf"^(?:{HOST}(?::\d{{1,5}})?)?\Z"
 
 
 @attrs.frozen(slots=False, kw_only=True)
@@ -59,18 +56,6 @@ class ServerOptions:
         "every address: that of the default route's interface.",
         _SERVER_NAME,
         "{!r} is not of the form host or host:port",
-    )
-    tracker_list: str = option(
-        "",
-        "Trackers to report to, `host:port`, with commas between.",
-        _ADDRESSES,
-        "{!r} is not of the form host:port,host:port",
-    )
-    tracker_token: str = option(
-        "",
-        "The token for `track_pub` there.",
-        r"^[^\x00-\x1f\x7f-\xa0\u2028\u2029]*\Z",
-        "it holds what no header can",
     )
     data_dir: Path = attrs.field(
         default=Path("data"),

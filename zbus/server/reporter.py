@@ -66,7 +66,7 @@ class Reporter:
 
     def _look(self) -> None:
         """This broker's own changes count: those of others are not its business, and two brokers
-        that are each other's trackers would never come to rest."""
+        that report to each other would never come to rest."""
         if self._changes.count != self._seen:
             self._news.set()
 

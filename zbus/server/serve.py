@@ -19,7 +19,7 @@ import trio
 
 from zbus import __version__
 from zbus.config import Config
-from zbus.faces.guard import GuardSettings, listed
+from zbus.faces.guard import GuardSettings
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
@@ -238,7 +238,7 @@ class Server:
             certificates = self.certificates if listening.address.tls else None
             listener = Listener(listening, assembly, self.loop, connections_max, certificates)
             self.listeners.append(listener)
-            self.loop.open_door(listener, listening.sock)
+            self.loop.open_acceptor(listener, listening.sock)
         self.pressure = Pressure(self.broker, self._gauges, config.data_dir, config)
 
     def _settings(self) -> NativeSettings:
@@ -249,7 +249,6 @@ class Server:
             certificate=self._certificate,
             memory_used=self._gauges.memory_used,
             version=__version__,
-            trackers=listed(self.config.tracker_list),
         )
 
     @property

@@ -62,8 +62,12 @@ class Sweep:
             if now_ms - link.sent_ms > timeouts.stall_timeout_ms:
                 self._drop(link)
             return
-        if link.pulse and now_ms - link.sent_ms >= timeouts.sse_heartbeat_ms and not link.closing:
-            link.write(link.pulse)
+        if (
+            link.heartbeat
+            and now_ms - link.sent_ms >= timeouts.sse_heartbeat_ms
+            and not link.closing
+        ):
+            link.write(link.heartbeat)
             return
         silent = now_ms - max(link.heard_ms, link.sent_ms) > timeouts.idle_timeout_ms
         if link.closing:

@@ -69,8 +69,8 @@ class Consume(GroupPlan):
         self.container = b"" if batch is None else wanted_container(accept)
         window = params.number(b"consume_window") or 1
         # Replies out of turn need a client that knows them by id.
-        credit = window if params.headed else 1
-        self.wants = Wants(batch or 1, self.partition, credit, params.headed)
+        credit = window if params.multiplexed else 1
+        self.wants = Wants(batch or 1, self.partition, credit, params.multiplexed)
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
@@ -91,8 +91,8 @@ class Consume(GroupPlan):
             found = self.take(group, peer)
             if found is not None:
                 params = self.params
-                if params.headed:
-                    peer.headed = True
+                if params.multiplexed:
+                    peer.multiplexed = True
                 id = id or params.id or self.broker.new_id()
                 peer.write(encode_taken(params, id, group, *found))
                 return
@@ -146,6 +146,6 @@ class Unconsume(GroupPlan):
             NativeReply(self.face, self.params, peer, id).settle(found)
             return
         self.face.broker.leave_group(peer, found[1])
-        if not self.params.headed:
+        if not self.params.multiplexed:
             # Plain HTTP waits for an answer to everything.
             NativeReply(self.face, self.params, peer, id).tell(204)

@@ -31,7 +31,7 @@ LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-st
 RETRY = b"retry: 1000\n"
 """Milliseconds after which a browser comes again."""
 
-PULSE = b":\n\n"
+HEARTBEAT = b":\n\n"
 """A comment. Sent when there is nothing else, it keeps proxies from hanging up."""
 
 _BEGINNING = b"-"
@@ -310,7 +310,7 @@ class Follow(_Events):
                     first, end = partition.first, partition.visible
                     return _refused(offset_outside(partition.index, first, end))
         if not self._only_head(peer, id):
-            peer.begin_stream(PULSE)
+            peer.begin_stream(HEARTBEAT)
             follower = FollowStream(peer, self.params, id)
             since_ms = self.since_ms if position is None else None
             if position is None and since_ms is None:
@@ -367,7 +367,7 @@ class Stream(_Events):
             return _refused(taken)
         if self.last is not None and alone and not group.lease:
             broker.rewind(group, self.last)
-        peer.begin_stream(PULSE)
+        peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
         wants = Wants(partition=self.partition, credit=ENDLESS, window=self.window)
         broker.pull(group, GroupStream(peer, wants, group, self.form), None)

@@ -268,7 +268,7 @@ class Heartbeat:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        if not self._params.headed:
+        if not self._params.multiplexed:
             NativeReply(self._face, self._params, peer, id).tell(204)
 
 

@@ -57,9 +57,9 @@ class Params:
         "fields",
         "group",
         "head",
-        "headed",
         "id",
         "implied",
+        "multiplexed",
         "named",
         "plain",
         "policy",
@@ -84,7 +84,7 @@ class Params:
         self.named = b"cmd" in self.fields  # the header says which command
         self.implied = False  # nothing says which command
         # The zbus protocol proper, and whatever stands in a frame: replies come by id.
-        self.headed = self.named or head.contained
+        self.multiplexed = self.named or head.contained
         # Present and empty is no command at all.
         self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.named else cmd
         for name in _ENCODED:
@@ -191,7 +191,7 @@ class Params:
     @property
     def only_looks(self) -> bool:
         """Asks by its method that nothing is changed, and does not speak the zbus protocol."""
-        return not self.headed and self.head.method in (b"HEAD", b"OPTIONS")
+        return not self.multiplexed and self.head.method in (b"HEAD", b"OPTIONS")
 
     @property
     def misplaced(self) -> str:
@@ -200,7 +200,7 @@ class Params:
         if self.only_looks:
             return LOOKING
         head = self.head
-        if head.method in (b"GET", b"POST") or not self.implied or self.headed:
+        if head.method in (b"GET", b"POST") or not self.implied or self.multiplexed:
             return ""
         if head.content_length or head.chunked or self.fields.get(b"body"):
             return ""
@@ -213,7 +213,7 @@ class Params:
     @property
     def seed(self) -> bool:
         """A request in the original's own protocol."""
-        return self.headed and not self.head.json
+        return self.multiplexed and not self.head.json
 
     @property
     def opened(self) -> bool:

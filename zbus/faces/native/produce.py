@@ -46,13 +46,13 @@ class Produce:
         "deliver_at_ms",
         "expected_offset",
         "face",
-        "headed",
         "idempotent",
         "key",
         "keyed",
         "keyed_puts",
         "lines",
         "misplaced",
+        "multiplexed",
         "not_called",
         "once",
         "origin",
@@ -107,8 +107,8 @@ class Produce:
         self.called_lines = lines
         if not params.fields.keys().isdisjoint(CREDENTIALS):
             self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
-        self.headed = params.headed
-        self.silent = self.quiet and params.headed  # not even a reply
+        self.multiplexed = params.multiplexed
+        self.silent = self.quiet and params.multiplexed  # not even a reply
         # The puts of this turn that others may go along with, and where they are.
         self.puts: Puts | None = None
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
@@ -132,7 +132,7 @@ class Produce:
         puts = self.puts
         if puts is not None and len(id) <= ID_BYTES_MAX:
             id = id or self.params.id
-            if id or self.headed or not (peer.turns or peer.together):
+            if id or self.multiplexed or not (peer.turns or peer.together):
                 known = peer.put_lines
                 lines = known[1] if known is not None and known[0] is self else self._lines(peer)
                 body = body or self.body
@@ -142,8 +142,8 @@ class Produce:
                     puts.peers.append(peer)
                     puts.ids.append(id)
                     peer.open_tickets += 1
-                    if self.headed:
-                        peer.headed = True
+                    if self.multiplexed:
+                        peer.multiplexed = True
                     elif not id:
                         peer.together = puts
                     return
@@ -169,12 +169,12 @@ class Produce:
     def _ticket(self, peer: Peer, id: bytes) -> Ticket:
         """Of a put that others may go along with, unless its reply is not like theirs."""
         params = self.params
-        if not params.plain or not (id or self.headed or not (peer.turns or peer.together)):
+        if not params.plain or not (id or self.multiplexed or not (peer.turns or peer.together)):
             return PutReply(self.face, params, peer, id, self.quiet)
         puts = Puts(self, peer, id)
         peer.open_tickets += 1
-        if self.headed:
-            peer.headed = True
+        if self.multiplexed:
+            peer.multiplexed = True
         elif not id:
             peer.together = puts
         return puts
@@ -199,8 +199,8 @@ class Produce:
             puts.peers.append(peer)
             puts.ids.append(id)
             peer.open_tickets += 1
-            if self.headed:
-                peer.headed = True
+            if self.multiplexed:
+                peer.multiplexed = True
             return
         ticket = self._ticket(peer, id)
         if type(ticket) is Puts:
@@ -383,7 +383,7 @@ class Produce:
         ticket: Ticket
         if silent:
             ticket = Silent()
-            peer.headed = True
+            peer.multiplexed = True
             message_id = id or params.id or broker.new_id()
         elif peer.open_waits >= face.settings.tickets_per_connection_max:
             raise BadRequest(429, "429: too many open calls and pulls on this connection")

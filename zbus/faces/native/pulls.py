@@ -82,9 +82,9 @@ class PullReply(NativeAnswering, Pull):
         self.params = params
         peer.open_tickets += 1
         peer.open_waits += 1
-        if params.headed:
+        if params.multiplexed:
             self.ordered = False
-            peer.headed = True
+            peer.multiplexed = True
         elif given:
             self.ordered = False
         else:
@@ -100,7 +100,7 @@ class PullReply(NativeAnswering, Pull):
             self._deliver(outcome.topic, outcome.group, outcome.pieces)
         elif isinstance(outcome, Empty):
             waits = self.plan.timeout_ms is None  # has no timeout of its own
-            if outcome.reason in _FORGOTTEN and waits and self.params.headed:
+            if outcome.reason in _FORGOTTEN and waits and self.params.multiplexed:
                 self.send(b"")
             else:
                 self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())

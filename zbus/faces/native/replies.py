@@ -135,11 +135,11 @@ class NativeReply(NativeAnswering, Ticket):
         self.data = None
         self.face = face
         self.params = params
-        self.quiet = quiet and params.headed  # plain HTTP waits for an answer to everything
+        self.quiet = quiet and params.multiplexed  # plain HTTP waits for an answer to everything
         peer.open_tickets += 1
-        if params.headed:
+        if params.multiplexed:
             self.ordered = False
-            peer.headed = True
+            peer.multiplexed = True
         elif given:
             self.ordered = False
         else:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from zbus.option import number, option
+from zbus.option import ADDRESSES, listed, number, option
 
 _HOUR_MS = 3_600_000
 
@@ -23,6 +23,18 @@ class NativeOptions:
     durability: Literal["memory", "os", "disk"] = option(
         "disk",
         "What a reply waits for, unless the topic says otherwise: nothing, the write, the sync.",
+    )
+    tracker_list: str = option(
+        "",
+        "Trackers to report to, `host:port`, with commas between.",
+        ADDRESSES,
+        "{!r} is not of the form host:port,host:port",
+    )
+    tracker_token: str = option(
+        "",
+        "The token for `track_pub` there.",
+        r"^[^\x00-\x1f\x7f-\xa0\u2028\u2029]*\Z",
+        "it holds what no header can",
     )
     navigation_timeout_ms: int = number(
         30_000, 100, _HOUR_MS, "Longest wait of a browser page that asks for a message."
@@ -59,6 +71,11 @@ class NativeOptions:
     batch_messages_max: int = 10_000
     tickets_per_connection_max: int = 1_024
 
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """That this broker reports to: host:port."""
+        return listed(self.tracker_list)
+
 
 @attrs.frozen(slots=False, kw_only=True)
 class NativeSettings(NativeOptions):
@@ -70,5 +87,3 @@ class NativeSettings(NativeOptions):
     # Resident bytes of the process, if the system tells; None = say nothing about the process.
     memory_used: Callable[[], int | None] | None = None
     version: str = "0"
-    trackers: tuple[str, ...] = ()  # that this broker reports to: host:port
-    tracker_token: str = ""  # that it shows there

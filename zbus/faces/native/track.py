@@ -54,8 +54,8 @@ class Tracking:
         self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
-        self._own = Shelf(self.server_info)
-        self._all = Shelf(self.tracker_info)
+        self._own = DocumentCache(self.server_info)
+        self._all = DocumentCache(self.tracker_info)
 
     def next_version(self) -> int:
         """The number of one more document: clients ignore those that are not newer."""
@@ -95,9 +95,9 @@ class Tracking:
                 return found
         return self._encode(self._all, grant)
 
-    def _encode(self, shelf: Shelf, grant: Grant | None) -> Encoded:
-        data = encode_document(shelf.make(_view(grant)))
-        return shelf.put(grant, Encoded(data, self._changes(), self._broker.now_ms))
+    def _encode(self, cache: DocumentCache, grant: Grant | None) -> Encoded:
+        data = encode_document(cache.make(_view(grant)))
+        return cache.put(grant, Encoded(data, self._changes(), self._broker.now_ms))
 
     def server_answer(self, grant: Grant | None) -> bytes:
         """ServerInfo as JSON, for who asks once."""
@@ -107,15 +107,15 @@ class Tracking:
         """TrackerInfo as JSON, for who asks once."""
         return self._answer(self._all, grant)
 
-    def _answer(self, shelf: Shelf, grant: Grant | None) -> bytes:
+    def _answer(self, cache: DocumentCache, grant: Grant | None) -> bytes:
         """As it is now; but a long one is told for a while until something is declared or removed,
         or a reader comes or goes: else somebody who keeps asking would take all of the time."""
         self._forget_silent()
-        found = shelf.get(grant)
+        found = cache.get(grant)
         good_ms = 0
         if found is not None and found.state == self._changes() and found.cost_ms >= PAUSE_MS:
             good_ms = found.made_ms + found.cost_ms - self._broker.now_ms
-        return found.data if found and good_ms > 0 else self._encode(shelf, grant).data
+        return found.data if found and good_ms > 0 else self._encode(cache, grant).data
 
     def server_event(self) -> bytes:
         """What this broker reports to its trackers."""
@@ -214,7 +214,7 @@ class Tracking:
         for peer in peers:
             follower = self._behind[peer]
             # A stream has the connection for itself.
-            if peer.pulse is not None or not follower.may(self._broker.now_ms):
+            if peer.heartbeat is not None or not follower.may(self._broker.now_ms):
                 del self._behind[peer], self._followers[peer]
                 continue
             key = (_view(follower.grant), follower.json)
@@ -253,7 +253,7 @@ class Encoded:
         self.cost_ms = len(data) // BYTES_PER_MS  # how long no other should be made
 
 
-class Shelf:
+class DocumentCache:
     """Documents of a kind, kept for the next who may see the same."""
 
     def __init__(self, make: Callable[[Grant | None], Document]) -> None:

@@ -34,7 +34,7 @@ class Follow:
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         params = self._params
         reply = NativeReply(self._face, params, peer, id)
-        if not params.headed:
+        if not params.multiplexed:
             reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
         document = self._tracking.encoded(peer.grant)

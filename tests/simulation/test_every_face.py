@@ -1,0 +1,50 @@
+"""Every dialect over the real loop, with bytes in pieces and a disk that loses its power."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.faces.dialects import Dialect, every_dialect, with_toy
+from zbus.testing.simulation import Reply, Scene, request
+
+__all__ = ["with_toy"]
+
+pytestmark = pytest.mark.usefixtures("with_toy")
+
+SEEDS = 8
+
+
+@every_dialect
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_was_answered_is_there_after_power_cuts(dialect: Dialect, seed: int) -> None:
+    scene = Scene(seed)
+    assert scene.request(request("declare", "T")).status == 200
+    waiting = [b"%d" % number for number in range(60)]
+    told: list[bytes] = []
+
+    def writer() -> Generator[bytes, Reply, None]:
+        while waiting:
+            body = waiting[0]
+            reply = yield dialect.put("T", body)
+            if reply.status == 200 and waiting[:1] == [body]:
+                told.append(waiting.pop(0))
+
+    scene.start(writer)
+    for _ in range(5):
+        scene.run(40)
+        scene.power_cut()
+    scene.run(10_000)
+    assert not waiting
+    assert told == read_all(scene, dialect)
+
+
+def read_all(scene: Scene, dialect: Dialect) -> list[bytes]:
+    """All bodies in the log, each once: what was put and not answered is put again."""
+    found: dict[bytes, None] = {}
+    while (reply := scene.request(dialect.pull("T"))).status == 200:
+        found[reply.body] = None
+        if len(found) == 60:
+            break
+    return list(found)
