@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
+from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
-from zbus.cli import main
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.top import summary
 
@@ -296,6 +296,6 @@ def test_the_name_alone_is_help_once(zbus: Zbus) -> None:
 
 def test_help_names_every_command(zbus: Zbus) -> None:
     text = zbus("--help").stdout
-    for word in main.commands:
+    for word in COMMANDS_OF_SHELL:
         assert f"  {word} " in text
         assert zbus(word, "--help").exit_code == 0

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.docs.diagram import diagram
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, prose
 from tests.docs.small_log import page_blocks
 from tests.docs.tables import written
-from zbus.cli import main
 from zbus.config import OPTIONS
 from zbus.core.errors import Refusal
 from zbus.core.filters import compile_filter
@@ -243,11 +243,11 @@ def test_texts_of_refusals_are_the_codes() -> None:
 # -- the command line -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS_OF_SHELL))
 def test_every_option_of_the_command_line(name: str) -> None:
     found = re.search(rf"^## zbus {name}\b(.*?)(?=^## |\Z)", text_of(COMMAND_LINE), re.M | re.S)
     assert found is not None
-    for parameter in main.commands[name].params:
+    for parameter in COMMANDS_OF_SHELL[name].params:
         if isinstance(parameter, click.Option):
             for flag in (*parameter.opts, *parameter.secondary_opts):
                 assert re.search(rf"`{flag}[ `]", found[1]), flag
