@@ -114,7 +114,7 @@ class AsyncConsumer:
             core.took(pull.result())
 
     async def ack(self, delivery: Delivery) -> None:
-        """This message is done, whatever becomes of the loop."""
+        """Acknowledge this message now, without waiting for the next one to be taken."""
         core = self._opened()
         now_s = anyio.current_time()
         core.ack(delivery, now_s)

@@ -119,7 +119,7 @@ class Consumer:
             core.took(pull.result())
 
     def ack(self, delivery: Delivery) -> None:
-        """This message is done, whatever becomes of the loop."""
+        """Acknowledge this message now, without waiting for the next one to be taken."""
         core = self._open()
         now_s = time.monotonic()
         with self._lock:

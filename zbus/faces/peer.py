@@ -138,7 +138,7 @@ class Peer(Session):
         self.lines = b""  # that the dialect adds to what comes from here, once it is known
         self.principal = ""  # whom the client certificate names; "" = there is none
         self.secure = False  # what is said stays between the two: TLS
-        # Who may what (`zbus.faces.access`); all None as long as everybody may everything.
+        # Who may do what (`zbus.faces.access`); all None as long as everybody may do everything.
         self.bearer: Bearer | None = None  # of the token that the connection itself came with
         self.asker: Bearer | None = None  # of the request that is being run
         self.admitted: dict[Group, Bearer] | None = None  # who made it a reader of a group
