@@ -136,7 +136,7 @@ class SqliteJournal:
                 query = f"SELECT first {OF_LANE} AND number = ({checkpoint})"
                 (oldest,) = self._sql.execute(query, (*lane, *lane)).fetchone()
             found(StoredLane(lane, oldest, batches))
-        done(None)
+        self.commit((), True, lambda _: done(None))  # what was found is handed out next
 
     def close(self) -> None:
         self._sql.execute("COMMIT")

@@ -264,34 +264,30 @@ def texts(node: ast.AST) -> Iterator[str]:
             yield value
 
 
+def found_words(path: Path, words: re.Pattern[str], all_kept: dict[str, set[str]]) -> list[str]:
+    """Where a module says one of these, but those that it may keep."""
+    kept = all_kept.get(relative(path), set())
+    return [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)} {word}"
+        for node in ast.walk(tree(path))
+        for text in texts(node)
+        for word in words.findall(text)
+        if word not in kept
+    ]
+
+
 @pytest.mark.parametrize(
     "path", [path for path in MODULES if relative(path).startswith(DIALECT_FREE)], ids=name_of
 )
 def test_below_the_faces_nobody_speaks_a_dialect(path: Path) -> None:
-    kept = DIALECT_KEPT.get(relative(path), set())
-    wrong = [
-        f"{name_of(path)}:{getattr(node, 'lineno', 0)} {word}"
-        for node in ast.walk(tree(path))
-        for text in texts(node)
-        for word in DIALECT.findall(text)
-        if word not in kept
-    ]
-    assert not wrong
+    assert not found_words(path, DIALECT, DIALECT_KEPT)
 
 
 @pytest.mark.parametrize(
     "path", [path for path in MODULES if relative(path).startswith(NATIVE_FREE)], ids=name_of
 )
 def test_wire_and_server_know_no_dialect(path: Path) -> None:
-    kept = NATIVE_KEPT.get(relative(path), set())
-    wrong = [
-        f"{name_of(path)}:{getattr(node, 'lineno', 0)} {word}"
-        for node in ast.walk(tree(path))
-        for text in texts(node)
-        for word in NATIVE.findall(text)
-        if word not in kept
-    ]
-    assert not wrong
+    assert not found_words(path, NATIVE, NATIVE_KEPT)
 
 
 @files_of_tests

@@ -132,6 +132,23 @@ class ForgetfulDisk(OsFiles):
         super().rename(path, target)
 
 
+def test_what_is_found_in_a_lane_that_is_opened_again_is_durable(
+    tmp_path: Path, loop: Loop
+) -> None:
+    """It was appended and not committed, and is handed out from now on."""
+    disk = ForgetfulDisk()
+    journal, writer = loop.local(tmp_path, disk), Writer()
+    writer.append(journal, writer.checkpoint)
+    loop.commit(journal, LANE)
+    writer.append(journal, lambda: writer.data(b"a"))
+    disk.calls.clear()
+    assert bodies(loop.recovered(journal, [LANE])[LANE][1]) == [b"a"]
+    assert disk.calls == ["sync"]
+    loop.recovered(journal, [LANE])
+    assert disk.calls == ["sync"], "it is"
+    journal.close()
+
+
 def test_segments_go_only_when_the_newest_is_durable(tmp_path: Path, loop: Loop) -> None:
     disk = ForgetfulDisk()
     journal = loop.local(tmp_path, disk)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from zbus.journal.port import Verdict
 from zbus.testing.disk import Operation
 from zbus.testing.simulation import Machine, Options, Reply, request
 
@@ -34,6 +35,38 @@ def test_what_a_killed_broker_left_is_not_handed_out_before_it_is_durable(seed: 
     (reads,) = [worker for worker in machine.running.workers if worker.name == "zbus-read"]
     reads.run()  # and no sync
     machine.turn()
+    assert [reply.body for reply in consumer.replies()] == [b"1"]
+    machine.power_cut()
+    machine.start()
+    topic = machine.broker.topic("T")
+    assert topic is not None
+    assert topic.partitions[0].end == 1
+
+
+def test_what_a_fenced_partition_held_is_not_handed_out_before_it_is_durable() -> None:
+    """Nor is somebody who asks again told that it is stored: a power cut may still take it."""
+    machine = Machine(Random(0), options=Options(late=True))
+    machine.start()
+    assert ask(machine, request("declare", "T")).status == 200
+    late = machine.running.late
+    assert late is not None
+    put = request("produce", "T", b"1", **{"idempotency-key": "k"})
+    producer, consumer = machine.connect(), machine.connect()
+    producer.send(put)
+    machine.turn()
+    late.step(("T", 0), Verdict.LOST, written=True)
+    late.run()
+    machine.turn()  # it is fenced, and read again
+    consumer.send(request("consume", "T"))
+    (reads,) = [worker for worker in machine.running.workers if worker.name == "zbus-read"]
+    for _ in range(5):  # and no sync
+        producer.send(put)
+        late.run()
+        reads.run()
+        machine.turn()
+    assert [reply.status for reply in producer.replies()] == [503] * 6
+    assert consumer.replies() == []
+    machine.settle()
     assert [reply.body for reply in consumer.replies()] == [b"1"]
     machine.power_cut()
     machine.start()

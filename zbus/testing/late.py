@@ -146,10 +146,18 @@ class LateJournal:
         done: Callable[[JournalError | None], None],
     ) -> None:
         there: list[StoredLane] = []
+        if lanes is None:
+            lanes = {*self._stored_lanes(), *self.waiting, *self._held, *self.verdicts}
+        unsure = set(lanes)  # what was found of these may not be on stable storage yet
 
         def open_one(lane: Lane) -> None:
             self.verdicts.pop(lane, None)
-            self.stored.open([lane], keep, lambda _: None)
+            self.stored.open([lane], keep, lambda _: sure(lane))
+
+        def sure(lane: Lane) -> None:
+            unsure.discard(lane)
+            if not unsure:
+                self._post(tell)
 
         def keep(stored: StoredLane) -> None:
             there.append(stored._replace(batches=list(stored.batches)))
@@ -159,9 +167,7 @@ class LateJournal:
                 found(stored)
             done(None)
 
-        if lanes is None:
-            lanes = {*self._stored_lanes(), *self.waiting, *self._held, *self.verdicts}
-        self._when_all(sorted(lanes), open_one, partial(self._post, tell))
+        self._when_all(sorted(lanes), open_one, lambda: None if lanes else self._post(tell))
 
     def close(self) -> None:
         self.run()

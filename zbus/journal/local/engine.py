@@ -196,7 +196,10 @@ class LocalJournal:
         except OSError as error:
             text = reason(error, self._data_dir)
             problem = JournalError(f"cannot read {self._data_dir}: {text}")
-        done(problem)
+        if problem is not None or lanes is None:  # at the start `_sync_found` has done the rest
+            done(problem)
+            return
+        self._when_durable([there[lane] for lane in lanes if lane in there], lambda: done(None))
 
     def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
         newest, begin = known.newest, known.mark
