@@ -301,9 +301,17 @@ class BacklogMachine(RuleBasedStateMachine):
 
 
 BacklogMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=300, stateful_step_count=40
+    deadline=None, derandomize=True, max_examples=100, stateful_step_count=40
 )
 TestBacklog = BacklogMachine.TestCase
+
+
+class LongMachine(BacklogMachine):
+    """The same, for longer."""
+
+
+LongMachine.TestCase.settings = settings(BacklogMachine.TestCase.settings, max_examples=300)
+TestBacklogForLonger = pytest.mark.check(LongMachine.TestCase)
 
 
 class LotsMachine(BacklogMachine):

@@ -627,8 +627,16 @@ class BrokerMachine(RuleBasedStateMachine):
 BrokerMachine.TestCase.settings = settings(
     deadline=None,
     derandomize=True,
-    max_examples=250,
+    max_examples=80,
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestBroker = BrokerMachine.TestCase
+
+
+class LongMachine(BrokerMachine):
+    """The same, for longer."""
+
+
+LongMachine.TestCase.settings = settings(BrokerMachine.TestCase.settings, max_examples=250)
+TestBrokerForLonger = pytest.mark.check(LongMachine.TestCase)

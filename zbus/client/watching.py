@@ -114,7 +114,7 @@ class Watching:
         if self._head is not None:
             head = self._head
             head += data
-            end = head.find(b"\r\n\r\n")
+            end = head.find(b"\r\n\r\n", max(0, len(head) - len(data) - 3))
             if end < 0:
                 if len(head) > ANSWER_LIMITS.head_bytes_max:
                     raise WireError(431, "the head of the answer is too long")
