@@ -12,7 +12,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
-from zbus.core.outcomes import Outcome
+from zbus.core.outcomes import Outcome, Peeked
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Session
 from zbus.journal.memory import MemoryJournal
@@ -442,6 +442,33 @@ def test_a_read_that_began_before_is_not_believed(monkeypatch: pytest.MonkeyPatc
     answer(JournalError("of what was there before"))
     box.settle()
     assert pull.open
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_look_that_began_before_is_not_told_that_nothing_is_there(
+    monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    box = LateBox()
+    box.put(b"a")
+    box.settle()
+    cool(box)
+    reads: list[Callable[[bytes | JournalError], None]] = []
+    look = Probe()
+    with monkeypatch.context() as patched:
+        patched.setattr(box.late, "read", lambda lane, offset, size, done: reads.append(done))
+        box.broker.peek(look, box.partition(), 0)
+        (answer,) = reads
+    box.fail()
+    if again:
+        box.settle()
+    answer(b"")
+    box.settle()
+    if not again:
+        assert refusal(look).refusal is Refusal.FENCED
+        return
+    (peeked,) = look.answers
+    assert isinstance(peeked, Peeked)
+    assert peeked.pieces[0].chunk.bodies[0] == b"a"
 
 
 def test_a_group_that_was_never_made_ends_its_pulls() -> None:

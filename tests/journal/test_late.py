@@ -7,7 +7,7 @@ append is durable says that it is in that list, and nothing leaves its beginning
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -383,6 +383,34 @@ def test_a_topic_is_removed_when_all_its_lanes_have_come_so_far() -> None:
     assert journal.verdicts == {}
     bench.run_until(lambda: len(calls) == 2)
     assert calls == ["removed", None]
+
+
+def test_what_stood_in_the_way_of_opening_is_told() -> None:
+    """A lane that cannot be read is not taken for one that is not there."""
+
+    class Unreadable(MemoryJournal):
+        def open(
+            self,
+            lanes: Collection[Lane] | None,
+            found: Callable[[StoredLane], None],
+            done: Callable[[JournalError | None], None],
+        ) -> None:
+            if lanes is not None and LANE in lanes:
+                done(JournalError("no"))
+            else:
+                super().open(lanes, found, done)
+
+    bench = Bench()
+    journal = LateJournal(bench.post, Unreadable())
+    for lane in LANES[:2]:
+        writer = Writer(lane)
+        writer.append(journal, writer.checkpoint)
+    calls: list[object] = []
+    journal.open(LANES[:2], lambda found: calls.append(found.lane), calls.append)
+    journal.run()
+    bench.run_until(lambda: bool(calls) and calls[-1] is not None and len(calls) == 2)
+    assert calls[0] == LANES[1]
+    assert str(calls[1]) == "no"
 
 
 def test_what_is_asked_of_a_topic_that_is_being_removed_comes_behind() -> None:

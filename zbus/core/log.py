@@ -36,6 +36,7 @@ class Home(Protocol):
     first: int
     visible: int
     fenced: BrokerError | None
+    epoch: int
     log: Log
 
     def readers_at(self) -> list[int]:
@@ -311,8 +312,12 @@ class Log:
             done((chunk, offset - chunk.first))
             return
 
+        epoch = partition.epoch
+
         def got(found: Chunk | BrokerError | None) -> None:
-            if isinstance(found, BrokerError):
+            if partition.epoch != epoch:  # it is read again, or was: look there
+                partition.log.get(offset, done)
+            elif isinstance(found, BrokerError):
                 done(found)
             elif found is not None and found.first <= offset < found.end:
                 done((found, offset - found.first))

@@ -146,15 +146,18 @@ class LateJournal:
         done: Callable[[JournalError | None], None],
     ) -> None:
         there: list[StoredLane] = []
+        problems: list[JournalError] = []
         if lanes is None:
             lanes = {*self._stored_lanes(), *self.waiting, *self._held, *self.verdicts}
         unsure = set(lanes)  # what was found of these may not be on stable storage yet
 
         def open_one(lane: Lane) -> None:
             self.verdicts.pop(lane, None)
-            self.stored.open([lane], keep, lambda _: sure(lane))
+            self.stored.open([lane], keep, partial(sure, lane))
 
-        def sure(lane: Lane) -> None:
+        def sure(lane: Lane, problem: JournalError | None) -> None:
+            if problem is not None:
+                problems.append(problem)
             unsure.discard(lane)
             if not unsure:
                 self._post(tell)
@@ -165,7 +168,7 @@ class LateJournal:
         def tell() -> None:
             for stored in there:
                 found(stored)
-            done(None)
+            done(problems[0] if problems else None)
 
         self._when_all(sorted(lanes), open_one, lambda: None if lanes else self._post(tell))
 
