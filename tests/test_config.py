@@ -194,6 +194,34 @@ def test_bad_file_is_refused_with_its_key(tmp_path: Path, content: str, problem:
     assert str(caught.value) == problem.format(file=file)
 
 
+MUCH = "9" * 5_000
+SLOW = (
+    ("allowed_hosts", "*," * 5_000 + ":"),
+    ("allowed_hosts", " " * 20_000 + ":"),
+    ("cors_origins", " " * 20_000 + ":"),
+    ("tracker_list", "a:01," * 5_000 + "!"),
+    *((name, MUCH) for name in ("body_bytes_max", "port", "unix_socket_mode")),
+    *((name, "a\udcff") for name in ("allowed_hosts", "cors_origins", "tracker_list", "data_dir")),
+)
+
+
+@pytest.mark.parametrize(("name", "text"), SLOW)
+def test_no_text_takes_long_or_ends_in_a_traceback(name: str, text: str) -> None:
+    with pytest.raises(ConfigError):
+        load(settings={name: text})
+
+
+NESTED = ("port = " + MUCH, "port = 0x" + "f" * 5_000, "port = " + "[" * 50_000)
+
+
+@pytest.mark.parametrize("content", [*NESTED, "port" + ".a" * 5_000 + " = 1"])
+def test_no_file_ends_in_a_traceback(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "zbus.toml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError):
+        load(file)
+
+
 def test_absent_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*absent\.toml: No such file"):
         load(tmp_path / "absent.toml")

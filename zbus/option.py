@@ -18,7 +18,7 @@ DECLARED: Final = "option"
 HOST: Final = r"(?:[^\s:/,\[\]]+|\[[0-9A-Fa-f:.]+\])"
 """Pattern of a name or address, without a port."""
 
-_PORT = r"(?:0?\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_PORT = r"(?:\d{1,4}|[0-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 ADDRESSES: Final = rf"^(?:{HOST}:{_PORT}(?:,{HOST}:{_PORT})*)?\Z"
 """Pattern of `host:port,host:port`."""
 

@@ -386,6 +386,10 @@ def test_what_a_program_or_script_sends_travels() -> None:
     headers = ok(client, http("/T?cmd=consume")).headers
     assert headers["cookie"] == "sid=secret", "but for the token"
     assert "authorization" not in headers, "a log hands it to everybody"
+    batch = b"GET / HTTP/1.1\r\nauthorization: Bearer inner\r\ncontent-length: 1\r\n\r\nx"
+    kind = "content-type: application/vnd.zbus.messages"
+    ok(client, http("/T", kind, method="POST", body=batch))
+    assert "authorization" not in ok(client, http("/T?cmd=consume")).headers
     ok(client, cmd("produce", "topic: T", "authorization: of the protocol", body=b"x"))
     assert ok(client, http("/T?cmd=consume")).headers["authorization"] == "of the protocol"
 

@@ -18,7 +18,7 @@ from zbus.core.limits import Limits
 from zbus.faces import FACES
 from zbus.faces.access import Access, Entry, make_grant
 from zbus.faces.guard import GuardSettings
-from zbus.faces.peer import Peer
+from zbus.faces.peer import Peer, Plan
 from zbus.testing.world import EPOCH_MS, HeldJournal
 from zbus.wire.limits import WireLimits
 
@@ -135,6 +135,22 @@ def test_no_plan_of_a_face_is_run_past_the_rights(
     assert Spy.ran == 0
     ok(world.connect(), http("/toy/T", "token: both", method="POST", body=b"x"))
     assert Spy.ran == 1, "the spy is in place"
+
+
+def test_for_who_may_not_no_plan_is_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be kept with the head, which anybody can send."""
+    made: list[ToyAsked] = []
+
+    def plan(asked: ToyAsked) -> Plan:
+        made.append(asked)
+        return asked
+
+    monkeypatch.setattr(ToyAsked, "plan", plan)
+    world = World(access=Access(TOKENS))
+    declared(world, "token: admin")
+    client = world.connect()
+    assert client.request(http("/toy/T", "token: wrong")).status == 403
+    assert made == []
 
 
 # -- browsers ----------------------------------------------------------------------------------

@@ -174,6 +174,8 @@ ASKS = "access-control-request-method: POST"
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
 def test_origin(origin: str, status: int, lines: tuple[str, ...], method: str) -> None:
+    if origin.endswith("//127.0.0.1:15555") and lines and lines != UPGRADE:
+        status = 403  # the browser says that it is of another site: of another scheme
     for changes in (True, False):
         assert check(head_of(f"origin: {origin}", *lines, method=method), changes) == status
 
@@ -197,12 +199,24 @@ def test_origin_and_host_with_their_ports(host: str, origin: str, status: int) -
     assert check(head_of(f"origin: {origin}", host=host)) == status
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
+def test_a_page_of_our_name_and_another_scheme(site: str) -> None:
+    """The browser knows better than the fields of the address do."""
+    page = head_of("origin: http://localhost", f"sec-fetch-site: {site}", host="localhost")
+    assert check(page) == 403
+    assert check(page, settings=GuardSettings(cors_origins=("http://localhost",))) == 0
+    own = head_of("origin: http://localhost", "sec-fetch-site: same-origin", host="localhost")
+    assert check(own) == 0
+
+
 def test_any_origin() -> None:
     settings = GuardSettings(cors_origins=("*",))
     for origin in ("https://evil.example", "null", "file://"):
         assert check(head_of(f"origin: {origin}"), settings=settings) == 0
         assert check(head_of(f"origin: {origin}", "cookie: a=b"), settings=settings) == 0
         assert check(head_of(f"origin: {origin}", "cookie: a=b; token=c"), settings=settings) == 403
+        others = head_of(f"origin: {origin}", "cookie: csrftoken=c; xtoken=d")
+        assert check(others, settings=settings) == 0, "cookies of other programs on this host"
     assert check(head_of(CROSS, "sec-fetch-mode: no-cors"), settings=settings) == 403
     assert check(head_of("origin: null", CROSS)) == 403
     assert check(head_of("origin: file://", *UPGRADE)) == 403

@@ -81,6 +81,13 @@ def test_folders_that_are_none(folder: Path) -> None:
             read_pages(folder / name)
 
 
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(BadPages):
+        PageFolder(loop)
+
+
 def test_it_is_read_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = PageFolder(folder)
     pages = kept.pages

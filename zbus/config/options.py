@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import attrs
@@ -69,7 +70,7 @@ class Option:
 
     def check(self, value: object, source: str) -> None:
         """Refuse what the option does not allow."""
-        if "\0" not in str(value):
+        if not isinstance(value, str | Path) or _is_clean(str(value)):
             try:
                 msgspec.convert(value, Annotated[self.kind, self.meta])
                 return
@@ -80,6 +81,12 @@ class Option:
     def _refusal(self, value: object) -> str:
         """What is wrong with it, in words."""
         meta = self.meta
+        if isinstance(value, int) and value.bit_length() > 64:
+            return "the number is too large"
+        if isinstance(value, dict | list) and value:
+            return "expected one value, not several"
+        if isinstance(value, Path):
+            return f"{str(value)!r} cannot be used"
         if self.kind is bool:
             return f"expected true or false, not {value!r}"
         if self.kind is int:
@@ -139,3 +146,11 @@ def _at_least(config: Config, larger: str, smaller: str) -> None:
     high, low = getattr(config, larger), getattr(config, smaller)
     if high < low:
         raise ConfigError(f"{larger} ({high}) must not be less than {smaller} ({low})")
+
+
+def _is_clean(text: str) -> bool:
+    """Bytes that are no text, or end one, come from files and the environment."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False

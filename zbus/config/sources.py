@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from zbus.config.options import OPTIONS, Config, ConfigError, Option
 from zbus.server.options import GIB, KIB, MIB
 
@@ -19,6 +17,7 @@ OTHER_VARIABLES: Final = ("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_TOKEN", "
 Whoever sets them for the shell can start a broker in it."""
 
 _SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
+_DIGITS_MAX: Final = 30
 _UNITS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
@@ -42,13 +41,11 @@ def _from_text(option: Option, raw: str, source: str) -> object:
     if option.kind is not int:
         return raw
     if "bytes" in option.name and not text.startswith("-"):
-        if size := _SIZE.fullmatch(text):
+        if len(text) <= _DIGITS_MAX and (size := _SIZE.fullmatch(text)):
             return int(size[1]) * _UNITS[size[2]]
-        raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text!r}")
-    try:
-        return msgspec.convert(text, int, strict=False)
-    except msgspec.ValidationError:
-        return text
+        raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text[:40]!r}")
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdecimal() and len(digits) <= _DIGITS_MAX else text
 
 
 def _from_file(path: Path) -> dict[str, object]:
@@ -56,7 +53,7 @@ def _from_file(path: Path) -> dict[str, object]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     for key in table:
         if key not in OPTIONS:

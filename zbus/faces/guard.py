@@ -99,9 +99,9 @@ _EXPOSED = (
 )
 
 
-_HOSTS = r"^(?:\s*(?:[^\s:/,]+|\*)?\s*(?:,|\Z))*\Z"
+_HOSTS = r"^\s*(?:(?:[^\s:/,*]+|\*)\s*)?(?:,\s*(?:(?:[^\s:/,*]+|\*)\s*)?)*\Z"
 _ORIGIN = r"(?:https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::\d{1,5})?|null|\*)"
-_ORIGINS = rf"^(?:\s*{_ORIGIN}?\s*(?:,|\Z))*\Z"
+_ORIGINS = rf"^\s*(?:{_ORIGIN}\s*)?(?:,\s*(?:{_ORIGIN}\s*)?)*\Z"
 
 
 @attrs.frozen(slots=False, kw_only=True)
@@ -196,6 +196,9 @@ class Guard:
                 f"403: pages of {_shown(_ADDRESSLESS.get(origin, origin))} may not use this broker;"
                 " if they are to, add it to the option cors_origins",
             )
+        same_site = fields.get(b"sec-fetch-site", b"same-origin") == b"same-origin"
+        if origin is not None and not (same_site or self._lists(fields)):
+            return _FOREIGN  # it is one of our name, and not of our scheme
         if host is None and (origin is not None or b"sec-fetch-site" in fields):
             return _NAMELESS
         if origin is not None and head.method == b"OPTIONS" and _ASKS in fields:
@@ -286,8 +289,11 @@ class Guard:
         if origin is None:
             return False
         # What is for any page is for nobody's token: browsers add it to handshakes unasked.
-        anybody = self._is_of_anybody(origin) and b"token=" not in fields.get(b"cookie", b"")
-        return anybody or origin.lower() in self._origins
+        if origin.lower() in self._origins:
+            return True
+        cookies = fields.get(b"cookie", b"").split(b";")
+        shown = any(cookie.strip().startswith(b"token=") for cookie in cookies)
+        return self._is_of_anybody(origin) and not shown
 
     def _is_of_anybody(self, origin: bytes) -> bool:
         """A page of whoever may ask. Those without an address are of nobody that is known: any site

@@ -172,7 +172,7 @@ class Guarded:
         self._access = access
         self._broker = rights.broker
         self._needs = needs
-        self._plan = asked.plan()
+        self._plan: Plan | None = None  # until somebody may
         self._asked = asked
         self._token = token_of(head, asked.url_token(), rights.allow_url_token)
         self._anybody = rights.guard.is_anybodys(head)
@@ -195,7 +195,10 @@ class Guarded:
             self._asked.forbid(why, known).run(peer, id, body)
             return
         peer.asker = bearer
-        self._plan.run(peer, id, body)
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = self._asked.plan()
+        plan.run(peer, id, body)
         if peer.groups and self._needs.operation == "consume":
             self._remember(peer, bearer)
 

@@ -35,6 +35,8 @@ def read_pages(folder: Path) -> dict[bytes, Page]:
         return _read(root)
     except OSError as error:
         raise BadPages(f"pages: cannot read {error.filename}: {error.strerror}") from None
+    except RuntimeError:  # so says Python before 3.13
+        raise BadPages(f"pages: {folder} is a link that leads to itself") from None
 
 
 def _read(root: Path) -> dict[bytes, Page]:

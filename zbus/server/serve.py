@@ -280,7 +280,7 @@ class Server:
         self.journal.upkeep(self.loop.now_ms)
         if self.tokens is not None:
             self.tokens.look()
-            self.front.upkeep()
+        self.front.upkeep()
 
     def _reload_tokens(self) -> None:
         if self.tokens is not None:
@@ -296,21 +296,29 @@ class Server:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             ready()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._obey_signals, signals)
+                nursery.start_soon(self._obey_signals, signals, nursery)
                 for reporter in self._reporters:
                     nursery.start_soon(reporter.run)
                 await self.loop.run()
                 nursery.cancel_scope.cancel()
 
-    async def _obey_signals(self, signals: AsyncIterator[int]) -> None:
+    async def _obey_signals(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
         async for number in signals:
             if number == signal.SIGHUP:
-                if self.pages is not None:
-                    await trio.to_thread.run_sync(self.pages.reload)  # it may be much
                 self.mailbox.post(self.reload)
+                nursery.start_soon(self._reload_pages)
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 self.mailbox.post(self.loop.stop)
+
+    async def _reload_pages(self) -> None:
+        """Beside all else: they may be many, and on a disk that does not answer."""
+        if self.pages is None:
+            return
+        try:
+            await trio.to_thread.run_sync(self.pages.reload, abandon_on_cancel=True)
+        except Exception as error:
+            log.error("reloading pages failed, the old stay", extra={"why": error})
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
@@ -375,7 +383,7 @@ def run(config: Config) -> int:
 
     def ready() -> None:
         if hung_up:  # what is loaded may be older than what it was sent for
-            server.mailbox.post(server.reload)
+            signal.raise_signal(signal.SIGHUP)
         print(_banner(server), flush=True)
         server.pressure.look()
         for address in server.addresses:

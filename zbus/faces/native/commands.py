@@ -1,7 +1,7 @@
 """The commands of the dialect: one table of what each is called, takes, needs and answers.
 
 Who adds a command, or lets one take another parameter, says so here, once. Plans read parameters
-by these types and bounds (`params`), rights go by these columns (`guarded`), and the description of
+by these types and bounds (`params`), rights go by these columns (`needs`), and the description of
 the HTTP surface (`openapi`) and the tables of docs/reference/zbus.md are made of them. A plan that
 asks for what is not here ends in a KeyError, in every test.
 """

@@ -44,6 +44,7 @@ class Produce:
         "container",
         "delay_ms",
         "deliver_at_ms",
+        "dropped",
         "expected_offset",
         "face",
         "idempotent",
@@ -102,6 +103,7 @@ class Produce:
         # With tokens it is one of ours.
         called = NOT_STORED if face.rights.access is None else NOT_STORED | CREDENTIALS
         dropped = called if params.named else NOT_STORED | CREDENTIALS
+        self.dropped = dropped
         self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
         self.not_called = called
         self.called_lines = lines
@@ -348,7 +350,7 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
-        return stored_lines(fields) + shared, tag, key
+        return stored_lines(fields, self.dropped) + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
@@ -416,7 +418,7 @@ class Route:
         own = stored_lines(params.fields, NOT_ROUTED, params.browser)
         self._lines = params.topic_line + own
         status = params.fields.get(b"origin_status", b"200")
-        # 1xx and 204 have no body and would break the framing of the caller's connection.
+        # A 1xx would not end the caller's wait, and break the framing of its connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
         self._status = Status(status) if valid else Status(500)
 
