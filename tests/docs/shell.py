@@ -6,9 +6,9 @@ with `export PATH=...`; a how-to may take that for done. On the way out times, i
 made equal, since they differ from run to run. In the page `...` stands for any text within a line,
 and a line of `...` alone for any number of lines.
 
-The shell's job control is played, too: `zbus serve &` starts the broker, `kill %1` and `kill -9 %1`
-end it, and any other `&` starts a program whose first lines are compared. A small `nc` is put on
-the path, because machines have different ones or none.
+The shell's job control is played, too: `zbus serve &` starts the broker, any other `&` starts a
+program whose first lines are compared, and `kill` ends them by number or by the first word of their
+command. A small `nc` is put on the path, because machines have different ones or none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Shell:
         self._data_dir = tmp_path / "data"
         self._log = (tmp_path / "broker.log").open("wb")
         self._broker: subprocess.Popen[str] | None = None
-        self._programs: list[subprocess.Popen[str]] = []
+        self._jobs: dict[int, tuple[str, subprocess.Popen[str]]] = {}
         self._port = 0
         tools = tmp_path / "bin"
         tools.mkdir()
@@ -75,10 +75,10 @@ class Shell:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for program in (*self._programs, self._broker):
-            if program is not None:
-                program.kill()
-                _end(program)
+        running = {program for _, program in self._jobs.values()}
+        for program in running | ({self._broker} if self._broker else set()):
+            program.kill()
+            _end(program)
         self._log.close()
 
     def serve(self, *more: str) -> list[str]:
@@ -106,9 +106,14 @@ class Shell:
             return []
         if command.startswith("zbus serve") and command.endswith("&"):
             assert self._which("zbus") == str(BIN / "zbus"), "which zbus?"
-            return self.serve(*shlex.split(command[:-1])[2:])
-        if command in ("kill %1", "kill -9 %1"):
-            self._stop(gently=command == "kill %1")
+            banner = self.serve(*shlex.split(command[:-1])[2:])
+            assert self._broker is not None
+            self._add_job(command, self._broker)
+            return banner
+        if command.startswith("kill "):
+            jobs = command.replace(" -9", "").split()[1:]
+            for job in jobs:
+                self._stop(job, gently=" -9 " not in command)
             return []
         if command.endswith("&"):
             return self._start(command[:-1], len(step.output))
@@ -129,21 +134,31 @@ class Shell:
     def _which(self, program: str) -> str | None:
         return shutil.which(program, path=self._environment["PATH"])
 
-    def _stop(self, gently: bool) -> None:
-        broker, self._broker = self._broker, None
-        assert broker is not None, "no broker runs"
+    def _add_job(self, command: str, program: subprocess.Popen[str]) -> None:
+        """Bash gives a job the number after the highest that is taken."""
+        self._jobs[max(self._jobs, default=0) + 1] = command, program
+
+    def _stop(self, job: str, gently: bool) -> None:
+        """End `%3`, or `%zbus`: the job whose command begins so."""
+        name = job.removeprefix("%")
+        numbers = [x for x, (command, _) in self._jobs.items() if command.startswith(name)]
+        number = int(name) if name.isdigit() else next(iter(numbers), 0)
+        assert number in self._jobs and len(numbers) < 2, f"{job} is no job of {self._jobs}"
+        _, program = self._jobs.pop(number)
+        if program is self._broker:
+            self._broker = None
         if gently:
-            broker.terminate()
+            program.terminate()
         else:
-            broker.kill()
-        _end(broker)
-        assert (broker.returncode == 0) is gently
+            program.kill()
+        _end(program)
+        assert (program.returncode == 0) is gently
 
     def _start(self, command: str, lines: int) -> list[str]:
         python, *words = shlex.split(self._placed(command))
         assert self._which(python) == str(BIN / "python"), f"which {python}?"
         program = self._popen(*words, "--url", f"http://127.0.0.1:{self._port}")
-        self._programs.append(program)
+        self._add_job(command, program)
         assert program.stdout is not None
         return self._shown("".join([program.stdout.readline() for _ in range(lines)]))
 

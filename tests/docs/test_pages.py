@@ -13,6 +13,7 @@ import pytest
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.docs.diagram import diagram
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, prose
+from tests.docs.shell import alike
 from tests.docs.small_log import page_blocks
 from tests.docs.tables import written
 from zbus.config import OPTIONS
@@ -30,6 +31,7 @@ ZBUS = DOCS / "reference/zbus.md"
 ERRORS = DOCS / "reference/errors.md"
 COMMAND_LINE = DOCS / "reference/command-line.md"
 DISK = DOCS / "reference/on-disk-format.md"
+DIALECT = DOCS / "howto/write-a-dialect.md"
 ARCHITECTURE = DOCS / "explanation/architecture.md"
 DECISIONS = sorted((DOCS / "adr").glob("[0-9]*.md"))
 
@@ -274,6 +276,14 @@ def test_rulers_are_those_of_the_code(module: str) -> None:
 
 
 # -- examples in Python ---------------------------------------------------------------------------
+
+
+def test_the_dialect_that_is_shown_is_the_toy() -> None:
+    shown, listed = [block.text.splitlines() for block in blocks(DIALECT, "python")]
+    toy = text_of(ROOT / "tests/faces/toy.py")
+    assert alike(["...", *shown, "..."], [line.strip() for line in toy.splitlines()])
+    faces = text_of(ROOT / "zbus/faces/__init__.py")
+    assert all(line in faces for line in listed if "toy" not in line)
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -16,7 +16,7 @@ SAID = "produced, durability disk\npacked two chairs 0\nanswered HELLO\n"
 
 @pytest.mark.parametrize(
     "command",
-    [["node", "orders.mjs"], ["go", "run", "orders.go"], ["java", "Orders.java"]],
+    [["node", "parcels.mjs"], ["go", "run", "parcels.go"], ["java", "Parcels.java"]],
     ids=lambda command: command[0],
 )
 def test_a_program_runs(command: list[str], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Produce, consume with acknowledgements, and call a service: java.net.http and nothing else.
 //
 //     zbus serve
-//     java examples/plain_http/Orders.java http://127.0.0.1:15555
+//     java examples/plain_http/Parcels.java http://127.0.0.1:15555
 
 import java.io.IOException;
 import java.net.URI;
@@ -15,7 +15,7 @@ import java.util.UUID;
 import java.util.function.BiConsumer;
 import java.util.function.UnaryOperator;
 
-public class Orders {
+public class Parcels {
     static final HttpClient client =
         HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     static String broker = "http://127.0.0.1:15555";
@@ -70,10 +70,10 @@ public class Orders {
 
     public static void main(String[] arguments) throws Exception {
         if (arguments.length > 0) broker = arguments[0];
-        ask("/Orders/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", Map.of(), "");
-        var durability = produce("Orders", "two chairs", UUID.randomUUID().toString());
+        ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", Map.of(), "");
+        var durability = produce("Parcels", "two chairs", UUID.randomUUID().toString());
         System.out.println("produced, durability " + durability);
-        consume("Orders", "packing",
+        consume("Parcels", "packing",
             (body, retry) -> System.out.println("packed " + body + " " + retry), 200);
 
         ask("/Shout?cmd=declare&topic_mask=3", Map.of(), "");

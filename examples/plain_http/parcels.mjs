@@ -1,7 +1,7 @@
 // Produce, consume with acknowledgements, and call a service: fetch and nothing else.
 //
 //     zbus serve
-//     node examples/plain_http/orders.mjs http://127.0.0.1:15555
+//     node examples/plain_http/parcels.mjs http://127.0.0.1:15555
 //
 // The functions run in a page, too, once the option cors_origins lists the page.
 
@@ -43,9 +43,9 @@ async function serve(topic, answer) {
   }
 }
 
-await ask("/Orders/packing?cmd=declare&group_mask=64&group_ack_timeout=30000");
-console.log("produced, durability", await produce("Orders", "two chairs"));
-await consume("Orders", "packing", (body, retry) => console.log("packed", body, retry), 200);
+await ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000");
+console.log("produced, durability", await produce("Parcels", "two chairs"));
+await consume("Parcels", "packing", (body, retry) => console.log("packed", body, retry), 200);
 
 await ask("/Shout?cmd=declare&topic_mask=3");
 serve("Shout", text => text.toUpperCase()).catch(console.error);

@@ -1,7 +1,7 @@
 // Produce, consume with acknowledgements, and call a service: net/http and nothing else.
 //
 //	zbus serve
-//	go run examples/plain_http/orders.go http://127.0.0.1:15555
+//	go run examples/plain_http/parcels.go http://127.0.0.1:15555
 package main
 
 import (
@@ -95,16 +95,16 @@ func main() {
 	if len(os.Args) > 1 {
 		broker = os.Args[1]
 	}
-	must(ask("/Orders/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", nil, ""))
+	must(ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", nil, ""))
 	key := make([]byte, 16)
 	rand.Read(key)
-	durability, err := produce("Orders", "two chairs", fmt.Sprintf("%x", key))
+	durability, err := produce("Parcels", "two chairs", fmt.Sprintf("%x", key))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("produced, durability", durability)
 	packed := func(body, retry string) { fmt.Println("packed", body, retry) }
-	if err := consume("Orders", "packing", packed, 200); err != nil {
+	if err := consume("Parcels", "packing", packed, 200); err != nil {
 		log.Fatal(err)
 	}
 
