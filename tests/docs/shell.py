@@ -143,7 +143,8 @@ class Shell:
         name = job.removeprefix("%")
         numbers = [x for x, (command, _) in self._jobs.items() if command.startswith(name)]
         number = int(name) if name.isdigit() else next(iter(numbers), 0)
-        assert number in self._jobs and len(numbers) < 2, f"{job} is no job of {self._jobs}"
+        assert len(numbers) < 2, f"{job} may be {numbers}"
+        assert number in self._jobs, f"{job} is no job of {self._jobs}"
         _, program = self._jobs.pop(number)
         if program is self._broker:
             self._broker = None
