@@ -15,6 +15,8 @@ from tests.limits import TEST_S, time_limit
 
 pytest_plugins = ["zbus.testing.fixtures"]
 
+WAITING = {"process", "browser", "examples", "docs"}  # folders of tests
+
 STDERR = pytest.StashKey[int]()
 
 
@@ -24,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(2)  # now, before the output of tests is captured
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for programs comes first: at the end one process would wait alone."""
+    items.sort(key=lambda item: WAITING.isdisjoint(item.path.parts))
 
 
 def pytest_collection_finish() -> None:
