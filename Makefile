@@ -30,7 +30,7 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 
 test: system-packages lint ## Set up, lint, check types, run the tests: five minutes on two cores
 	tests/process/stock/set_up.sh $(VENV)/stock python
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS)
 
 # Each Python has an environment of its own; one that fails does not keep the others from running.
 test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 that is here; ARGS="tests/core"
@@ -44,7 +44,7 @@ test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 t
 	  env=build/python$$version; \
 	  echo "== Python $$version: $$python, in $$env"; \
 	  if $(MAKE) --no-print-directory VENV=$$env PYTHON=$$python $$env/test.stamp \
-	    && $$env/bin/python -m pytest -n 2 --dist loadfile $(ARGS); \
+	    && $$env/bin/python -m pytest -n 3 --dist loadfile $(ARGS); \
 	  then said="$$said $$version passed;"; else said="$$said $$version FAILED;"; failed=1; fi; \
 	done; \
 	echo "== Python:$$said"; [ -z "$$failed" ]
@@ -113,7 +113,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
 check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash (4 hours; a quiet machine)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m check
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
 	$(MAKE) fuzz
