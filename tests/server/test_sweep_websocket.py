@@ -12,6 +12,7 @@ from tests.wire.websocket_frames import frame
 from zbus.server.link import Link
 from zbus.server.options import Timeouts
 from zbus.server.readiness import READ
+from zbus.server.ring import QUANTUM
 from zbus.server.sweep import Sweep
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
@@ -40,6 +41,7 @@ class Silence:
     def hear(self, data: bytes, now_ms: int) -> None:
         """As the loop does it."""
         self.link.heard_ms = now_ms
+        self.link.work = QUANTUM
         self.link.receive(data)
 
     def said(self, until_ms: int, from_ms: int) -> list[tuple[int, bytes]]:

@@ -146,7 +146,8 @@ def test_a_crowd_of_handshakes_is_spread_over_turns(context: ssl.SSLContext) -> 
     """A client that is connected already is served in every one of them."""
     rig = Rig(context, 1, 256 << 10)
     early = rig.connect()
-    rig.until(lambda: early.shaken, early)
+    early.say(request("/?cmd=ping"))
+    rig.until(lambda: bool(early.bodies()), early)
     crowd = [rig.connect() for _ in range(100)]
     for client in crowd:
         client.step(1 << 20, 1 << 20)

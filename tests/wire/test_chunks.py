@@ -81,7 +81,10 @@ def feed(pieces: list[bytes]) -> tuple[ChunkedBody, bytes]:
     body = ChunkedBody(LIMITS)
     rest = b""
     for piece in pieces:
-        rest += piece[body.feed(piece, 0) :]
+        at = before = 0
+        while not body.finished and (at := body.feed(piece, before)) > before:
+            before = at
+        rest += piece[before:]
     return body, rest
 
 

@@ -114,8 +114,10 @@ class Outcome:
         self.requests: list[Said] = []
         self.interims = b""
         for piece in pieces:
-            for head, id_, body in self.reader.receive(piece):
-                self.requests.append((head.target, id_, body))
+            found = self.reader.receive(piece)
+            while self.reader.more:
+                found += self.reader.receive(b"")
+            self.requests += [(head.target, id_, body) for head, id_, body in found]
             self.interims += self.reader.interim
             self.reader.interim = b""
 

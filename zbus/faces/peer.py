@@ -43,8 +43,9 @@ class Deaf:
     """The reader of a connection from which nothing more is read."""
 
     interim = b""
-    done = False
+    done = more = False
     error: WireError | None = None
+    spent = 0
 
     def receive(self, data: bytes) -> list[Request]:
         return []
@@ -58,6 +59,12 @@ class Deaf:
 
 _DEAF = Deaf()
 
+REQUEST_WORK, HEAD_WORK = 5, 50
+"""What a request costs that is like others before, and what one costs beside that whose head is
+new: about so many microseconds. Whoever does more for one takes it off the peer's `work`."""
+
+ENDLESS_WORK = 1 << 60
+
 log = logging.getLogger("zbus")
 
 
@@ -67,6 +74,9 @@ class Reader(Protocol):
     interim: bytes
     done: bool
     error: WireError | None
+    spent: int  # work that the requests do not show, in microseconds or so, since it was set to 0
+
+    more: bool  # `receive` can go on without new bytes: a call does no more than a step
 
     def receive(self, data: bytes) -> list[Request]: ...
     def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
@@ -123,6 +133,7 @@ class Peer(Session):
         "secure",
         "together",
         "turns",
+        "work",
     )
 
     def __init__(
@@ -150,6 +161,9 @@ class Peer(Session):
         self.out: list[bytes] = []
         self.out_bytes = 0  # in `out`, and whatever the loop could not send yet
         self.out_bytes_max = out_bytes_max  # with more untaken, requests and pulls wait
+        # What may be done for it in this turn, in units of about a microsecond. Without any left,
+        # its requests wait; what one of them takes beyond it is a debt to the next turns.
+        self.work = ENDLESS_WORK
         self._undone: list[Request] | None = None  # came while the peer took no replies
         self.turns: deque[Answering] | None = None  # requests that are answered in order
         # A ticket of many peers, with this one's only request that is answered in order.
@@ -174,21 +188,34 @@ class Peer(Session):
 
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
-        requests = self.reader.receive(data)
-        if self._undone is not None:
-            requests = self._undone + requests
-            self._undone = None
-        for position, (head, id, body) in enumerate(requests):
-            if self.stalled or self.held_bytes > self.out_bytes_max:
-                self._undone = requests[position:]
-                return
-            plan = head.plan
-            if plan is None:
-                plan = head.plan = self.planner.plan(head)
-            plan.run(self, id, body)  # type: ignore[attr-defined]  # the slot is the dialect's
-            if self.heartbeat is not None:
-                return
         reader = self.reader
+        if self._undone is None:
+            requests = reader.receive(data)
+        else:
+            requests = self._undone + reader.receive(data) if data else self._undone
+            self._undone = None
+        while True:
+            if reader.spent:
+                self.work -= reader.spent
+                reader.spent = 0
+            for position, (head, id, body) in enumerate(requests):
+                if self.stalled or self.held_bytes > self.out_bytes_max or self.work <= 0:
+                    self._undone = requests[position:]
+                    return
+                self.work -= REQUEST_WORK
+                plan = head.plan
+                if plan is None:
+                    self.work -= HEAD_WORK
+                    plan = head.plan = self.planner.plan(head)
+                plan.run(self, id, body)  # type: ignore[attr-defined]  # the dialect's slot
+                if self.heartbeat is not None:
+                    return
+            reader = self.reader  # it may be another by now
+            if not reader.more:
+                break
+            if self.work <= 0 or self._undone is not None:
+                return
+            requests = reader.receive(b"")
         if reader.interim:
             self.write(reader.interim)
             reader.interim = b""
@@ -198,7 +225,7 @@ class Peer(Session):
             self.refuse(reader.error)
 
     def resume(self) -> None:
-        """The peer takes replies again: go on with what it asked for meanwhile."""
+        """Go on with what it has asked for: it takes replies again, or it is its turn."""
         self.receive(b"")
 
     def refuse(self, error: WireError) -> None:
@@ -290,12 +317,14 @@ class Peer(Session):
     def forget_requests(self) -> None:
         """The peer is gone: what it asked for and was not begun is not done."""
         self._undone = None
+        self.reader.close()
 
     @property
     def has_requests(self) -> bool:
-        """Requests have come that are not begun, and nothing stands in their way any more."""
-        blocked = self.stalled or self.held_bytes > self.out_bytes_max
-        return self._undone is not None and not blocked
+        """Requests have come that are not begun, and only work stands in their way."""
+        if self._undone is None and not self.reader.more:
+            return False
+        return not (self.stalled or self.held_bytes > self.out_bytes_max)
 
     def crowded(self, tickets_max: int) -> bool:
         """More of this peer's requests are under way than one peer may have: read no more."""
@@ -307,7 +336,7 @@ class Peer(Session):
     @property
     def finished(self) -> bool:
         """Nothing more will be sent, but the farewell if there is one."""
-        if not self.closing or self.out or self._undone:
+        if not self.closing or self.out or self._undone or self.reader.more:
             return False
         if self.broken:  # pulls and calls are not waited for
             return self.open_tickets == self.open_waits

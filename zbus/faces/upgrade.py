@@ -126,7 +126,8 @@ class WebSocket:
     __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error")
 
     interim = b""
-    done = False
+    done = more = False
+    spent = 0
 
     def __init__(self, reader: WebSocketReader, codec: Codec, limits: WireLimits) -> None:
         self._reader = reader

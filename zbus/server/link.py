@@ -21,6 +21,7 @@ class Link(Peer):
         "interest",
         "linger_until_ms",
         "pinged_ms",
+        "queued",
         "recv",
         "send_some",
         "sent_ms",
@@ -57,5 +58,7 @@ class Link(Peer):
         self.half_head_since_ms = 0 if tls is None else now_ms
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
+        self.work = 0  # a new one has its first turn in the ring
+        self.queued = False  # it is in the ring (`zbus.server.ring`)
         self.closed = False
         self.hung_up = False  # sends no more

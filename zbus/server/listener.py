@@ -13,7 +13,7 @@ from zbus.server.loop import Loop
 from zbus.server.sockets import Listening, peer_address
 from zbus.wire.tls import TlsStream
 
-_ACCEPTS_PER_TURN = 64
+_ACCEPTS_PER_TURN = 16
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("zbus")

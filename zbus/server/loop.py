@@ -27,6 +27,7 @@ from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.options import LoopLimits
 from zbus.server.readiness import READ, WRITE, Events, Readiness
+from zbus.server.ring import HEAVY_BELOW, QUANTUM, Ring
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError
 from zbus.wire.tls import TlsStream
@@ -35,7 +36,7 @@ from zbus.wire.websocket import GOING_AWAY
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
-_HANDSHAKES_PER_TURN = 16
+_HANDSHAKE_WORK = 400  # of each step of TLS before it is established
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
@@ -71,13 +72,13 @@ class Loop:
         self.links: dict[Link, None] = {}
         self.ready: list[Link] = []  # have something to send in this turn
         self._held: dict[Link, None] = {}  # not read from until they get rid of something
+        self._ring = Ring(self._serve_in_turn)
         self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
         self._turn = 0  # its number
-        self._handshakes = 0  # steps of handshakes that this turn may still take
         self.now_ms = 0  # monotonic; for connections, not for messages
 
     # -- acceptors and links ------------------------------------------------------------------
@@ -125,7 +126,7 @@ class Loop:
         drain_until_ms = 0
         while not self.failure:
             # Right after work the next is near: wait for it here for a moment, without trio.
-            due = bool(self.ready) or self._is_due()
+            due = bool(self.ready or self._ring) or self._is_due()
             events = wait(_LINGER_S if worked and not due else 0, events_max)
             worked = bool(events)
             now = time.monotonic()
@@ -159,7 +160,6 @@ class Loop:
     def turn(self, events: Events) -> None:
         """One turn over what is ready. If the journal fails in it, nothing of it is told."""
         broker = self._broker
-        self._handshakes = _HANDSHAKES_PER_TURN
         try:
             broker.begin(self._clock.now_ms())
             if self._mailbox.signalled:
@@ -177,9 +177,18 @@ class Loop:
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
         better. But nobody is read from twice: who pipelines gets replies, to have work as well."""
-        self._turn = turn = self._turn + 1
+        self._turn += 1
+        served = bool(self._ring)
+        if served:
+            self._ring.run()  # first, so that it is not between a light request and its reply
+        self._serve_ready(events, served)
+        if not served and self._ring:
+            self._ring.run()  # there is no need to wait
+
+    def _serve_ready(self, events: Events, served: bool) -> None:
+        """Serve what is ready until nothing is. `served`: this turn has done something already."""
+        turn = self._turn
         for _ in range(_GATHERS_PER_TURN):
-            served = False
             for target, mask in events:
                 if type(target) is Link:
                     if target.turn != turn:
@@ -193,6 +202,7 @@ class Loop:
             if not served:
                 return
             events = self._readiness.wait(0, self.limits.tick_events_max)
+            served = False
 
     def _accept(self, acceptor: Acceptor) -> None:
         try:
@@ -203,15 +213,25 @@ class Loop:
     def _serve(self, link: Link, mask: int) -> None:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
         try:
-            if mask != READ or link.tls is not None or link.stalled or link.closing or link.closed:
+            if (
+                mask != READ
+                or link.work < HEAVY_BELOW
+                or link.tls is not None
+                or link.stalled
+                or link.closing
+                or link.closed
+            ):
                 return self._serve_with_care(link, mask)
             data = link.recv(_RECEIVE_BYTES)
             if not data:
                 return self._hung_up(link)
             link.heard_ms = self.now_ms
+            link.work = QUANTUM
             link.receive(data)
             if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
                 self._held[link] = None
+            if link.work <= 0:
+                self._wait_for_turn(link)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
@@ -223,36 +243,65 @@ class Loop:
         """The whole of it, the usual case included."""
         if link.closed:
             return
-        if mask != WRITE:
-            if link.stalled and mask == READ and not link.closing:
-                return  # so what it asks for is not done: enough of it in this turn
-            tls = link.tls
-            if tls is not None and not (tls.established or self._may_shake()):
-                return
-            data = link.sock.recv(_RECEIVE_BYTES)
-            over = not data
-            if tls is not None and data and not link.hung_up:
-                data = self._decrypt(link, tls, data)
-                over = tls.over
-            if data and not link.closing:  # what comes after the last request is dropped
-                link.heard_ms = self.now_ms
-                link.receive(data)
-                if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
-                    self._held[link] = None
-            if over and not link.closed:
-                self._hung_up(link)
-        if mask & WRITE and not link.closed:
+        if mask & WRITE:
             self._flush(link)
+        if mask == WRITE or link.queued:
+            return
+        if link.stalled and mask == READ and not link.closing:
+            return  # so what it asks for is not done: enough of it in this turn
+        if link.work < HEAVY_BELOW:
+            self._ring.add(link)
+            return
+        link.work = QUANTUM
+        self._read(link)
+        self._wait_for_turn(link)
 
-    def _may_shake(self) -> bool:
-        """Handshakes are dear: a crowd of them is spread over turns, in which others are served."""
-        self._handshakes -= 1
-        return self._handshakes >= 0
+    def _serve_in_turn(self, link: Link) -> None:
+        """It is the turn of a link in the ring."""
+        link.turn = self._turn
+        try:
+            if link.has_requests:
+                link.resume()
+                self._hold(link)
+            elif not link.stalled or link.closing:
+                self._read(link)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.drop(link)
+        except Exception:
+            self._failed(link)
+
+    def _wait_for_turn(self, link: Link) -> None:
+        """What it has asked for beyond its work is done when it is its turn."""
+        if link.has_requests and not link.closed:
+            self._ring.add(link)
+
+    def _hold(self, link: Link) -> None:
+        if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
+            self._held[link] = None
+
+    def _read(self, link: Link) -> None:
+        """Do what has come on a link of any kind."""
+        tls = link.tls
+        data = link.sock.recv(_RECEIVE_BYTES)
+        over = not data
+        if tls is not None and data and not link.hung_up:
+            data = self._decrypt(link, tls, data)
+            over = tls.over
+        if data and not link.closing:  # what comes after the last request is dropped
+            link.heard_ms = self.now_ms
+            link.receive(data)
+            self._hold(link)
+        if over and not link.closed:
+            self._hung_up(link)
 
     def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
         """The plaintext of what came. What TLS has to say to it leaves at the end of the turn."""
         link.heard_ms = self.now_ms
         shaking = not tls.established
+        if shaking:
+            link.work -= _HANDSHAKE_WORK
         data = tls.receive(data)
         if shaking and tls.established:
             link.principal = tls.principal
@@ -356,11 +405,7 @@ class Loop:
             return
         if link.stalled and 2 * link.out_bytes <= self.limits.output_bytes_max:
             self._broker.resume(link)
-        if link.has_requests:
-            try:
-                link.resume()
-            except Exception:
-                self._failed(link)
+        self._wait_for_turn(link)
         if link.closed:
             return
         crowded = link.crowded(self._tickets_max)
@@ -369,7 +414,7 @@ class Loop:
         events = 0 if deaf else READ
         if link.unsent:
             events |= WRITE
-        if (link.stalled and link.unsent) or not (crowded or link.closing or link.has_requests):
+        if (link.stalled and link.unsent) or not (crowded or link.closing):
             del self._held[link]  # its socket says when there is more to do
         if events & READ > link.interest & READ:
             link.heard_ms = self.now_ms  # from now on it can be heard

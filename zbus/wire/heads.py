@@ -48,6 +48,7 @@ _NAME_BYTES_MAX = 64
 _RECEIVES_MAX = 512
 _RECEIVE_BYTES_MAX = 2048  # which hold at most 85 requests
 _LENGTH_DIGITS_MAX = 15
+_LINES_WORK, _JUDGE_WORK = 4, 40
 
 Value = TypeVar("Value")
 
@@ -60,6 +61,7 @@ class Heads:
         self._contained = contained
         self._contains: Heads | None = None
         self._json: Heads | None = None
+        self.spent = 0  # work on heads that were not known, in units of about a microsecond
         self._templates: dict[bytes, Head] = {}
         self._memo_bytes = 0  # of the templates
         self._lines: dict[bytes, Field] = {}
@@ -127,6 +129,7 @@ class Heads:
 
     def _read_lines(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
         limits = self._limits
+        self.spent += _LINES_WORK
         lines = template.split(b"\r\n", limits.fields_max)
         if len(raw) > limits.head_bytes_max or len(lines) > limits.fields_max:
             return self._judge(raw, template)
@@ -191,6 +194,7 @@ class Heads:
         return field
 
     def _judge(self, raw: bytes, template: bytes) -> tuple[Head, bytes]:
+        self.spent += _JUDGE_WORK
         head, id_, start, lines, fields = judge(raw, self._limits, contained=self._contained)
         if len(start[0]) <= _NAME_BYTES_MAX:
             _put(self._methods, start[0], True, _METHODS_MAX)

@@ -28,15 +28,18 @@ __all__ = ["HttpReader", "Request"]
 _HEAD_END = b"\r\n\r\n"
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_REQUESTS_PER_STEP = 100
+_WORK_PER_STEP = 200
 
 
 class _LengthBody:
     """A body with a known length on its way in; like `ChunkedBody`."""
 
-    __slots__ = ("_missing", "data", "finished")
+    __slots__ = ("_missing", "data", "finished", "spent")
 
     def __init__(self, length: int) -> None:
         self._missing = length
+        self.spent = 0
         self.data = bytearray()
         self.finished = False
 
@@ -71,10 +74,13 @@ class HttpReader:
         "_limits",
         "_pending",
         "_rest",
+        "_unread",
         "behind",
         "done",
         "error",
         "interim",
+        "more",
+        "spent",
     )
 
     def __init__(self, heads: Heads, limits: WireLimits, budget: Budget | None = None) -> None:
@@ -86,6 +92,11 @@ class HttpReader:
         self._blank = False  # an empty line came before the next request line
         self._rest: bytearray | None = None  # the beginning of a head
         self._pending: _Pending | None = None
+        self._unread = b""  # came, and is for the next step
+        # Work that the requests themselves do not show, in units of about a microsecond: whoever
+        # has counted it sets it to 0.
+        self.spent = 0
+        self.more = False  # there is something unread
         self.done = False  # a request after which no other is read was returned
         self.behind: bytes | None = None  # what came after it, if it may change the protocol
         self.error: WireError | None = None  # the stream broke after the requests returned
@@ -93,7 +104,9 @@ class HttpReader:
 
     def receive(self, data: bytes) -> list[Request]:
         """Take received bytes; return the requests they complete. The list stays as it is: the same
-        bytes may bring it again, to any reader."""
+        bytes may bring it again, to any reader.
+
+        One call does a step of bounded work. If `more` is set then, the next call goes on."""
         if not self._idle:
             return self._go_on(data)
         heads = self._heads
@@ -122,6 +135,9 @@ class HttpReader:
     def _go_on(self, data: bytes) -> list[Request]:
         """Take what begins or ends amid a request, holds several, or is wrong."""
         requests: list[Request] = []
+        self.spent += len(data) >> 11
+        if self.more:
+            data, self._unread, self.more = self._unread + data, b"", False
         if self.done or self.error is not None:
             if self.behind is not None:
                 self.behind += data
@@ -134,7 +150,12 @@ class HttpReader:
                 self.error.id = self._pending.id
             self.close()
         self._idle = not (
-            self.done or self._blank or self._rest or self._pending or self.error is not None
+            self.done
+            or self._blank
+            or self._rest
+            or self._pending
+            or self.more
+            or self.error is not None
         )
         return requests
 
@@ -152,20 +173,26 @@ class HttpReader:
     def close(self) -> None:
         """No more comes: what is not complete is given up."""
         pending, self._pending = self._pending, None
-        self._rest = None
+        self._rest, self._unread, self.more = None, b"", False
         if pending is not None and self._budget is not None:
             self._budget.give_back(pending.held_bytes)
 
     def _walk(self, data: bytes, requests: list[Request]) -> None:
         if self._rest is not None:
             data = self._grown(self._rest, data)
-        at = 0
+        at, heads = 0, self._heads
+        enough = heads.spent + self.spent + _WORK_PER_STEP
         while at < len(data) and not self.done:
+            if len(requests) >= _REQUESTS_PER_STEP or heads.spent + self.spent >= enough:
+                self._unread, self.more = data[at:], True
+                return
             pending = self._pending
             if pending is None:
                 at = self._begin(data, at, requests)
             else:
                 at = pending.body.feed(data, at)
+                self.spent += pending.body.spent
+                pending.body.spent = 0
                 if self._budget is not None:
                     self._hold(pending, self._budget)
                 if pending.body.finished:
