@@ -370,7 +370,28 @@ def test_long_heads_are_fewer() -> None:
     most = heads_module._MEMO_BYTES_MAX
     for number in range(most // 1000 + 100):
         heads.read(GET + b"host: x\r\nx-%d: %b" % (number, b"y" * 1000))
-    assert sum(map(len, heads._templates)) == heads._memo_bytes <= most
+    assert sum(map(heads_module._size, heads._templates)) == heads._memo_bytes <= most
+
+
+def test_what_is_not_used_is_dropped() -> None:
+    heads = Heads()
+    used = GET + b"host: x\r\nx: used"
+    heads.read(used)
+    for number in range(2_000):
+        heads.read(GET + b"host: x\r\nx-%d: y" % number)
+    head = heads.read(used)[0]
+    full = heads.bytes_used
+    heads.age()
+    assert heads.read(used)[0] is head
+    heads.age()
+    assert heads.bytes_used < full // 100
+    assert heads.read(used)[0] is head
+    heads.age()  # what takes so little may stay
+    heads.age()
+    assert heads.read(used)[0] is head
+    heads.forget()
+    assert heads.bytes_used == 0
+    assert heads.read(used)[0] is not head
 
 
 def test_large_parts_are_not_remembered() -> None:

@@ -351,6 +351,7 @@ class Dispatch:
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""
+        pull.key = pull.session  # or it would hold on to itself
         if pull.session.pulls is not None:
             pull.session.pulls.pop(pull, None)
 

@@ -18,7 +18,8 @@ head over a limit could pass), why lines of names that steer the connection are 
 exactly that line was judged, and why heads with repeated names always go to the judge.
 
 Every memo is bounded and simply emptied when full: what is in use comes back at once, and no
-bookkeeping is paid on a hit.
+bookkeeping is paid on a hit. What was not used for a while is dropped, too (`age`): a crowd of heads
+that never come again must not stay for ever.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _LETTERS = bytes(0x61 if byte in VISIBLE else 0x20 for byte in range(256))  # vi
 _ID_BYTES_MAX = 1024  # of an id that is cut out; longer ones are read line by line
 _TEMPLATES_MAX = 16_384  # clients of 10,000 topics send as many
 _TEMPLATE_BYTES_MAX = 2048
-_MEMO_BYTES_MAX = 4 << 20  # of all templates
+_MEMO_BYTES_MAX = 24 << 20  # of all templates, with what hangs on their heads
+_AGES_FROM_BYTES = 2 << 20  # what takes less may stay
+_HEAD_BYTES, _PAIR_BYTES = 2_500, 250  # of a head with its plan, about; and of each pair of a query
+_START_BYTES, _LINE_BYTES = 300, 300  # of a remembered line beside the text itself, about
 _LINES_MAX = 4096
 _STARTS_MAX = 16_384
 _LINE_BYTES_MAX = 512  # of a remembered line: together with the counts, a bound on memory
@@ -64,6 +68,8 @@ class Heads:
         self.spent = 0  # work on heads that were not known, in units of about a microsecond
         self._templates: dict[bytes, Head] = {}
         self._memo_bytes = 0  # of the templates
+        self._older: dict[bytes, Head] = {}  # templates that were not used since `age`
+        self._older_bytes = 0
         self._lines: dict[bytes, Field] = {}
         self._starts: dict[bytes, Start] = {}
         self._names: dict[bytes, bytes] = {}  # as spelled: lower-case
@@ -91,6 +97,37 @@ class Heads:
             self._json = Heads(self._limits, contained=True)
         return self._json
 
+    @property
+    def bytes_used(self) -> int:
+        """What all memos take, about."""
+        lines = len(self._starts) * (_START_BYTES + 100) + len(self._lines) * (_LINE_BYTES + 100)
+        others = [heads.bytes_used for heads in (self._contains, self._json) if heads is not None]
+        return self._memo_bytes + self._older_bytes + lines + sum(others)
+
+    def age(self) -> None:
+        """Drop what was not used since the last call; to be called every few seconds."""
+        for heads in (self._contains, self._json):
+            if heads is not None:
+                heads.age()
+        self._older, self._older_bytes = {}, 0
+        if self.bytes_used >= _AGES_FROM_BYTES:
+            self._older, self._older_bytes = self._templates, self._memo_bytes
+            self._templates, self._memo_bytes = {}, 0
+            self._starts.clear()
+            self._lines.clear()
+            self._forget_receives()
+
+    def forget(self) -> None:
+        """Drop all of it: memory is short."""
+        for heads in (self._contains, self._json):
+            if heads is not None:
+                heads.forget()
+        self._templates, self._older = {}, {}
+        self._memo_bytes = self._older_bytes = 0
+        self._starts.clear()
+        self._lines.clear()
+        self._forget_receives()
+
     def read(self, raw: bytes) -> tuple[Head, bytes]:
         """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none)."""
         template, id_ = raw, b""
@@ -103,7 +140,7 @@ class Heads:
         head = self._templates.get(template)
         if head is not None:
             return head, id_
-        return self._read_lines(raw, template, id_)
+        return self._read_unknown(raw, template, id_)
 
     def remember(self, data: bytes, requests: list[Request]) -> None:
         """These bytes, from one boundary between requests to another, are these requests. That is
@@ -127,9 +164,17 @@ class Heads:
         self.receives.clear()
         self.sizes.clear()
 
+    def _read_unknown(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
+        head = self._older.pop(template, None)
+        if head is not None:
+            self._older_bytes -= _size(template)
+            self._keep_template(template, head)
+            return head, id_
+        self.spent += _LINES_WORK
+        return self._read_lines(raw, template, id_)
+
     def _read_lines(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
         limits = self._limits
-        self.spent += _LINES_WORK
         lines = template.split(b"\r\n", limits.fields_max)
         if len(raw) > limits.head_bytes_max or len(lines) > limits.fields_max:
             return self._judge(raw, template)
@@ -215,11 +260,12 @@ class Heads:
             return
         if template.count(b"\r\n") >= self._limits.fields_max:
             return  # no room for an id line
-        self._memo_bytes += len(template)
+        size = _size(template)
+        self._memo_bytes += size
         if len(self._templates) >= _TEMPLATES_MAX or self._memo_bytes > _MEMO_BYTES_MAX:
             self._templates.clear()
             self._forget_receives()  # so that nobody else keeps heads
-            self._memo_bytes = len(template)
+            self._memo_bytes = size
         self._templates[template] = head
 
     def _keep_start(self, line: bytes, start: Start) -> None:
@@ -229,6 +275,11 @@ class Heads:
     def _keep_line(self, line: bytes, field: Field) -> None:
         if len(line) <= _LINE_BYTES_MAX and field[0] not in _UNIQUE:
             _put(self._lines, line, field, _LINES_MAX)
+
+
+def _size(template: bytes) -> int:
+    """What a remembered head takes, with its plan: about."""
+    return _HEAD_BYTES + 4 * len(template) + _PAIR_BYTES * template.count(b"&")
 
 
 def _put(memo: dict[bytes, Value], key: bytes, value: Value, most: int) -> None:

@@ -14,8 +14,13 @@ _UNSAFE = b"\r\n\0%"
 _TO_ENCODE = re.compile(rb"[\r\n\0]|%(?=[0-9A-Fa-f]{2})")
 
 
+PAIRS_MAX = 100
+"""Parameters of a query that are read."""
+
+
 def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """Path segments (no empty ones) and query pairs of a request target, decoded."""
+    """Path segments (no empty ones) and query pairs of a request target, decoded. Of a query with
+    too many pairs there is one more than `PAIRS_MAX`."""
     path, _, query = target.partition(b"?")
     if not path.startswith(b"/"):
         scheme, separator, rest = path.partition(b"://")
@@ -25,7 +30,7 @@ def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]
     if not query:
         return segments, []
     pairs = []
-    for piece in query.replace(b"+", b" ").split(b"&"):
+    for piece in query.replace(b"+", b" ").split(b"&", PAIRS_MAX):
         if piece:
             name, _, value = piece.partition(b"=")
             pairs.append((_decode(name), _decode(value)))

@@ -42,6 +42,7 @@ from zbus.faces.rights import Rights
 from zbus.faces.upgrade import Codec
 from zbus.wire.heads import Head, Heads
 from zbus.wire.replies import encode_reply
+from zbus.wire.target import PAIRS_MAX
 
 Prepare: TypeAlias = "Callable[[NativeFace, Params], Plan]"
 
@@ -125,6 +126,9 @@ class NativeFace:
                 name = shown_command(params.cmd)
                 text = f"Bad format: command({html.escape(name)}) not support"
                 raise BadRequest(400, text, HTML)
+            if params.crowded:
+                text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
+                raise BadRequest(400, text)
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)
@@ -214,19 +218,21 @@ class NativeAsked:
 class Refuse:
     """A request that cannot be done as it stands."""
 
+    __slots__ = ("_face", "_lines", "_params", "_quiet", "_status", "_text")
+
     def __init__(
         self, face: NativeFace, params: Params, error: BadRequest, *, loud: bool = False
     ) -> None:
         self._face = face
         self._params = params
-        self._error = error
+        # Not the error itself: its traceback would keep all that was under way.
+        self._status, self._lines, self._text = error.status, error.lines, error.text
         # Who produces without wanting to know is told nothing at all, as in the original; but he is
         # told that he may not: a call with a bad token would wait for ever.
         quiet = params.cmd == b"produce" and not params.flag(b"ack")
         self._quiet = quiet and not loud
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        error = self._error
         reply = NativeReply(self._face, self._params, peer, id, self._quiet)
-        tell_log(peer, self._params, error.text)
-        reply.tell(error.status, error.lines, error.text.encode())
+        tell_log(peer, self._params, self._text)
+        reply.tell(self._status, self._lines, self._text.encode())

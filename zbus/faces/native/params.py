@@ -16,7 +16,7 @@ from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
-from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
+from zbus.wire.target import PAIRS_MAX, decode_valid_percent, encode_header_value, split_target
 
 _EVERYWHERE = frozenset(
     (
@@ -54,6 +54,7 @@ class Params:
         "_kinds",
         "browser",
         "cmd",
+        "crowded",
         "fields",
         "group",
         "head",
@@ -81,6 +82,7 @@ class Params:
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []
         self.query_names: list[bytes] = []
+        self.crowded = False  # the query says more than is read
         self.named = b"cmd" in self.fields  # the header says which command
         self.implied = False  # nothing says which command
         # The zbus protocol proper, and whatever stands in a frame: replies come by id.
@@ -107,6 +109,9 @@ class Params:
     def _merge_target(self, skip: int) -> None:
         segments, query = split_target(self.head.target)
         segments = segments[skip:]
+        if len(query) > PAIRS_MAX:
+            self.crowded = True
+            del query[PAIRS_MAX:]
         for name, value in query:
             name = name.lower()
             if name == b"cmd":

@@ -1,0 +1,118 @@
+"""A connection that is gone leaves nothing for the collector, whatever it was amid of.
+
+The collector looks at everything there is; a broker that needs it for each connection that goes
+would either stand still often or grow.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.websocket_client import handshake
+from tests.limits import WAIT_S
+from tests.wire.websocket_frames import frame
+from zbus.config import Config
+from zbus.server.serve import Server
+
+HOST = "host: localhost\r\n"
+
+
+def ask(target: str, *lines: str, body: str = "") -> bytes:
+    head = [f"GET {target} HTTP/1.1", "host: localhost", f"content-length: {len(body)}", *lines]
+    return ("\r\n".join(head) + "\r\n\r\n" + body).encode()
+
+
+WAITS = ask("/T?cmd=consume")
+
+AMID = {
+    "nothing": b"",
+    "a reply": ask("/?cmd=ping"),
+    "a pull": WAITS,
+    "many pulls": WAITS * 200,
+    "pulls by id": b"".join(ask("/T?cmd=consume", f"id: {n}") for n in range(50)),
+    "a pull with a timeout": ask("/T?cmd=consume&timeout=60000"),
+    "the protocol's own pulls": ask("/", "cmd: consume", "topic: T", "consume_window: 3"),
+    "refusals": b"".join(ask(f"/T?cmd=consume&timeout=x{n}") for n in range(100)),
+    "names that are not there": b"".join(ask(f"/No{n}?cmd=consume") for n in range(100)),
+    "a bad head": b"GET / HTTP/9.9\r\n\r\n",
+    "half a head": b"GET / HTTP/1.1\r\nhost: lo",
+    "half a body": ask("/T", body="x" * 100)[:-50],
+    "half a chunk": b"POST /T HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",
+    "a body that is too large": b"POST /T HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n",
+    "puts": ask("/M", body="x") * 100,
+    "a call": ask("/R/method/1", "id: 1"),
+    "calls": ask("/R/method/1") * 20,
+    "a stream": ask("/T?cmd=consume", "accept: text/event-stream"),
+    "following a tracker": ask("/", "cmd: track_sub"),
+    "a websocket": handshake(),
+    "a pull on a websocket": handshake() + frame(1, WAITS),
+    "half a frame": handshake() + frame(1, b"x" * 50)[:-10],
+    "half a message": handshake() + b"\x01\x84abcd1234",
+    "a bad frame": handshake() + b"\xff\xff\xff",
+    "a closing frame": handshake() + b"\x88\x80abcd",
+}
+
+
+class Turns:
+    """A server whose turns are made here."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.server = Server(Config(port=0, data_dir=tmp_path / "data", durability="os"))
+        client = self.connect(
+            ask("/T?cmd=declare"), ask("/M?cmd=declare"), ask("/R?cmd=declare&topic_mask=3")
+        )
+        client.close()
+        self.run()
+
+    def connect(self, *said: bytes) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.server.port))
+        for data in said:
+            client.sendall(data)
+            self.run()
+        return client
+
+    def run(self) -> None:
+        """Until nothing is left to do."""
+        loop = self.server.loop
+        quiet = 0
+        while quiet < 2:
+            events = loop._readiness.wait(0.002, 1024)
+            loop.now_ms = int(time.monotonic() * 1000)
+            loop.turn(events)
+            quiet = 0 if events or loop._ring else quiet + 1
+
+    def gone(self) -> None:
+        """Until no connection is left."""
+        end_s = time.monotonic() + WAIT_S
+        while self.server.loop.links:
+            self.run()
+            assert time.monotonic() < end_s
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Iterator[Turns]:
+    turns = Turns(tmp_path)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield turns
+    gc.enable()
+    gc.unfreeze()
+    turns.server.close()
+
+
+@pytest.mark.parametrize("amid", AMID)
+def test_nothing_is_left(turns: Turns, amid: str) -> None:
+    found = []
+    for _ in range(3):  # the first time the interpreter itself may leave some
+        gc.collect()
+        turns.connect(AMID[amid]).close()
+        turns.gone()
+        found.append(gc.collect())
+    assert min(found) == 0
