@@ -20,7 +20,7 @@ from tests.wire.websocket_frames import frame
 from zbus.config import Config
 from zbus.server.serve import Server
 
-HOST = "host: localhost\r\n"
+POST = b"POST /T HTTP/1.1\r\nhost: localhost\r\n"
 
 
 def ask(target: str, *lines: str, body: str = "") -> bytes:
@@ -43,8 +43,8 @@ AMID = {
     "a bad head": b"GET / HTTP/9.9\r\n\r\n",
     "half a head": b"GET / HTTP/1.1\r\nhost: lo",
     "half a body": ask("/T", body="x" * 100)[:-50],
-    "half a chunk": b"POST /T HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",
-    "a body that is too large": b"POST /T HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n",
+    "half a chunk": POST + b"transfer-encoding: chunked\r\n\r\n5\r\nab",
+    "a body that is too large": POST + b"content-length: 99999999\r\n\r\n",
     "puts": ask("/M", body="x") * 100,
     "a call": ask("/R/method/1", "id: 1"),
     "calls": ask("/R/method/1") * 20,
@@ -55,6 +55,9 @@ AMID = {
     "half a frame": handshake() + frame(1, b"x" * 50)[:-10],
     "half a message": handshake() + b"\x01\x84abcd1234",
     "a bad frame": handshake() + b"\xff\xff\xff",
+    "a group that comes and goes": ask("/T/g?cmd=declare") + ask("/T/g?cmd=remove"),
+    "documents": ask("/?cmd=query") + ask("/?cmd=server") + ask("/?cmd=tracker"),
+    "a call in vain": ask("/R/method/1?timeout=1"),
     "a closing frame": handshake() + b"\x88\x80abcd",
 }
 

@@ -34,7 +34,9 @@ class Silence:
         self.link = Link(
             sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
-        self.sweep = Sweep(world.broker, [self.link], lambda link: None, TIMEOUTS, lambda: None)
+        self.sweep = Sweep(
+            world.broker, [self.link], lambda link: None, TIMEOUTS, lambda: None, 1 << 18
+        )
         self.link.interest = READ
         self.hear(before + handshake(), 0)
 

@@ -86,6 +86,10 @@ async def test_while_the_sync_is_held_no_reply_leaves(tmp_path: Path) -> None:
         files.allowed.clear()
         await consumer.send_all(get("/T?cmd=consume"))
         await producer.send_all(get("/T?cmd=produce", "hello") * 100)
+        depth = b""
+        while b'"messageDepth":100' not in depth:  # they are done in turns
+            await other.send_all(get("/T?cmd=query"))
+            depth = await answer(other)
         # The loop goes on: others are served, many turns pass, and still nothing is told.
         for _ in range(50):
             await other.send_all(get("/T?cmd=query"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import attrs
@@ -37,6 +37,9 @@ class Face(Protocol):
 
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""
+
+    def holds(self) -> Mapping[str, Callable[[], int]]:
+        """What it keeps in memory beside messages, by kind: how to ask for bytes."""
 
     def upkeep(self) -> None:
         """Called about once a second."""

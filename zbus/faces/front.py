@@ -7,7 +7,7 @@ A face never sees a request by another way, so none can forget the guard or the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from zbus.core.outcomes import Routed
 from zbus.faces.face import Face, Report, first_segment
@@ -68,6 +68,10 @@ class Front:
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""
         return [report for face in self.faces.values() for report in face.reports()]
+
+    def holds(self) -> dict[str, Callable[[], int]]:
+        """What the faces keep in memory beside messages, by kind: how to ask for bytes."""
+        return {kind: ask for face in self.faces.values() for kind, ask in face.holds().items()}
 
     def upkeep(self) -> None:
         """To be called about once a second, and after a change of the table of tokens."""

@@ -52,6 +52,9 @@ class PlainFace:
     def reports(self) -> list[Report]:
         return []
 
+    def holds(self) -> dict[str, Callable[[], int]]:
+        return {}
+
     def upkeep(self) -> None:
         pass
 

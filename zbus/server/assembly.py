@@ -35,6 +35,9 @@ from zbus.wire.tls import TlsStream
 
 SEGMENT_BYTES = 64 << 20
 
+AGE_EVERY = 4
+"""Seconds after which what was not used is forgotten, of what is remembered for speed."""
+
 Kind = Callable[[LogWriter, Iterator[bytes], Limits], Broker]
 """What makes a broker of its three parts: the class, or what a test puts in its place."""
 
@@ -78,8 +81,9 @@ class Assembly:
         everybody may do everything."""
         self.broker = broker
         self._wire_limits = wire_limits
-        self._budget = Budget(wire_limits.bodies_bytes_max)
+        self.bodies = Budget(wire_limits.bodies_bytes_max)
         self.heads = heads = Heads(wire_limits)
+        self._seconds = 0
         self.front = build_front(
             broker, heads, settings, Guard(guard), access, allow_url_token=allow_url_token
         )
@@ -96,12 +100,21 @@ class Assembly:
     ) -> Loop:
         """What serves its connections; `now_and_then` is called about once a second."""
         loop = kind(self.broker, mailbox, limits, clock, readiness)
-        loop.sweep = Sweep(self.broker, loop.links, loop.drop, timeouts, now_and_then)
+        loop.sweep = Sweep(
+            *(self.broker, loop.links, loop.drop),
+            *(timeouts, now_and_then, limits.output_bytes_max),
+        )
         return loop
+
+    def upkeep(self) -> None:
+        """To be called about once a second."""
+        self._seconds += 1
+        if self._seconds % AGE_EVERY == 0:
+            self.heads.age()
 
     def reader(self) -> HttpReader:
         """What reads a new connection."""
-        return HttpReader(self.heads, self._wire_limits, self._budget)
+        return HttpReader(self.heads, self._wire_limits, self.bodies)
 
     def welcome(
         self, loop: Loop, sock: socket.socket, id: bytes, address: str, tls: TlsStream | None = None

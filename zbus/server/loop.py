@@ -75,6 +75,9 @@ class Loop:
         self._ring = Ring(self._serve_in_turn)
         self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
+        # What connections have not taken yet, and how much that may be; 0 = without a bound.
+        self.unsent_bytes = 0
+        self.unsent_bytes_max = 0
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
@@ -101,6 +104,7 @@ class Loop:
         if link.closed:
             return
         link.closed = True
+        self.unsent_bytes -= len(link.unsent)
         self._watch(link, 0)
         self.links.pop(link, None)
         self._held.pop(link, None)
@@ -145,6 +149,8 @@ class Loop:
                     return
 
     def _is_due(self) -> bool:
+        if self.sweep is not None and self.sweep.busy:
+            return True
         due_ms = self._broker.next_due()
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
@@ -365,8 +371,7 @@ class Loop:
             link.sent_ms = now_ms
             link.out_bytes -= sent
             if sent < len(data):
-                link.unsent += data[sent:]
-                self._held[link] = None
+                self._keep_unsent(link, data[sent:])
             elif link.closing or link.stalled:
                 self._held[link] = None
         if self._held:
@@ -380,16 +385,29 @@ class Loop:
         if link.closed:
             return None
         if link.unsent:
-            link.unsent += data
-            self._held[link] = None
+            self._keep_unsent(link, data)
             return None
         return data
+
+    def _keep_unsent(self, link: Link, data: bytes) -> None:
+        """The socket does not take it now. If all that is kept so would be too much, those lose who
+        leave more behind now."""
+        self._held[link] = None
+        link.unsent += data
+        self.unsent_bytes += len(data)
+        if self.unsent_bytes > self.unsent_bytes_max > 0:
+            log.warning(
+                "cut off, the replies that nobody takes fill the memory for them",
+                extra={"peer": link.address, "bytes": len(link.unsent)},
+            )
+            self.drop(link)
 
     def _flush(self, link: Link) -> None:
         """The socket takes bytes again."""
         sent = link.sock.send(link.unsent) if link.unsent else 0
         if sent:
             link.sent_ms = self.now_ms
+            self.unsent_bytes -= sent
             del link.unsent[:sent]
             link.out_bytes -= sent
         self._held[link] = None
@@ -447,6 +465,7 @@ class Loop:
             self.drop(link)
             return False
         link.unsent = bytearray(data[sent:])
+        self.unsent_bytes += len(link.unsent)
         link.out_bytes += len(link.unsent)
         if link.unsent:
             self._watch(link, WRITE)

@@ -8,11 +8,13 @@ is seen here.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from zbus.core.broker import Broker
 from zbus.core.errors import BrokerError, Refusal
 from zbus.server.gauges import Gauges, Space
+from zbus.server.holdings import Holdings
 from zbus.server.options import Marks
 
 _MIB = 1 << 20
@@ -22,19 +24,36 @@ _DISK_PART = 4
 _MEMORY_PERCENT = 40
 """Of what the process could have, if `memory_limit_bytes` is 0."""
 
+_TRIM_EVERY_LOOKS = 4
+_SPARE_PART = 10
+"""Memory is given back if it has grown by this part since: a crowd that has gone leaves much of it
+free, which the allocator would keep."""
+
 log = logging.getLogger("zbus")
 
 
 class Pressure:
     """Sets `refusing` and `refusing_in_memory` of the broker's puts."""
 
-    def __init__(self, broker: Broker, gauges: Gauges, data_dir: Path, marks: Marks) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        gauges: Gauges,
+        data_dir: Path,
+        marks: Marks,
+        give_way: Callable[[], None] = lambda: None,
+        holdings: Holdings | None = None,
+    ) -> None:
+        """`give_way` frees what can be had again, while memory is short."""
+        self._give_way = give_way
+        self._holdings = holdings or Holdings()
         self._broker = broker
         self._gauges = gauges
         self._data_dir = data_dir
         self._marks = marks
-        total = gauges.memory_total() or 0
-        self.memory_max = marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100  # 0 = off
+        self.memory_max = memory_max(gauges, marks)  # 0 = off
+        self._floor = 0  # resident bytes right after memory was given back
+        self._looks = 0
         self._disk: BrokerError | None = None
         self._memory: BrokerError | None = None
 
@@ -49,7 +68,8 @@ class Pressure:
             if before is not None:
                 log.warning("puts are taken again")
         elif before is None or before.refusal is not refusing.refusal:
-            log.warning("puts are refused", extra={"why": refusing.text})
+            held = {kind: _mib(size) for kind, size in self._holdings.bytes_used().items() if size}
+            log.warning("puts are refused", extra={"why": refusing.text, "held": held})
 
     def disk_free_min(self, space: Space) -> int:
         """The larger one of the two marks. On a small file system gibibytes make no sense."""
@@ -72,19 +92,36 @@ class Pressure:
     def _look_at_memory(self) -> BrokerError | None:
         most = self.memory_max
         used = self._gauges.memory_used()
-        if not most or used is None:
+        if used is None:
+            return None
+        self._looks += 1
+        if self._looks % _TRIM_EVERY_LOOKS == 0 and used > self._floor + self._floor // _SPARE_PART:
+            used = self._trim(used)
+        if not most:
             return None
         if used > most - most // 10:
             # Messages that can be read again give way before anybody is refused.
             self._broker.memory.give_way()
-            self._gauges.trim_memory()
-            used = self._gauges.memory_used() or used
+            self._give_way()
+            used = self._trim(used)
         if self._memory is not None:
             most -= most // 20
         if used <= most:
             return None
         text = f"the broker takes {_mib(used)} of memory; puts are taken below {_mib(most)}"
         return BrokerError(Refusal.OVERLOADED, text)
+
+    def _trim(self, used: int) -> int:
+        """Give back what is free in this process; what is resident then."""
+        self._gauges.trim_memory()
+        self._floor = self._gauges.memory_used() or used
+        return self._floor
+
+
+def memory_max(gauges: Gauges, marks: Marks) -> int:
+    """Resident bytes that the broker may have; 0 = nobody knows."""
+    total = gauges.memory_total() or 0
+    return marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100
 
 
 def _mib(size: int) -> str:

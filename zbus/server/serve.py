@@ -32,12 +32,20 @@ from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
+from zbus.server.collector import Collector
 from zbus.server.gauges import Gauges, OsGauges
+from zbus.server.holdings import (
+    CALL_BYTES,
+    CONNECTION_BYTES,
+    OUTPUT_SHARE,
+    Holdings,
+    within,
+)
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pages import BadPages, PageFolder
-from zbus.server.pressure import Pressure
+from zbus.server.pressure import Pressure, memory_max
 from zbus.server.reporter import Reporter
 from zbus.server.sockets import Listening
 from zbus.server.telling import TellingLoop
@@ -101,8 +109,10 @@ class Server:
     ) -> None:
         """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
         left of disk and memory."""
-        self.config = config
         self._gauges: Gauges = gauges or OsGauges()
+        self.config = config = within(config, memory_max(self._gauges, config))
+        self.holdings = Holdings()
+        self.collector = Collector()
         self.mailbox = Mailbox()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
@@ -210,7 +220,7 @@ class Server:
             segment_bytes=config.segment_bytes,
             memory_bytes_max=config.memory_bytes_max,
         )
-        assembly = Assembly(
+        self._assembly = assembly = Assembly(
             self.broker,
             settings={"native": self._settings(), "pages": self.pages and self.pages.pages},
             wire_limits=config,
@@ -239,7 +249,32 @@ class Server:
             listener = Listener(listening, assembly, self.loop, connections_max, certificates)
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
-        self.pressure = Pressure(self.broker, self._gauges, config.data_dir, config)
+        self._count_holdings(assembly)
+        if self.loop.sweep is not None:
+            most = memory_max(self._gauges, config) // OUTPUT_SHARE
+            self.loop.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
+        self.pressure = Pressure(
+            *(self.broker, self._gauges, config.data_dir, config),
+            *(self._give_way, self.holdings),
+        )
+
+    def _count_holdings(self, assembly: Assembly) -> None:
+        """Everything that is held in memory."""
+        holdings, broker = self.holdings, self.broker
+        holdings.add("connections", lambda: CONNECTION_BYTES * len(self.loop.links))
+        holdings.add("output", lambda: self.loop.sweep.output_bytes if self.loop.sweep else 0)
+        holdings.add("bodies", lambda: assembly.bodies.bytes_used)
+        holdings.add("heads", lambda: assembly.heads.bytes_used)
+        holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
+        holdings.add("cache", lambda: broker.memory.recent_bytes)
+        holdings.add("history", lambda: broker.memory.replayed_bytes)
+        for kind, bytes_used in assembly.front.holds().items():
+            holdings.add(kind, bytes_used)
+
+    def _give_way(self) -> None:
+        """Memory is short: what is remembered for speed alone goes."""
+        self._assembly.heads.forget()
+        self.collector.press()
 
     def _settings(self) -> NativeSettings:
         return self.config.part(
@@ -248,6 +283,7 @@ class Server:
             tls=self.addresses[0].tls,
             certificate=self._certificate,
             memory_used=self._gauges.memory_used,
+            held=self.holdings.bytes_used,
             version=__version__,
         )
 
@@ -277,6 +313,8 @@ class Server:
         for listener in self.listeners:
             listener.resume()
         self.pressure.look()
+        self.collector.look()
+        self._assembly.upkeep()
         self.journal.upkeep(self.loop.now_ms)
         if self.tokens is not None:
             self.tokens.look()
@@ -372,12 +410,7 @@ def run(config: Config) -> int:
     except CannotStart as error:
         print(f"zbus: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
-    # What lives from here on is messages and connections: they come and go without cycles, so
-    # the collector need not look at them often.
-    gc.enable()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    server.collector.settle()
     # A thread that reads history must not keep the loop waiting long after each of its calls.
     sys.setswitchinterval(0.0005)
 

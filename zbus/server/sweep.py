@@ -21,8 +21,14 @@ EVERY_MS = 1_000
 log = logging.getLogger("zbus")
 
 
+_LINKS_PER_TURN = 500
+
+OUTPUT_BYTES_LEAST = 16 << 10
+"""What each connection may leave untaken, however many there are."""
+
+
 class Sweep:
-    """Looks at every connection once a second."""
+    """Looks at every connection once a second, at some of them in each turn."""
 
     def __init__(
         self,
@@ -31,21 +37,54 @@ class Sweep:
         drop: Callable[[Link], None],
         timeouts: Timeouts,
         also: Callable[[], None],
+        output_bytes_max: int,
     ) -> None:
+        """`output_bytes_max` is what one connection may leave untaken."""
+        self._usual_bytes = output_bytes_max
         self._broker = broker
         self._links = links
         self._drop = drop
         self._timeouts = timeouts
         self._also = also  # what else is to be done now and then
         self._next_ms = 0
+        self._left: list[Link] = []  # of this second
+        # Of the replies that are not taken or have not had their turn: how much that may be of all
+        # connections (0 = without a bound), how much it was a second ago, and what one may leave.
+        self.output_bytes_max = 0
+        self.output_bytes = 0
+        self._counted_bytes = 0
+        self._each_bytes = 0
+
+    @property
+    def busy(self) -> bool:
+        """There are connections that it has not looked at in this second."""
+        return bool(self._left)
 
     def run(self, now_ms: int) -> None:
-        if now_ms < self._next_ms:
-            return
-        self._next_ms = now_ms + EVERY_MS
-        for link in list(self._links):
-            self._look(link, now_ms)
-        self._also()
+        if not self._left:
+            if now_ms < self._next_ms:
+                return
+            self._next_ms = now_ms + EVERY_MS
+            self._left = list(self._links)
+            self._share_output(len(self._left))
+            self._also()
+        portion, self._left = self._left[-_LINKS_PER_TURN:], self._left[:-_LINKS_PER_TURN]
+        for link in portion:
+            if not link.closed:
+                self._counted_bytes += link.out_bytes + link.held_bytes
+                if self._each_bytes:
+                    link.out_bytes_max = self._each_bytes
+                self._look(link, now_ms)
+
+    def _share_output(self, count: int) -> None:
+        """With much untaken, each connection may leave less."""
+        self.output_bytes, self._counted_bytes = self._counted_bytes, 0
+        most = self.output_bytes_max
+        if most and self.output_bytes > most // 2:
+            self._each_bytes = max(OUTPUT_BYTES_LEAST, most // (2 * max(count, 1)))
+            self._each_bytes = min(self._each_bytes, self._usual_bytes)
+        elif self._each_bytes:
+            self._each_bytes = self._usual_bytes  # given back, also to those that had less
 
     def _look(self, link: Link, now_ms: int) -> None:
         timeouts = self._timeouts

@@ -18,8 +18,8 @@ head over a limit could pass), why lines of names that steer the connection are 
 exactly that line was judged, and why heads with repeated names always go to the judge.
 
 Every memo is bounded and simply emptied when full: what is in use comes back at once, and no
-bookkeeping is paid on a hit. What was not used for a while is dropped, too (`age`): a crowd of heads
-that never come again must not stay for ever.
+bookkeeping is paid on a hit. What was not used for a while is dropped, too (`age`): a crowd of
+heads that never come again must not stay for ever.
 """
 
 from __future__ import annotations

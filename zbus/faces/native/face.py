@@ -142,6 +142,9 @@ class NativeFace:
         """What is told to each of the trackers."""
         return self.tracking.reports()
 
+    def holds(self) -> dict[str, Callable[[], int]]:
+        return {"documents": self.tracking.bytes_used}
+
     def upkeep(self) -> None:
         pass
 

@@ -155,4 +155,6 @@ def server_info(
         document["connectionCount"] = len(broker.sessions)
         if (memory_bytes := settings.memory_used()) is not None:
             document["memoryBytes"] = memory_bytes
+        if settings.held is not None:
+            document["heldBytes"] = settings.held()
     return document

@@ -162,7 +162,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
-        self._bytes_used = 0
+        self.bytes_used = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -181,14 +181,14 @@ class Servers:
         known = Known(event, reporter, now_ms + SILENCE_MS)
         key = known.address.key
         before = self._known.get(key)
-        bytes_used = self._bytes_used - (before.bytes_used if before else 0)
+        bytes_used = self.bytes_used - (before.bytes_used if before else 0)
         if before is None and len(self._known) >= SERVERS_MAX:
             return f"there are {SERVERS_MAX} servers already"
         if bytes_used + known.bytes_used > BYTES_MAX:
             return f"the documents of all servers are over {BYTES_MAX} bytes"
         self.forget(key)
         self._known[key] = known
-        self._bytes_used += known.bytes_used
+        self.bytes_used += known.bytes_used
         return ""
 
     def forget(self, key: str) -> bool:
@@ -196,7 +196,7 @@ class Servers:
         known = self._known.pop(key, None)
         if known is None:
             return False
-        self._bytes_used -= known.bytes_used
+        self.bytes_used -= known.bytes_used
         return True
 
     def forget_reporter(self, session: Session) -> bool:

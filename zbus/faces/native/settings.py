@@ -86,4 +86,6 @@ class NativeSettings(NativeOptions):
     certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
     # Resident bytes of the process, if the system tells; None = say nothing about the process.
     memory_used: Callable[[], int | None] | None = None
+    # Bytes of it by kind of what is held; None = nobody counts.
+    held: Callable[[], dict[str, int]] | None = None
     version: str = "0"

@@ -62,6 +62,10 @@ class Tracking:
         self._version = max(self._version + 1, self._broker.now_ms * VERSIONS_PER_MS)
         return self._version
 
+    def bytes_used(self) -> int:
+        """What documents take that are kept."""
+        return self._own.bytes_used + self._all.bytes_used + self.servers.bytes_used
+
     # -- documents --------------------------------------------------------------------------
 
     def server_info(self, grant: Grant | None = None) -> Document:
@@ -267,9 +271,13 @@ class DocumentCache:
         made, view = self._made, _view(grant)
         made.pop(view, None)
         made[view] = encoded
-        while sum(len(one.data) for one in made.values()) > KEPT_BYTES_MAX and len(made) > 1:
+        while self.bytes_used > KEPT_BYTES_MAX and len(made) > 1:
             del made[next(iter(made))]
         return encoded
+
+    @property
+    def bytes_used(self) -> int:
+        return sum([len(one.data) for one in self._made.values()])
 
 
 class Follower:
