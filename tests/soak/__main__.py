@@ -12,10 +12,18 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from tests.soak.attacks import ATTACKS
+from tests.soak.campaign import Campaign
+from tests.soak.crew import Stage
 from tests.soak.table import print_table
+
+CLIENTS: Final = 2  # brisk ones, of a run without --table
 
 
 def numbers(text: str) -> list[int]:
@@ -60,11 +68,24 @@ def main() -> int:
     signal.signal(signal.SIGINT, end)
     options = {"memory_limit_bytes": given.memory_limit} if given.memory_limit else {}
     try:
-        print_table(given.attacks, given.connections, given.phase, given.rest, options)
+        if given.table:
+            print_table(given.attacks, given.connections, given.phase, given.rest, options)
+            return 0
+        return soak(given.attacks, given.seconds, given.seed, options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    return 0
+
+
+def soak(attacks: Sequence[str], seconds: float, seed: int, options: dict[str, str]) -> int:
+    with (
+        tempfile.TemporaryDirectory(prefix="zbus-soak-") as folder,
+        Stage(Path(folder), CLIENTS, options) as stage,
+    ):
+        failures = Campaign(stage, attacks, seconds, seed).run()
+    for failure in failures:
+        print(f"failed: {failure}")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

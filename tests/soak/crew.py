@@ -28,6 +28,7 @@ from tests.soak.figures import Figures
 from tests.soak.watch import Watch
 
 PERIOD_MS: Final = 5.0  # of a brisk client's rounds
+SILENT_S: Final = 1.0  # who reports four times a second, and not for so long, waits for a reply
 # What is cached on purpose is small, so that what is kept by mistake shows.
 OPTIONS: Final = {
     "durability": "os",
@@ -85,12 +86,27 @@ class BriskClient(Child):
         self.process.stdout.close()
 
     def under_way(self, begin_s: float, end_s: float) -> list[float]:
-        """What each operation took that was under way in this time, in milliseconds."""
-        return [
+        """What each operation took that was under way in this time, in milliseconds; of one that
+        is not over, what it took so far."""
+        found = [
             took_ms
             for began_s, took_ms in self.samples
             if began_s < end_s and began_s + took_ms / 1e3 > begin_s
         ]
+        began_s, took_ms = self.samples[-1] if self.samples else (begin_s, 0.0)
+        silent_since_s = began_s + took_ms / 1e3
+        if silent_since_s < end_s - SILENT_S:
+            found.append((time.monotonic() - silent_since_s) * 1e3)
+        return found
+
+    def forget(self, before_s: float) -> None:
+        """Operations that ended before then."""
+        ended = 0
+        for began_s, took_ms in self.samples:
+            if began_s + took_ms / 1e3 >= before_s:
+                break
+            ended += 1
+        del self.samples[:ended]
 
     def wait_past(self, moment_s: float) -> None:
         """Until everything is told that was under way then."""
@@ -195,14 +211,21 @@ class Stage:
             if begin_s <= at_s <= end_s
         ]
 
-    def close(self) -> None:
-        self._exits.close()
+    def forget(self, before_s: float) -> None:
+        """What ended before is not asked for any more."""
+        for client in self.clients:
+            client.forget(before_s)
+        self.watch.forget(before_s)
+
+    @property
+    def alive(self) -> bool:
+        return self.broker.process.poll() is None
 
     def __enter__(self) -> Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._exits.close()
 
 
 def pause(seconds: float) -> None:

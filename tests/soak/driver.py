@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, required=True)
     given = parser.parse_args()
     attack = ATTACKS[given.name]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this ends it
     os.nice(NICENESS)
     for _ in itertools.islice(attack.script(0), 2):
         pass  # what it sends is made now

@@ -17,7 +17,7 @@ from tests.soak.crew import Stage, pause
 from tests.soak.figures import Figures
 
 MIB: Final = 1 << 20
-WARM_UP_S: Final = 1.0
+WARM_UP_S: Final = 1.5
 LAST_S: Final = 2.0  # of the rest: whether puts are taken again is looked at in these
 HEAD: Final = (
     "attack              conns |    p50     p99   p99.9     max ms | alone p99  times |"

@@ -46,6 +46,9 @@ class Watch(threading.Thread):
     def between(self, begin_s: float, end_s: float) -> list[Look]:
         return [look for look in self.looks if begin_s <= look.at_s <= end_s]
 
+    def forget(self, before_s: float) -> None:
+        self.looks = [look for look in self.looks if look.at_s >= before_s]
+
     def peak_bytes(self, begin_s: float, end_s: float) -> int:
         return max((look.resident_bytes for look in self.between(begin_s, end_s)), default=0)
 
