@@ -18,7 +18,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-changes crash-states disk-full simulate h1spec autobahn fuzz mutants check \
+  crash crash-changes crash-states disk-full soak simulate h1spec autobahn fuzz mutants check \
   stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
@@ -94,6 +94,10 @@ disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
 
+soak: SECONDS ?= 3600
+soak: $(VENV)/test.stamp ## Attack a broker beside brisk clients for SECONDS=3600; a row for each attack: ARGS=--table
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) $(ARGS)
+
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
@@ -112,7 +116,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash, five minutes of soak (4 hours; a quiet machine)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -120,6 +124,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) simulate
 	$(MAKE) disk-full
 	$(MAKE) crash
+	$(MAKE) soak SECONDS=300
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
 	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)
