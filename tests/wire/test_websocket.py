@@ -96,7 +96,11 @@ def test_a_handshake_is_refused(status: int, raw: bytes) -> None:
 def read(*pieces: bytes, bytes_max: int = BYTES_MAX) -> tuple[list[Event], int]:
     """The events, and the code of the error or 0."""
     reader = WebSocketReader(bytes_max)
-    events = [event for piece in pieces for event in reader.receive(piece)]
+    events = []
+    for piece in pieces:
+        events += reader.receive(piece)
+        while reader.more:
+            events += reader.receive(b"")
     return events, 0 if reader.error is None else reader.error.status
 
 

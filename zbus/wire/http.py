@@ -15,6 +15,7 @@ import re
 from typing import Literal
 
 from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
+from zbus.wire.body import Body
 from zbus.wire.budget import Budget
 from zbus.wire.chunks import ChunkedBody
 from zbus.wire.errors import BAD_LINE_END, WireError
@@ -30,19 +31,19 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class _LengthBody:
+class _LengthBody(Body):
     """A body with a known length on its way in; like `ChunkedBody`."""
 
-    __slots__ = ("_missing", "data", "finished")
+    __slots__ = ("_missing", "finished")
 
     def __init__(self, length: int) -> None:
+        super().__init__()
         self._missing = length
-        self.data = bytearray()
         self.finished = False
 
     def feed(self, data: bytes, at: int) -> int:
         piece = data[at : at + self._missing]
-        self.data += piece
+        self.add(piece)
         self._missing -= len(piece)
         self.finished = not self._missing
         return at + len(piece)
@@ -228,7 +229,7 @@ class HttpReader:
 
     def _hold(self, pending: _Pending, budget: Budget) -> None:
         """Count what the body takes by now."""
-        size = len(pending.body.data)
+        size = pending.body.size
         if not budget.take(size - pending.held_bytes):
             raise WireError(503, "the bodies that are on their way in take all memory for them")
         pending.held_bytes = size
