@@ -175,6 +175,8 @@ class Peer(Session):
     def receive(self, data: bytes) -> None:
         """Bytes came in."""
         requests = self.reader.receive(data)
+        while getattr(self.reader, "more", False):
+            requests = requests + self.reader.receive(b"")
         if self._undone is not None:
             requests = self._undone + requests
             self._undone = None
