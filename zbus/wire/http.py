@@ -229,10 +229,10 @@ class HttpReader:
 
     def _hold(self, pending: _Pending, budget: Budget) -> None:
         """Count what the body takes by now."""
-        size = pending.body.size
-        if not budget.take(size - pending.held_bytes):
+        taken = pending.body.taken
+        if not budget.take(taken - pending.held_bytes):
             raise WireError(503, "the bodies that are on their way in take all memory for them")
-        pending.held_bytes = size
+        pending.held_bytes = taken
 
     def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
         requests.append((head, id_, body))

@@ -327,14 +327,15 @@ class WebSocketReader:
 
     def _grow(self, piece: bytes | bytearray, last: bool) -> None:
         """One more piece of a message."""
-        assert self._message is not None
+        message = self._message
+        assert message is not None
         if self._kind == TEXT:
             self._check_text(piece, last)
-        self._message.add(piece)
+        message.add(piece)
         if self._budget is not None and not last:
-            if not self._budget.take(len(piece)):
+            if not self._budget.take(message.taken - self._held_bytes):
                 raise WireError(TRY_LATER, "messages on their way in take all memory for them")
-            self._held_bytes += len(piece)
+            self._held_bytes = message.taken
 
     def _check_text(self, piece: bytes | bytearray, last: bool) -> None:
         """Refuse what cannot become UTF-8 any more."""
