@@ -40,7 +40,10 @@ async def echo(stream: trio.SocketStream) -> None:
     data: bytes | bytearray = http.behind or b""
     while True:
         out = []
-        for kind, payload in reader.receive(bytes(data)):
+        events = reader.receive(bytes(data))
+        while reader.more:
+            events += reader.receive(b"")
+        for kind, payload in events:
             out.append(encode_frame(PONG if kind == PING else kind, payload[: _limit(kind)]))
         if reader.error is not None:
             out.append(encode_close(reader.error.status, reader.error.text))

@@ -29,6 +29,7 @@ class FakeGauges:
         self.total: int | None = 1000 * MIB
         self.trimmed = 0
         self.spare = 0  # given back when memory is trimmed
+        self.free: int | None = 0  # in the heap
 
     def disk(self, path: Path) -> Space | None:
         return self.space
@@ -38,6 +39,9 @@ class FakeGauges:
 
     def memory_total(self) -> int | None:
         return self.total
+
+    def memory_free(self) -> int | None:
+        return self.free
 
     def trim_memory(self) -> None:
         self.trimmed += 1
@@ -207,6 +211,47 @@ def test_a_call_is_refused_as_a_put_is() -> None:
     reply = squeeze.client.request(http("/S/method"))
     assert reply.status == 507
     assert len(squeeze.world.broker.calls) == 0
+
+
+def trims(*free_mib: int) -> list[int]:
+    """How often memory was given back after each look."""
+    squeeze = Squeeze()
+    trimmed = []
+    for size in free_mib:
+        squeeze.gauges.free = size * MIB
+        squeeze.pressure.look()
+        trimmed.append(squeeze.gauges.trimmed)
+    return trimmed
+
+
+def test_what_becomes_free_is_given_back() -> None:
+    """Once: what was given back still counts as free, until it is used again."""
+    assert trims(0, 60, 300, 310, 20, 80, 100, 100, 160, 170) == [0, 0, 1, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_a_little_that_nobody_uses_is_given_back_later() -> None:
+    assert trims(9, 30, 9, 30, 9) == [0, 0, 0, 0, 1]
+    assert trims(9, 30, 3, 30, 9, 9, 30, 3, 30, 9) == [0] * 10, "it is in use at times"
+    assert trims(*[9] * 5, *[12] * 5, *[14] * 5) == [0] * 4 + [1] * 10 + [2]
+
+
+def test_another_c_library_says_nothing() -> None:
+    squeeze = Squeeze()
+    squeeze.gauges.free = None
+    assert squeeze.refusing == ""
+    assert not squeeze.gauges.trimmed
+
+
+def test_the_heap_is_measured() -> None:
+    gauges = OsGauges()
+    before = gauges.memory_free()
+    if before is None:
+        pytest.skip("the C library is not glibc")
+    blocks = [bytearray(64 << 10) for _ in range(2_000)]
+    kept = blocks[::2]  # what is between them does not go back by itself
+    del blocks
+    assert (gauges.memory_free() or 0) >= 900 * (64 << 10)
+    assert len(kept) == 1_000
 
 
 def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> OsGauges:

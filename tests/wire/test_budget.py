@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from zbus.wire.body import BLOCK_BYTES
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
@@ -71,3 +72,20 @@ def test_a_whole_request_needs_no_budget() -> None:
     one = reader(Budget(0))
     assert len(one.receive(LENGTH + b"x" * 800)) == 1
     assert len(one.receive((LENGTH + b"x" * 800) * 3)) == 3
+
+
+@framings
+def test_a_large_body_counts_with_the_blocks_that_it_takes(head: bytes) -> None:
+    limits = WireLimits(body_bytes_max=1 << 20)
+    size = b"%d" % 200_000 if head is LENGTH else b"%x" % 200_000
+    budget = Budget(1 << 20)
+    one = HttpReader(Heads(limits), limits, budget)
+    one.receive(head.replace(b"800", size).replace(b"320", size))
+    one.receive(b"x" * BLOCK_BYTES)
+    assert budget.bytes_used == BLOCK_BYTES
+    one.receive(b"x")
+    assert budget.bytes_used == 2 * BLOCK_BYTES
+    one.receive(b"x" * (BLOCK_BYTES - 1))
+    assert budget.bytes_used == 2 * BLOCK_BYTES
+    one.close()
+    assert budget.bytes_used == 0

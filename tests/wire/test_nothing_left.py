@@ -7,6 +7,7 @@ reader to the error. Such a ring stays until a collection, which may come late o
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -64,6 +65,18 @@ def test_of_a_websocket(data: bytes) -> None:
         assert reader.error is not None
 
     assert left_by(connection) == 0
+
+
+def test_no_fragment_leaves_an_object() -> None:
+    """However many they are: a message under way is a few blocks."""
+    reader = WebSocketReader(1 << 20)
+    reader.receive(b"\x02\x81abcdx")
+    before = len(gc.get_objects()) + sys.getallocatedblocks()
+    for _ in range(1_000):
+        reader.receive(b"\x00\x81abcdx")
+    after = len(gc.get_objects()) + sys.getallocatedblocks()
+    assert after - before < 20
+    assert reader.receive(b"\x80\x80abcd") == [(2, bytes([ord("x") ^ ord("a")]) * 1_001)]
 
 
 def test_of_answers() -> None:

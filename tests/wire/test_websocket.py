@@ -15,6 +15,7 @@ from zbus.wire.websocket import (
     BINARY,
     CLOSE,
     FRAGMENTS_MAX,
+    FRAMES_PER_STEP,
     PING,
     PONG,
     TEXT,
@@ -96,11 +97,22 @@ def test_a_handshake_is_refused(status: int, raw: bytes) -> None:
 def read(*pieces: bytes, bytes_max: int = BYTES_MAX) -> tuple[list[Event], int]:
     """The events, and the code of the error or 0."""
     reader = WebSocketReader(bytes_max)
-    events = [event for piece in pieces for event in reader.receive(piece)]
+    events = []
+    for piece in pieces:
+        events += reader.receive(piece)
+        while reader.more:
+            events += reader.receive(b"")
     return events, 0 if reader.error is None else reader.error.status
 
 
 EURO = "€".encode()
+SMILE = "\N{GRINNING FACE}".encode()
+assert (len(EURO), len(SMILE)) == (3, 4)
+
+
+def fragments(*sizes: int) -> bytes:
+    return b"".join(frame(0, b"x" * size, fin=False) for size in sizes)
+
 
 GOOD: list[tuple[str, bytes, list[Event]]] = [
     ("text", frame(TEXT, b"hello"), [(TEXT, b"hello")]),
@@ -135,8 +147,23 @@ GOOD: list[tuple[str, bytes, list[Event]]] = [
     ("close with a private code", close(4999), [(CLOSE, b"\x13\x87")]),
     ("nothing after close", close(1000) + frame(1, b"a"), [(CLOSE, b"\x03\xe8")]),
     ("garbage after close", close(1000) + b"\xff\xff\xff", [(CLOSE, b"\x03\xe8")]),
+    (
+        "a character in four",
+        frame(1, SMILE[:1], fin=False)
+        + frame(0, SMILE[1:2], fin=False)
+        + frame(0, SMILE[2:3], fin=False)
+        + frame(0, SMILE[3:]),
+        [(TEXT, SMILE)],
+    ),
+    (
+        "fragments of all sizes",
+        frame(2, fin=False) + fragments(1, 2, 125, 126, 0, 3) + frame(0, b"end"),
+        [(BINARY, b"x" * 257 + b"end")],
+    ),
     ("close amid fragments", frame(1, b"a", fin=False) + close(1001), [(CLOSE, b"\x03\xe9")]),
 ]
+
+BEGUN = frame(1, b"a", fin=False)
 
 BAD: list[tuple[str, bytes, int]] = [
     ("not masked", frame(1, b"a", key=b""), 1002),
@@ -164,6 +191,13 @@ BAD: list[tuple[str, bytes, int]] = [
     ("a surrogate", frame(1, b"\xed\xa0\x80"), 1007),
     ("overlong", frame(1, b"\xc0\xaf"), 1007),
     ("no UTF-8 in a fragment", frame(1, b"a", fin=False) + frame(0, b"\xff", fin=False), 1007),
+    ("no UTF-8 before a ping", BEGUN + frame(0, b"\xff", fin=False) + frame(9), 1007),
+    ("no UTF-8 before what is worse", BEGUN + frame(0, b"\xff", fin=False) + frame(3), 1007),
+    ("no UTF-8 before an end", BEGUN + frame(0, b"\xff", fin=False) + frame(0), 1007),
+    ("no UTF-8 over fragments", BEGUN + frame(0, EURO[:2], fin=False) + frame(0, b"a"), 1007),
+    ("half a character at the end", BEGUN + frame(0, EURO[:2], fin=False) + frame(0), 1007),
+    ("a surrogate over two", frame(1, b"\xed\xa0", fin=False) + frame(0, b"\x80", fin=False), 1007),
+    ("too large in small fragments", BEGUN + frame(0, b"x" * 125, fin=False) * 8, 1009),
     ("no UTF-8 in a half frame", frame(1, b"a\xff", length=200), 1007),
     ("close of one byte", frame(8, b"\x03"), 1002),
     *((f"close with {code}", close(code), 1002) for code in (0, 999, 1004, 1005, 1006, 1015, 5000)),
@@ -199,6 +233,63 @@ def test_a_message_in_too_many_frames() -> None:
     assert read(frame(2, fin=False) + frame(0, fin=False) * 50 + frame(0)) == ([(BINARY, b"")], 0)
     most = frame(2, fin=False) + frame(0, fin=False) * (FRAGMENTS_MAX - 2) + frame(0)
     assert read(most + frame(2, fin=False) + frame(0)) == ([(BINARY, b"")] * 2, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(1, b"a") * 1_000,
+        frame(9, b"a") * 1_000,
+        frame(10, b"a") * 1_000,
+        frame(2, fin=False) + fragments(1) * 998 + frame(0),
+        frame(2, fin=False)
+        + (frame(0, b"x" * 126, fin=False) + frame(0, fin=False)) * 499
+        + frame(0),
+    ],
+    ids=["messages", "pings", "pongs", "fragments", "fragments of two sizes"],
+)
+def test_one_call_reads_so_many_frames(data: bytes) -> None:
+    reader = WebSocketReader(100_000)
+    expected, _ = read(data, bytes_max=100_000)
+    events = reader.receive(data)
+    steps = 1
+    while reader.more:
+        assert len(events) <= steps * FRAMES_PER_STEP
+        assert steps * FRAMES_PER_STEP <= reader.spent <= steps * (FRAMES_PER_STEP + 40)
+        events += reader.receive(b"")
+        steps += 1
+    assert steps == 4
+    assert events == expected
+    assert not reader.midway
+    assert reader.receive(b"") == []
+
+
+def test_bytes_that_come_while_others_wait_are_read_after_them() -> None:
+    reader = WebSocketReader(BYTES_MAX)
+    events = reader.receive(frame(1, b"a") * 300 + frame(1, b"b")[:3])
+    assert reader.more
+    events += reader.receive(frame(1, b"b")[3:])
+    assert not reader.more
+    assert events == [(TEXT, b"a")] * 300 + [(TEXT, b"b")]
+
+
+@pytest.mark.parametrize("end", [close(1000), frame(3)], ids=["close", "error"])
+def test_nothing_is_left_after_the_end(end: bytes) -> None:
+    reader = WebSocketReader(BYTES_MAX)
+    reader.receive(end + frame(1, b"a") * 1_000)
+    assert reader.closed
+    assert not reader.more
+    assert not reader.midway
+    assert reader.receive(frame(1, b"a")) == []
+
+
+def test_work_is_counted() -> None:
+    reader = WebSocketReader(1 << 20)
+    reader.receive(frame(1, b"a"))
+    assert reader.spent == 2
+    reader.spent = 0
+    reader.receive(frame(1, b"x" * 100_000))
+    assert 90 < reader.spent < 110
 
 
 def test_midway() -> None:
@@ -319,7 +410,7 @@ def by_wsproto(data: bytes) -> tuple[list[Event], bool]:
 
 @given(st.lists(st.one_of(BITS, st.binary(max_size=12)), max_size=8), st.data())
 @settings(deadline=None)
-def test_the_quick_way_agrees_with_wsproto(frames: list[bytes], data: st.DataObject) -> None:
+def test_the_verdicts_are_those_of_wsproto(frames: list[bytes], data: st.DataObject) -> None:
     # A head that is cut off may already be wrong to the one and not yet to the other.
     stream = b"".join(frames) + bytes(14)
     events, failed = by_wsproto(stream)

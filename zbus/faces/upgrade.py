@@ -36,6 +36,9 @@ from zbus.wire.websocket import (
 _CODES = {408: POLICY, 413: TOO_BIG, 503: TRY_LATER}
 """What the server notices about any connection, as the code of a close frame."""
 
+_READ_COST = 5
+"""Of making a request of a message, and 1 more for each KiB; in microseconds, about."""
+
 
 class Frame(bytes):
     """Written as it is."""
@@ -123,7 +126,7 @@ class RefuseUpgrade:
 class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
-    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error")
+    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error", "more", "spent")
 
     interim = b""
     done = more = False
@@ -136,11 +139,14 @@ class WebSocket:
         self.begun = False  # the 101 is out
         self._held = 0  # bytes that count as held by the peer until it is
         self.error: WireError | None = None
+        self.more = False  # bytes came that were not looked at: `receive(b"")` goes on with them
+        self.spent = 0  # work, in units of about a microsecond; the owner sets it to 0
 
     # -- as a reader ----------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Request]:
-        """Take received bytes; return the requests they complete, pongs and closing included."""
+        """Take received bytes; return the requests they complete, pongs and closing included, as
+        far as one step goes."""
         requests: list[Request] = []
         if self.error is not None:
             return requests
@@ -156,6 +162,9 @@ class WebSocket:
             reader.close()
         else:
             self.error = reader.error
+        self.more = reader.more
+        self.spent += reader.spent
+        reader.spent = 0
         return requests
 
     def waiting_for(self) -> Literal["nothing", "head", "body"]:
@@ -163,8 +172,10 @@ class WebSocket:
 
     def close(self) -> None:
         self._reader.close()
+        self.more = False
 
     def _read(self, message: bytes) -> Request:
+        self.spent += _READ_COST + (len(message) >> 10)
         request = self.codec.read(message)
         if len(request[2]) > self._limits.body_bytes_max:
             raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")

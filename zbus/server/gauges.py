@@ -31,8 +31,25 @@ class Gauges(Protocol):
     def memory_total(self) -> int | None:
         """Bytes that this process could have: of its cgroup, or of the machine."""
 
+    def memory_free(self) -> int | None:
+        """Bytes of the heap that are free, whether or not the system has them back."""
+
     def trim_memory(self) -> None:
         """Give memory that is free in this process back to the system."""
+
+
+class _Heap(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+    fordblks: int
 
 
 class OsGauges:
@@ -43,8 +60,12 @@ class OsGauges:
         self._cgroups = cgroups
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._trim: Callable[[int], object] | None = None
-        with suppress(AttributeError, OSError):
-            self._trim = ctypes.CDLL(None).malloc_trim  # glibc's alone
+        self._heap: Callable[[], _Heap] | None = None
+        with suppress(AttributeError, OSError):  # they are glibc's alone
+            library = ctypes.CDLL(None)
+            self._trim = library.malloc_trim
+            self._heap = library.mallinfo2
+            library.mallinfo2.restype = _Heap
 
     def disk(self, path: Path) -> Space | None:
         try:
@@ -79,6 +100,9 @@ class OsGauges:
             group = Path(path.lstrip("/"))
             files.extend(root / part / name for part in (group, *group.parents))
         return files
+
+    def memory_free(self) -> int | None:
+        return None if self._heap is None else self._heap().fordblks
 
     def trim_memory(self) -> None:
         if self._trim is not None:

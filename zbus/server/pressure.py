@@ -21,6 +21,13 @@ _MIB = 1 << 20
 _DISK_PART = 4
 """`disk_free_bytes_min` is never more than this part of a file system."""
 
+_FREE_BYTES_MAX = 64 << 20
+"""So much more than before may be free in the heap: work that comes by turns uses it again."""
+
+_IDLE_BYTES_MAX = 4 << 20
+_IDLE_LOOKS = 5
+"""So much may be free in the heap that nobody used for so long."""
+
 _MEMORY_PERCENT = 40
 """Of what the process could have, if `memory_limit_bytes` is 0."""
 
@@ -56,9 +63,13 @@ class Pressure:
         self._looks = 0
         self._disk: BrokerError | None = None
         self._memory: BrokerError | None = None
+        self._free_before = 0  # in the heap; when it was given back last, or less since
+        self._looks = 0  # in which
+        self._free_least = 0  # was free all the time
 
     def look(self) -> None:
         """Measure, and refuse or take puts from now on."""
+        self._give_back()
         self._disk = self._look_at_disk()
         self._memory = self._look_at_memory()
         refusing, before = self._disk or self._memory, self._broker.puts.refusing
@@ -70,6 +81,20 @@ class Pressure:
         elif before is None or before.refusal is not refusing.refusal:
             held = {kind: _mib(size) for kind, size in self._holdings.bytes_used().items() if size}
             log.warning("puts are refused", extra={"why": refusing.text, "held": held})
+
+    def _give_back(self) -> None:
+        """Whoever takes much memory and goes leaves it to the system, not to this process. What is
+        between two things that are kept is given back as well, which the C library does not do by
+        itself."""
+        free = self._gauges.memory_free() or 0
+        self._free_least = min(self._free_least, free) if self._looks else free
+        self._looks += 1
+        idle = self._looks >= _IDLE_LOOKS and self._free_least > self._free_before + _IDLE_BYTES_MAX
+        if idle or free > self._free_before + _FREE_BYTES_MAX:
+            self._gauges.trim_memory()
+            self._free_before = free
+        self._free_before = min(self._free_before, free)
+        self._looks %= _IDLE_LOOKS
 
     def disk_free_min(self, space: Space) -> int:
         """The larger one of the two marks. On a small file system gibibytes make no sense."""

@@ -10,6 +10,7 @@ at once, however many chunks there are.
 
 from __future__ import annotations
 
+from zbus.wire.body import Body
 from zbus.wire.errors import WireError, quoted
 from zbus.wire.fields import HEX, PRINTABLE, split_field
 from zbus.wire.limits import WireLimits
@@ -20,7 +21,7 @@ _EXTENSION = PRINTABLE.replace(b'"', b"")
 _LINES_PER_STEP = 64
 
 
-class ChunkedBody:
+class ChunkedBody(Body):
     """One chunked body on its way in."""
 
     __slots__ = (
@@ -30,19 +31,18 @@ class ChunkedBody:
         "_missing",
         "_trailer_bytes",
         "_trailers",
-        "data",
         "finished",
         "spent",
     )
 
     def __init__(self, limits: WireLimits) -> None:
+        super().__init__()
         self._limits = limits
         self._expects = _SIZE  # which kind of line comes next, after the missing data
         self._missing = 0  # bytes of the current chunk's data still to come
         self._held = bytearray()  # beginning of an unfinished line
         self._trailers = 0
         self._trailer_bytes = 0
-        self.data = bytearray()
         self.finished = False
         self.spent = 0  # work since the owner set it to 0, in units of about a microsecond
 
@@ -53,7 +53,7 @@ class ChunkedBody:
         while at < len(data) and not self.finished and self.spent < enough:
             if self._missing:
                 piece = data[at : at + self._missing]
-                self.data += piece
+                self.add(piece)
                 self._missing -= len(piece)
                 at += len(piece)
             else:
@@ -106,7 +106,7 @@ class ChunkedBody:
         if extension.translate(None, _EXTENSION):
             raise WireError(400, "a chunk extension may not hold quotes or control bytes")
         size = int(digits, 16)
-        if len(self.data) + size > self._limits.body_bytes_max:
+        if self.size + size > self._limits.body_bytes_max:
             raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes")
         self._missing = size
         self._expects = _END if size else _TRAILER

@@ -15,6 +15,7 @@ import re
 from typing import Literal
 
 from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
+from zbus.wire.body import Body
 from zbus.wire.budget import Budget
 from zbus.wire.chunks import ChunkedBody
 from zbus.wire.errors import BAD_LINE_END, WireError
@@ -32,20 +33,20 @@ _REQUESTS_PER_STEP = 100
 _WORK_PER_STEP = 200
 
 
-class _LengthBody:
+class _LengthBody(Body):
     """A body with a known length on its way in; like `ChunkedBody`."""
 
-    __slots__ = ("_missing", "data", "finished", "spent")
+    __slots__ = ("_missing", "finished", "spent")
 
     def __init__(self, length: int) -> None:
+        super().__init__()
         self._missing = length
         self.spent = 0
-        self.data = bytearray()
         self.finished = False
 
     def feed(self, data: bytes, at: int) -> int:
         piece = data[at : at + self._missing]
-        self.data += piece
+        self.add(piece)
         self._missing -= len(piece)
         self.finished = not self._missing
         return at + len(piece)
@@ -255,10 +256,10 @@ class HttpReader:
 
     def _hold(self, pending: _Pending, budget: Budget) -> None:
         """Count what the body takes by now."""
-        size = len(pending.body.data)
-        if not budget.take(size - pending.held_bytes):
+        taken = pending.body.taken
+        if not budget.take(taken - pending.held_bytes):
             raise WireError(503, "the bodies that are on their way in take all memory for them")
-        pending.held_bytes = size
+        pending.held_bytes = taken
 
     def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
         requests.append((head, id_, body))
