@@ -30,6 +30,7 @@ from zbus.core.once import forget, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.puts import Puts
+from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.ticket import Silent, Ticket
@@ -377,20 +378,19 @@ class Broker:
 
     # -- what becomes of deliveries, of many as one change (`zbus.core.leases`) --------------
 
-    def ack(
-        self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
-    ) -> None:
+    def ack(self, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> int:
         """Settle messages that were handed out, also those whose lease has ended since. Whoever
         asks, and asked for twice, it is the same. What was never handed out is not settled, but
-        of messages from before the start that is not known for certain: a crash forgets leases."""
-        leases.ack(self.dispatch, ticket, group, partition, ranges)
+        of messages from before the start that is not known for certain: a crash forgets leases.
+        Says how many were not settled before."""
+        return leases.ack(self.dispatch, ticket, group, partition, ranges)
 
     def nack(
         self,
         ticket: Ticket,
         group: Group,
         partition: Partition,
-        ranges: leases.Ranges,
+        ranges: Ranges,
         front: bool = True,
         due_ms: int = 0,
     ) -> int:
@@ -404,7 +404,7 @@ class Broker:
         ticket: Ticket,
         group: Group,
         partition: Partition,
-        ranges: leases.Ranges,
+        ranges: Ranges,
         deadline_ms: int,
     ) -> int:
         """Move the deadline of those that are leased. Says how many; if none is, the ticket has

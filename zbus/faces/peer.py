@@ -123,6 +123,7 @@ class Peer(Session):
         "secure",
         "together",
         "turns",
+        "work",
     )
 
     def __init__(
@@ -165,6 +166,7 @@ class Peer(Session):
         )
         self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
+        self.work = 0  # what is left of its share of this turn, in about microseconds
         self.broken = False  # nothing more is understood from this peer: do not wait for long
 
     @property

@@ -114,6 +114,7 @@ class PullReply(NativeAnswering, Pull):
         if container:
             body = containers.encode_pieces(container, topic, group, pieces)
             count = sum([piece.stop - piece.start for piece in pieces])
+            self.peer.work -= count >> 1  # half a microsecond each
             lines = b"content-type: %b\r\ncount: %d\r\n" % (container, count)
         else:
             index, chunk, at, _, attempts = pieces[0]
