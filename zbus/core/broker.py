@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from sys import maxsize
 
-from zbus.core import deciding, leases, purging, reads
+from zbus.core import deciding, leases, leaving, purging, reads
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -191,33 +192,17 @@ class Broker:
         if session.follower is not None:
             self.following.resume(session)
 
-    def leave(self, session: Session) -> None:
-        """A peer is gone: its pulls, calls and registrations end. Its leases run out by time."""
-        self.sessions.pop(session.id, None)
-        self.calls.drop(session.id)
-        if session.follower is not None:
-            self.following.leave(session)
-        for group in list(session.groups or ()):
-            self.leave_group(session, group)
-        if session.left is not None:
-            session.left(session)
+    def leave(self, session: Session, most: int = maxsize) -> bool:
+        """A peer is gone: its pulls, calls and registrations end, at most so many of them now. Says
+        whether that is all; until then, call again. It gets no message from the first call on. Its
+        leases run out by time."""
+        return leaving.leave(self, session, most)
 
     def leave_group(
         self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
     ) -> None:
         """The session reads this group no more; its pulls there end, and are told the reason."""
-        if session.groups is not None:
-            session.groups.pop(group, None)
-        if session in group.readers:
-            del group.readers[session]
-            self.changes.note(self.now_ms)
-        pulls = [pull for pull in session.pulls or () if pull.group is group]
-        if session in group.waiting:
-            pulls.insert(0, group.waiting[session])
-        for pull in pulls:
-            self.dispatch.end(pull, reason)
-        if group.temporary and group.had_reader and not group.readers:
-            self.remove_group(Silent(), group)
+        leaving.leave_group(self, session, group, reason)
 
     # -- topics and groups ----------------------------------------------------------------
 

@@ -14,7 +14,6 @@ class Link(Peer):
     """A peer with a socket. The loop does the IO; this only holds what it has to know."""
 
     __slots__ = (
-        "closed",
         "half_head_since_ms",
         "heard_ms",
         "hung_up",
@@ -57,5 +56,4 @@ class Link(Peer):
         self.half_head_since_ms = 0 if tls is None else now_ms
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
-        self.closed = False
         self.hung_up = False  # sends no more

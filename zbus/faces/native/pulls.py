@@ -107,6 +107,11 @@ class PullReply(NativeAnswering, Pull):
         else:
             super().answer(outcome)
 
+    def drop(self) -> None:
+        super().drop()
+        self.peer.open_waits -= 1
+        self.peer.open_tickets -= 1
+
     def _deliver(
         self, topic: Topic, group: Group | None, pieces: list[Piece], skipped: int = 0
     ) -> None:

@@ -206,3 +206,8 @@ class CallReply(NativeReply):
             self.send(self.params.compose(status_of(outcome), lines, outcome.body, CALLED_TYPES))
         else:
             super().answer(outcome)
+
+    def drop(self) -> None:
+        super().drop()
+        self.peer.open_waits -= 1
+        self.peer.open_tickets -= 1
