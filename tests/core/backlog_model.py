@@ -77,6 +77,13 @@ class BacklogModel:
         self.log[offset].attempts = 0
         return True
 
+    def finish_tried(self, offsets: range) -> int:
+        tried = [o for o in offsets if o < self.end and self.log[o].attempts]
+        return sum([self.finish(offset) for offset in tried])
+
+    def finish_all(self, offsets: range) -> int:
+        return sum([self.finish(offset) for offset in offsets])
+
     def lease(self, offset: int, deadline_ms: int) -> int:
         self._change(offset, Life.LEASED, time_ms=deadline_ms)
         self.log[offset].attempts += 1

@@ -21,6 +21,7 @@ from tests.core.backlog_model import BacklogModel, OneMessage
 from zbus.core import overdue
 from zbus.core.backlog import Backlog
 from zbus.core.life import TRANSITIONS, Life
+from zbus.core.ranges import finish_all, finish_tried
 from zbus.core.state import EntryState, StateChange
 
 _TOLD_APART = {Life.DEAD: Life.DONE, Life.DELETED: Life.DONE}
@@ -125,6 +126,20 @@ class BacklogMachine(RuleBasedStateMachine):
     def finish_any(self, number: int) -> None:
         offset = number % self.model.end
         assert self.backlog.finish(offset) == self.model.finish(offset)
+        self.stepped()
+
+    @rule(number=PICKS, count=st.integers(0, 40))
+    def finish_tried(self, number: int, count: int) -> None:
+        offset = number % (self.model.end + 3)
+        offsets = range(offset, offset + count)
+        assert finish_tried(self.backlog, offsets) == self.model.finish_tried(offsets)
+        self.stepped()
+
+    @rule(number=PICKS, count=st.integers(0, 40))
+    def finish_all(self, number: int, count: int) -> None:
+        offset = number % (self.model.end + 1)
+        offsets = range(offset, min(offset + count, self.model.end))
+        assert finish_all(self.backlog, offsets) == self.model.finish_all(offsets)
         self.stepped()
 
     @rule(number=PICKS)

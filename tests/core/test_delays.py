@@ -61,6 +61,11 @@ class DelaysMachine(RuleBasedStateMachine):
         for offset in wanted:
             del self.model[offset]
 
+    @rule(first=OFFSETS, count=st.sampled_from([0, 1, 9, PAGE, 5 * PAGE, 1 << 41]))
+    def within(self, first: int, count: int) -> None:
+        offsets = range(first, first + count)
+        assert sorted(self.delays.within(offsets)) == sorted(o for o in self.model if o in offsets)
+
     @rule(end=OFFSETS)
     def truncate(self, end: int) -> None:
         columns = self.delays.columns().truncated(end)

@@ -114,7 +114,7 @@ class Plain:
         return b""
 
 
-def asked(box: LateBox, verb: Callable[[Probe], None]) -> list[Outcome]:
+def asked(box: LateBox, verb: Callable[[Probe], object]) -> list[Outcome]:
     probe = Probe()
     verb(probe)
     box.turn()
@@ -125,7 +125,7 @@ def keyed(key: bytes) -> Chunk:
     return Chunk.of([Message(b"1", body=b"keyed", once=key)])
 
 
-VERBS: dict[str, Callable[[LateBox, Probe], None]] = {
+VERBS: dict[str, Callable[[LateBox, Probe], object]] = {
     "put": lambda box, probe: box.broker.put(box.partition(), probe, b"1", b"", b"x"),
     "put with a key": lambda box, probe: box.broker.put_with_key(
         box.partition(), probe, b"1", b"", b"x", b"", b"", b"key"
@@ -134,14 +134,10 @@ VERBS: dict[str, Callable[[LateBox, Probe], None]] = {
         box.partition(), Chunk.of([Message(b"1", body=b"x")]), probe, box.partition().end
     ),
     "ack": lambda box, probe: box.broker.ack(probe, box.group(), box.partition(), ranges([0])),
-    "nack": lambda box, probe: (
-        box.broker.nack(probe, box.group(), box.partition(), ranges([0]), True, 0),
-        None,
-    )[1],
-    "extend": lambda box, probe: (
-        box.broker.extend(probe, box.group(), box.partition(), ranges([0]), box.now_ms + 9_000),
-        None,
-    )[1],
+    "nack": lambda box, probe: box.broker.nack(probe, box.group(), box.partition(), ranges([0])),
+    "extend": lambda box, probe: box.broker.extend(
+        probe, box.group(), box.partition(), ranges([0]), box.now_ms + 9_000
+    ),
     "declare a group": lambda box, probe: probe.settle(declared(box)),
     "remove a group": lambda box, probe: box.broker.remove_group(probe, box.group()),
     "empty the topic": lambda box, probe: box.broker.purge_topic(probe, box.topic()),

@@ -289,8 +289,8 @@ WRITING: list[Mutant] = [
         "zbus/core/leases.py",
         (
             "ack-of-what-was-never-given",
-            "            if offset in backlog.attempts or first <= offset < recovered:",
-            "            if True:",
+            "            count += finish_tried(backlog,",
+            "            count += finish_all(backlog,",
             "conformance/test_ack_and_redelivery.py core/test_broker_pulls.py conformance/test_leases.py",
         ),
         (
@@ -308,8 +308,8 @@ WRITING: list[Mutant] = [
         ),
         (
             "window-stays-shut",
-            "    if group.waiting:\n        dispatch.activate(group)  # the window opened",
-            "    pass",
+            "        if group.waiting:\n            dispatch.activate(group)  # the window opened",
+            "        pass",
             "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
             "core/test_broker_model.py",
         ),

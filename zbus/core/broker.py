@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from sys import maxsize
 
-from zbus.core import deciding, leases, purging, reads
+from zbus.core import deciding, leases, leaving, purging, reads
 from zbus.core.calls import Calls, CallTicket
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -30,6 +31,7 @@ from zbus.core.once import forget, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.puts import Puts
+from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.ticket import Silent, Ticket
@@ -190,33 +192,17 @@ class Broker:
         if session.follower is not None:
             self.following.resume(session)
 
-    def leave(self, session: Session) -> None:
-        """A peer is gone: its pulls, calls and registrations end. Its leases run out by time."""
-        self.sessions.pop(session.id, None)
-        self.calls.drop(session.id)
-        if session.follower is not None:
-            self.following.leave(session)
-        for group in list(session.groups or ()):
-            self.leave_group(session, group)
-        if session.left is not None:
-            session.left(session)
+    def leave(self, session: Session, most: int = maxsize) -> bool:
+        """A peer is gone: its pulls, calls and registrations end, at most so many of them now. Says
+        whether that is all; until then, call again. It gets no message from the first call on. Its
+        leases run out by time."""
+        return leaving.leave(self, session, most)
 
     def leave_group(
         self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
     ) -> None:
         """The session reads this group no more; its pulls there end, and are told the reason."""
-        if session.groups is not None:
-            session.groups.pop(group, None)
-        if session in group.readers:
-            del group.readers[session]
-            self.changes.note(self.now_ms)
-        pulls = [pull for pull in session.pulls or () if pull.group is group]
-        if session in group.waiting:
-            pulls.insert(0, group.waiting[session])
-        for pull in pulls:
-            self.dispatch.end(pull, reason)
-        if group.temporary and group.had_reader and not group.readers:
-            self.remove_group(Silent(), group)
+        leaving.leave_group(self, session, group, reason)
 
     # -- topics and groups ----------------------------------------------------------------
 
@@ -377,20 +363,19 @@ class Broker:
 
     # -- what becomes of deliveries, of many as one change (`zbus.core.leases`) --------------
 
-    def ack(
-        self, ticket: Ticket, group: Group, partition: Partition, ranges: leases.Ranges
-    ) -> None:
+    def ack(self, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> int:
         """Settle messages that were handed out, also those whose lease has ended since. Whoever
         asks, and asked for twice, it is the same. What was never handed out is not settled, but
-        of messages from before the start that is not known for certain: a crash forgets leases."""
-        leases.ack(self.dispatch, ticket, group, partition, ranges)
+        of messages from before the start that is not known for certain: a crash forgets leases.
+        Says how many were not settled before."""
+        return leases.ack(self.dispatch, ticket, group, partition, ranges)
 
     def nack(
         self,
         ticket: Ticket,
         group: Group,
         partition: Partition,
-        ranges: leases.Ranges,
+        ranges: Ranges,
         front: bool = True,
         due_ms: int = 0,
     ) -> int:
@@ -404,7 +389,7 @@ class Broker:
         ticket: Ticket,
         group: Group,
         partition: Partition,
-        ranges: leases.Ranges,
+        ranges: Ranges,
         deadline_ms: int,
     ) -> int:
         """Move the deadline of those that are leased. Says how many; if none is, the ticket has

@@ -6,6 +6,8 @@ session and the request id name it.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import attrs
 
 from zbus.core.errors import BrokerError, Outcome, Refusal
@@ -50,6 +52,10 @@ class Calls:
 
     def settle(self, session_id: bytes, id: bytes, outcome: Outcome) -> bool:
         """Answer a call; False if there is none of that name."""
+        return self._end(session_id, id, outcome)
+
+    def _end(self, session_id: bytes, id: bytes, outcome: Outcome | None) -> bool:
+        """The same; None = the answer would reach nobody."""
         calls = self._open.get(session_id)
         ticket = calls.pop(id, None) if calls else None
         if ticket is None:
@@ -57,7 +63,10 @@ class Calls:
         if not calls:
             del self._open[session_id]
         self._deadlines.discard((session_id, id))
-        ticket.settle(outcome)
+        if outcome is None:
+            ticket.drop()
+        else:
+            ticket.settle(outcome)
         return True
 
     def _expire(self, call: tuple[bytes, bytes]) -> None:
@@ -65,11 +74,14 @@ class Calls:
         late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
         self.settle(*call, late)
 
-    def drop(self, session_id: bytes) -> None:
-        """The caller is gone, or about to be."""
+    def drop(self, session_id: bytes, most: int, told: bool) -> int:
+        """The caller is gone, or about to be: end so many of its calls, of which it can be told or
+        not. How many were ended."""
         gone = BrokerError(Refusal.UNANSWERED, "the connection is being closed")
-        for id in list(self._open.get(session_id, ())):
-            self.settle(session_id, id, gone)
+        ids = list(islice(self._open.get(session_id, ()), most))
+        for id in ids:
+            self._end(session_id, id, gone if told else None)
+        return len(ids)
 
     def stop(self) -> None:
         """No answer will come any more."""

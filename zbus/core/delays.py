@@ -145,6 +145,24 @@ class Delays:
         page = self._pages.get(offset // PAGE)
         return page is not None and offset % PAGE in _lows(page)
 
+    def within(self, offsets: range) -> list[int]:
+        """Which are in a range, in no order. Looks through the pages of the range or through all,
+        whichever are fewer."""
+        if not offsets or offsets.start > self._top or not self._count:
+            return []
+        pages = self._pages
+        numbers = range(offsets.start // PAGE, offsets.stop // PAGE + 1)
+        if len(numbers) < len(pages):
+            found = [number for number in numbers if number in pages]
+        else:
+            found = [number for number in pages if number in numbers]
+        return [
+            offset
+            for number in found
+            for low in _lows(pages[number])
+            if (offset := number * PAGE + low) in offsets
+        ]
+
     def due_of(self, offset: int) -> int:
         """When the message is due; KeyError if it is not here."""
         page = self._pages[offset // PAGE]

@@ -94,7 +94,7 @@ class Dispatch:
                 else:
                     pull.key = pull
                     session.pulls = session.pulls or {}
-                    session.pulls[pull] = None
+                    session.pulls.setdefault(group, {})[pull] = None
         waiting[pull.key] = pull
         if deadline_ms is not None:
             pull.deadline_ms = deadline_ms
@@ -188,7 +188,9 @@ class Dispatch:
             if many and self._batched_left <= 0:
                 self.activate(group)
                 break
-            stalled = pull.session.stalled or (pull.handed is not None and pull.full(group))
+            session = pull.session
+            stalled = session.stalled or session.leaving
+            stalled = stalled or (pull.handed is not None and pull.full(group))
             pieces = [] if stalled else self._take(group, pull)
             if not pieces:
                 if pull.wants.partition is None and not stalled:
@@ -352,8 +354,11 @@ class Dispatch:
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""
         pull.key = pull.session  # or it would hold on to itself
-        if pull.session.pulls is not None:
-            pull.session.pulls.pop(pull, None)
+        pulls = pull.session.pulls
+        if pulls is not None and (beside := pulls.get(pull.group)) is not None:
+            beside.pop(pull, None)
+            if not beside:
+                del pulls[pull.group]
 
     # -- ends without a message -----------------------------------------------------------
 
@@ -384,7 +389,11 @@ class Dispatch:
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
-        if pull.open:
+        if not pull.open:
+            return
+        if pull.session.closed:
+            pull.drop()
+        else:
             pull.settle(reason if isinstance(reason, BrokerError) else Empty(group, reason))
 
 

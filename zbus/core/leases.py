@@ -1,32 +1,38 @@
-"""Deliveries of a partition, one or many as one change: acknowledged, given back, extended."""
+"""Deliveries of a partition, one or many as one change: acknowledged, given back, extended.
+
+What a request costs is what it changes: a range is held against what is open, whichever of the two
+is smaller, so that `0-9999` of nothing costs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, within
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition
-
-Ranges = Sequence[range]
-"""Offsets; how many is for whoever asks to bound."""
 
 
 def ack(
     dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges
-) -> None:
+) -> int:
     """`Broker.ack`."""
     backlog = group.backlogs[partition.index]
     first, recovered = partition.first, partition.recovered
+    count = 0
     for offsets in ranges:
-        for offset in offsets:
-            if offset in backlog.attempts or first <= offset < recovered:
-                backlog.finish(offset)
-    dispatch.tick.change(partition, group)
-    if group.waiting:
-        dispatch.activate(group)  # the window opened
+        begin, stop = offsets.start, offsets.stop
+        if begin < recovered and first < stop:
+            count += finish_all(backlog, range(max(begin, first), min(stop, recovered)))
+        if recovered < stop:
+            count += finish_tried(backlog, range(max(begin, recovered), stop))
+    if count:
+        dispatch.tick.change(partition, group)
+        if group.waiting:
+            dispatch.activate(group)  # the window opened
+    # What is settled already may not be durable yet.
     dispatch.tick.confirm(partition, ticket)
+    return count
 
 
 def nack(
@@ -73,16 +79,16 @@ def extend(
 
 
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
-    """Those that are; if none is, the ticket is told."""
-    backlog = group.backlogs[partition.index]
-    wanted = dict.fromkeys(offset for offsets in ranges for offset in offsets)
-    leased = [offset for offset in wanted if offset in backlog.leased]
-    if not leased:
-        text = f"offset {next(iter(wanted), 0)} is not leased"
-        if len(wanted) > 1:
-            text = f"none of these {len(wanted)} offsets is leased"
+    """Those that are, in the given order; if none is, the ticket is told."""
+    known = group.backlogs[partition.index].leased
+    found = dict.fromkeys(o for offsets in ranges for o in within(offsets, known))
+    if not found:
+        count = distinct(ranges)
+        text = f"offset {ranges[0].start if ranges else 0} is not leased"
+        if count > 1:
+            text = f"none of these {count} offsets is leased"
         ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
-    return leased
+    return list(found)
 
 
 def _changed(dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition) -> None:

@@ -22,6 +22,10 @@ class Ticket:
         self.open = False
         self.answer(outcome)
 
+    def drop(self) -> None:
+        """The end of a request whose answer would reach nobody."""
+        self.open = False
+
     def answer(self, outcome: Outcome) -> None:
         """Tell the outcome. Called once by `settle`; before it for each part of a pull's credit."""
         raise NotImplementedError

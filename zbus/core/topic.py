@@ -25,16 +25,22 @@ class Session:
     """A peer: what it reads, and how to push to it what it did not ask for. It lives as long as its
     connection. An idle one holds next to nothing: there are thousands."""
 
-    __slots__ = ("address", "follower", "groups", "id", "left", "pulls", "stalled")
+    __slots__ = (
+        *("address", "closed", "follower", "groups", "id", "leaving", "left", "pulls"),
+        "stalled",
+    )
 
     def __init__(self, id: bytes, address: str) -> None:
         self.id = id
         self.address = address  # ip:port of the peer, for people
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
-        self.pulls: dict[Pull, None] | None = None  # that wait behind another of the same group
+        # Those that wait behind another of the same group.
+        self.pulls: dict[Group, dict[Pull, None]] | None = None
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: Callable[[Any], None] | None = None  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
+        self.leaving = False  # it is gone, or on its way: it is given no more messages either
+        self.closed = False  # nothing reaches it any more, not even an answer
 
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""

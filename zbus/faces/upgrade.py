@@ -129,8 +129,7 @@ class WebSocket:
     __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error", "more", "spent")
 
     interim = b""
-    done = more = False
-    spent = 0
+    done = False
 
     def __init__(self, reader: WebSocketReader, codec: Codec, limits: WireLimits) -> None:
         self._reader = reader

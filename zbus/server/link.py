@@ -14,7 +14,6 @@ class Link(Peer):
     """A peer with a socket. The loop does the IO; this only holds what it has to know."""
 
     __slots__ = (
-        "closed",
         "half_head_since_ms",
         "heard_ms",
         "hung_up",
@@ -60,5 +59,4 @@ class Link(Peer):
         self.linger_until_ms = 0  # 0 = not lingering
         self.work = 0  # a new one has its first turn in the ring
         self.queued = False  # it is in the ring (`zbus.server.ring`)
-        self.closed = False
         self.hung_up = False  # sends no more

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
@@ -36,6 +37,7 @@ from zbus.wire.websocket import GOING_AWAY
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
+_ENDS_PER_TURN = 500
 _HANDSHAKE_WORK = 400  # of each step of TLS before it is established
 _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
@@ -73,6 +75,8 @@ class Loop:
         self.ready: list[Link] = []  # have something to send in this turn
         self._held: dict[Link, None] = {}  # not read from until they get rid of something
         self._ring = Ring(self._serve_in_turn)
+        self._leaving: deque[Link] = deque()  # are gone, and the broker does not know all of it
+        self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
         self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
         # What connections have not taken yet, and how much that may be; 0 = without a bound.
@@ -112,8 +116,25 @@ class Loop:
             with suppress(OSError):
                 link.sock.send(link.tls.close())  # the peer may still be there
         link.sock.close()
-        link.reader.close()
-        self._broker.leave(link)
+        link.forget_requests()
+        self._leave(link)
+
+    def _leave(self, link: Link) -> None:
+        """The broker forgets it: it may have a thousand pulls, so that is not done at once."""
+        if not link.leaving:
+            self._leaving.append(link)
+            self._see_off()
+
+    def _see_off(self) -> None:
+        """Go on with those that leave, as far as this turn may."""
+        leaving = self._leaving
+        while leaving and self._ends_left > 0:
+            before = leaving[0].open_waits
+            if self._broker.leave(leaving[0], self._ends_left):
+                link = leaving.popleft()
+                self._ends_left -= 1 + before - link.open_waits
+            else:
+                self._ends_left = 0
 
     def _watch(self, link: Link, events: int) -> None:
         if events != link.interest:
@@ -130,7 +151,7 @@ class Loop:
         drain_until_ms = 0
         while not self.failure:
             # Right after work the next is near: wait for it here for a moment, without trio.
-            due = bool(self.ready or self._ring) or self._is_due()
+            due = bool(self.ready or self._ring or self._leaving) or self._is_due()
             events = wait(_LINGER_S if worked and not due else 0, events_max)
             worked = bool(events)
             now = time.monotonic()
@@ -168,6 +189,9 @@ class Loop:
         broker = self._broker
         try:
             broker.begin(self._clock.now_ms())
+            self._ends_left = _ENDS_PER_TURN
+            if self._leaving:
+                self._see_off()
             if self._mailbox.signalled:
                 self._mailbox.run()
             self._gather(events)
@@ -340,7 +364,7 @@ class Loop:
         new message is handed to it."""
         link.hung_up = True
         link.forget_requests()
-        self._broker.leave(link)
+        self._leave(link)
         if link.linger_until_ms or not (link.open_tickets or link.out or link.unsent):
             self.drop(link)
         else:
@@ -416,7 +440,7 @@ class Loop:
         """Decide what a held link is watched for, and whether it is over."""
         if link.finished and not link.unsent:
             if link.farewell:
-                self._broker.leave(link)
+                self._leave(link)
                 link.part()
             else:
                 self._linger(link)
@@ -449,7 +473,7 @@ class Loop:
         except OSError:
             self.drop(link)
             return
-        self._broker.leave(link)
+        self._leave(link)
         link.linger_until_ms = self.now_ms + 1_000
         self._watch(link, READ)
 

@@ -129,6 +129,7 @@ class Client:
 
     def vanish(self) -> None:
         """The connection breaks."""
+        self.peer.closed = True
         self.world.broker.leave(self.peer)
         self.world.clients.remove(self)
 

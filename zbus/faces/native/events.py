@@ -205,6 +205,10 @@ class GroupStream(Pull):
             assert isinstance(outcome, BrokerError)
             close_stream(self.peer, outcome)
 
+    def drop(self) -> None:
+        super().drop()
+        close_stream(self.peer, None)
+
     def _tell(self, delivered: Delivered) -> None:
         peer, group, position = self.peer, delivered.group, self.position
         if delivered.skipped:

@@ -315,7 +315,9 @@ class Produce:
             count_max = self.face.settings.batch_messages_max
             columns = decode_columns(self.container, body, self.face.heads, count_max)
         except WireError as error:
+            peer.work -= len(body) >> 6  # about what it took to come to the fault
             raise BadRequest(400, f"400: Bad Format, {error.text}") from None
+        peer.work -= len(columns.bodies) >> 1  # half a microsecond each
         if not columns.bodies:
             raise BadRequest(400, "400: Bad Format, the batch is empty")
         partition = self._batch_partition(topic, columns.fields)

@@ -107,6 +107,11 @@ class PullReply(NativeAnswering, Pull):
         else:
             super().answer(outcome)
 
+    def drop(self) -> None:
+        super().drop()
+        self.peer.open_waits -= 1
+        self.peer.open_tickets -= 1
+
     def _deliver(
         self, topic: Topic, group: Group | None, pieces: list[Piece], skipped: int = 0
     ) -> None:
@@ -114,6 +119,7 @@ class PullReply(NativeAnswering, Pull):
         if container:
             body = containers.encode_pieces(container, topic, group, pieces)
             count = sum([piece.stop - piece.start for piece in pieces])
+            self.peer.work -= count >> 1  # half a microsecond each
             lines = b"content-type: %b\r\ncount: %d\r\n" % (container, count)
         else:
             index, chunk, at, _, attempts = pieces[0]

@@ -1,0 +1,89 @@
+"""A session leaves: what it waits for ends, and it reads no more.
+
+It may have a thousand pulls in as many groups, and a hundred such sessions may go at once. So the
+end is in parts, each of which costs no more than it ends, and whoever can bound a turn asks for a
+part at a time. To a session that is closed nothing is said.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from sys import maxsize
+from typing import Protocol
+
+from zbus.core.calls import Calls
+from zbus.core.changes import Changes
+from zbus.core.dispatch import Dispatch
+from zbus.core.errors import BrokerError
+from zbus.core.follow import Following
+from zbus.core.outcomes import EmptyReason
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.topic import Group, Session
+
+
+class Verbs(Protocol):
+    """What the broker knows of sessions, and does with groups."""
+
+    sessions: dict[bytes, Session]
+    calls: Calls
+    changes: Changes
+    dispatch: Dispatch
+    following: Following
+    now_ms: int
+
+    def remove_group(self, ticket: Ticket, group: Group) -> None: ...
+
+
+def leave(broker: Verbs, session: Session, most: int) -> bool:
+    """`Broker.leave`."""
+    if not session.leaving:
+        session.leaving = True
+        broker.sessions.pop(session.id, None)
+        if session.follower is not None:
+            broker.following.leave(session)
+        if session.left is not None:
+            session.left(session)
+    most -= broker.calls.drop(session.id, most, told=not session.closed)
+    groups = session.groups or {}
+    while groups and most > 0:
+        group = next(iter(groups))
+        most -= _end_pulls(broker, session, group, EmptyReason.LEFT, most)
+        if most > 0:
+            _forget(broker, session, group)
+            most -= 1
+    return most > 0
+
+
+def leave_group(
+    broker: Verbs, session: Session, group: Group, reason: EmptyReason | BrokerError
+) -> None:
+    """`Broker.leave_group`."""
+    _end_pulls(broker, session, group, reason, maxsize)
+    _forget(broker, session, group)
+
+
+def _forget(broker: Verbs, session: Session, group: Group) -> None:
+    """The session is no reader any more."""
+    if session.groups is not None:
+        session.groups.pop(group, None)
+    if session in group.readers:
+        del group.readers[session]
+        broker.changes.note(broker.now_ms)
+    if group.temporary and group.had_reader and not group.readers:
+        broker.remove_group(Silent(), group)
+
+
+def _end_pulls(
+    broker: Verbs, session: Session, group: Group, reason: EmptyReason | BrokerError, most: int
+) -> int:
+    """So many of those of a session in a group; how many there were of them."""
+    count = 0
+    first = group.waiting.get(session)
+    if first is not None:
+        broker.dispatch.end(first, reason)
+        count = 1
+    beside = session.pulls.get(group) if session.pulls else None
+    for pull in list(islice(beside, most - count)) if beside else ():
+        broker.dispatch.end(pull, reason)
+        count += 1
+    return count

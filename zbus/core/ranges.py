@@ -1,0 +1,57 @@
+"""Ranges of offsets, held against what a group has still to do.
+
+A range may name ten thousand offsets of which three are open: so it is never walked unless that is
+the shorter way, and what is done for it depends on what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+from zbus.core.backlog import Backlog
+
+Ranges: TypeAlias = "Sequence[range]"
+"""Offsets; how many is for whoever asks to bound."""
+
+
+def within(offsets: range, known: Collection[int]) -> list[int]:
+    """Which of the known are in a range, in ascending order."""
+    if len(offsets) < len(known):
+        return [offset for offset in offsets if offset in known]
+    return sorted([offset for offset in known if offset in offsets])
+
+
+def distinct(ranges: Ranges) -> int:
+    """How many offsets there are in ranges, some of which may overlap."""
+    count = end = 0
+    for offsets in sorted(ranges, key=lambda offsets: offsets.start):
+        count += max(0, offsets.stop - max(end, offsets.start))
+        end = max(end, offsets.stop)
+    return count
+
+
+def finish_tried(backlog: Backlog, offsets: range) -> int:
+    """Finish those that were handed out at some time; how many were not finished."""
+    return _finish(backlog, within(offsets, backlog.attempts))
+
+
+def finish_all(backlog: Backlog, offsets: range) -> int:
+    """Finish every one; how many were not finished. The cursor jumps over what it has come to, and
+    that costs nothing."""
+    exceptions = within(offsets, backlog.places) + within(offsets, backlog.leased)
+    count = _finish(backlog, sorted(exceptions + backlog.delayed.within(offsets)))
+    cursor = backlog.cursor
+    if offsets.stop <= cursor:
+        return count
+    if offsets.start > cursor:
+        ahead = backlog.ahead
+        return count + _finish(backlog, [offset for offset in offsets if offset not in ahead])
+    passed = within(range(cursor, offsets.stop), backlog.ahead)
+    backlog.ahead.difference_update(passed)
+    backlog.cursor = offsets.stop
+    return count + offsets.stop - cursor - len(passed)
+
+
+def _finish(backlog: Backlog, offsets: list[int]) -> int:
+    return sum([backlog.finish(offset) for offset in offsets])
