@@ -35,7 +35,8 @@ class Silence:
             sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
         self.sweep = Sweep(
-            world.broker, [self.link], lambda link: None, TIMEOUTS, lambda: None, 1 << 18
+            *([self.link], lambda link: None, lambda link: None),
+            *(TIMEOUTS, lambda: None, 1 << 18),
         )
         self.link.interest = READ
         self.hear(before + handshake(), 0)

@@ -101,7 +101,7 @@ class Assembly:
         """What serves its connections; `now_and_then` is called about once a second."""
         loop = kind(self.broker, mailbox, limits, clock, readiness)
         loop.sweep = Sweep(
-            *(self.broker, loop.links, loop.drop),
+            *(loop.links, loop.drop, loop.leave),
             *(timeouts, now_and_then, limits.output_bytes_max),
         )
         return loop

@@ -117,9 +117,9 @@ class Loop:
                 link.sock.send(link.tls.close())  # the peer may still be there
         link.sock.close()
         link.forget_requests()
-        self._leave(link)
+        self.leave(link)
 
-    def _leave(self, link: Link) -> None:
+    def leave(self, link: Link) -> None:
         """The broker forgets it: it may have a thousand pulls, so that is not done at once."""
         if not link.leaving:
             self._leaving.append(link)
@@ -364,7 +364,7 @@ class Loop:
         new message is handed to it."""
         link.hung_up = True
         link.forget_requests()
-        self._leave(link)
+        self.leave(link)
         if link.linger_until_ms or not (link.open_tickets or link.out or link.unsent):
             self.drop(link)
         else:
@@ -440,7 +440,7 @@ class Loop:
         """Decide what a held link is watched for, and whether it is over."""
         if link.finished and not link.unsent:
             if link.farewell:
-                self._leave(link)
+                self.leave(link)
                 link.part()
             else:
                 self._linger(link)
@@ -473,7 +473,7 @@ class Loop:
         except OSError:
             self.drop(link)
             return
-        self._leave(link)
+        self.leave(link)
         link.linger_until_ms = self.now_ms + 1_000
         self._watch(link, READ)
 

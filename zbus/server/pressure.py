@@ -31,11 +31,6 @@ _IDLE_LOOKS = 5
 _MEMORY_PERCENT = 40
 """Of what the process could have, if `memory_limit_bytes` is 0."""
 
-_TRIM_EVERY_LOOKS = 4
-_SPARE_PART = 10
-"""Memory is given back if it has grown by this part since: a crowd that has gone leaves much of it
-free, which the allocator would keep."""
-
 log = logging.getLogger("zbus")
 
 
@@ -59,8 +54,6 @@ class Pressure:
         self._data_dir = data_dir
         self._marks = marks
         self.memory_max = memory_max(gauges, marks)  # 0 = off
-        self._floor = 0  # resident bytes right after memory was given back
-        self._looks = 0
         self._disk: BrokerError | None = None
         self._memory: BrokerError | None = None
         self._free_before = 0  # in the heap; when it was given back last, or less since
@@ -117,30 +110,20 @@ class Pressure:
     def _look_at_memory(self) -> BrokerError | None:
         most = self.memory_max
         used = self._gauges.memory_used()
-        if used is None:
-            return None
-        self._looks += 1
-        if self._looks % _TRIM_EVERY_LOOKS == 0 and used > self._floor + self._floor // _SPARE_PART:
-            used = self._trim(used)
-        if not most:
+        if not most or used is None:
             return None
         if used > most - most // 10:
             # Messages that can be read again give way before anybody is refused.
             self._broker.memory.give_way()
             self._give_way()
-            used = self._trim(used)
+            self._gauges.trim_memory()
+            used = self._gauges.memory_used() or used
         if self._memory is not None:
             most -= most // 20
         if used <= most:
             return None
         text = f"the broker takes {_mib(used)} of memory; puts are taken below {_mib(most)}"
         return BrokerError(Refusal.OVERLOADED, text)
-
-    def _trim(self, used: int) -> int:
-        """Give back what is free in this process; what is resident then."""
-        self._gauges.trim_memory()
-        self._floor = self._gauges.memory_used() or used
-        return self._floor
 
 
 def memory_max(gauges: Gauges, marks: Marks) -> int:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from zbus.core.broker import Broker
 from zbus.server.options import Timeouts
 from zbus.server.readiness import READ
 from zbus.wire.errors import WireError
@@ -32,18 +31,18 @@ class Sweep:
 
     def __init__(
         self,
-        broker: Broker,
         links: Iterable[Link],
         drop: Callable[[Link], None],
+        leave: Callable[[Link], None],
         timeouts: Timeouts,
         also: Callable[[], None],
         output_bytes_max: int,
     ) -> None:
         """`output_bytes_max` is what one connection may leave untaken."""
         self._usual_bytes = output_bytes_max
-        self._broker = broker
         self._links = links
         self._drop = drop
+        self._leave = leave
         self._timeouts = timeouts
         self._also = also  # what else is to be done now and then
         self._next_ms = 0
@@ -130,7 +129,7 @@ class Sweep:
         elif silent:
             log.debug("closing, nothing was heard", extra={"peer": link.address})
             # Pulls and calls that wait end now, where the dialect has a word for it.
-            self._broker.leave(link)
+            self._leave(link)
             link.closing = True
             link.write(b"")
 
