@@ -13,6 +13,7 @@ from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Outcome
+from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
@@ -25,7 +26,7 @@ class Session:
     """A peer: what it reads, and how to push to it what it did not ask for. It lives as long as its
     connection. An idle one holds next to nothing: there are thousands."""
 
-    __slots__ = ("address", "follower", "groups", "id", "left", "pulls", "stalled")
+    __slots__ = ("address", "faults", "follower", "groups", "id", "left", "pulls", "stalled")
 
     def __init__(self, id: bytes, address: str) -> None:
         self.id = id
@@ -35,10 +36,17 @@ class Session:
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: Callable[[Any], None] | None = None  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
+        self.faults: Faults | None = None  # of the broker that it has joined
 
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""
         raise NotImplementedError
+
+    def blame(self, error: Exception) -> None:
+        """A mistake of the program came to light while this session was answered."""
+        if self.faults is None:
+            raise error
+        self.faults.blame(self, error)
 
 
 class Pull(Ticket):
@@ -71,6 +79,9 @@ class Pull(Ticket):
         self.key: Session | Pull = session
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
+
+    def failed(self, error: Exception) -> None:
+        self.session.blame(error)
 
     def full(self, group: Group) -> bool:
         """It holds as many messages as it may."""

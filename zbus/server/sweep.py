@@ -44,8 +44,11 @@ class Sweep:
             return
         self._next_ms = now_ms + EVERY_MS
         for link in list(self._links):
-            self._look(link, now_ms)
-        self._also()
+            try:
+                self._look(link, now_ms)
+            except Exception as error:
+                self._broker.faults.blame(link, error)
+        self._broker.faults.guard(self._also)
 
     def _look(self, link: Link, now_ms: int) -> None:
         timeouts = self._timeouts
