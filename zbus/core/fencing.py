@@ -105,7 +105,7 @@ class Fencing:
         if not partition.removed:
             # Of a topic that nobody was told of yet, all or nothing is there.
             one = partition if topic.born else topic.partitions[0]
-            self.fence(one, fenced(*one.lane, INTERNAL))
+            self._tick.fence(one, fenced(*one.lane, INTERNAL))
 
     def drop_doomed(self) -> None:
         """The sessions from which a fault of this turn came."""
