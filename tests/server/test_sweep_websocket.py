@@ -35,8 +35,13 @@ class Silence:
             sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
         self.sweep = Sweep(
-            *([self.link], lambda link: None, lambda link: None),
-            *(TIMEOUTS, lambda: None, 1 << 18),
+            [self.link],
+            lambda link: None,
+            lambda link: None,
+            TIMEOUTS,
+            lambda: None,
+            1 << 18,
+            world.broker.faults,
         )
         self.link.interest = READ
         self.hear(before + handshake(), 0)

@@ -23,8 +23,10 @@ from zbus.core.cohort import Follower, Form
 from zbus.core.declare import Declaring
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
+from zbus.core.faults import Faults
 from zbus.core.fencing import Fencing
 from zbus.core.follow import ENDED_STOPPING
+from zbus.core.invariants import check_topics
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
 from zbus.core.once import forget, remind
@@ -55,17 +57,19 @@ class Broker:
         self.sessions: dict[bytes, Session] = {}
         self.now_ms = 0
         self.outside = Outside(lambda: self.now_ms)
-        self.timers = timers = Timers()
+        self.faults = Faults()  # what mistakes of the program cost
+        self.timers = timers = Timers(self.faults)
         self.calls = Calls(limits.calls_max, timers)
-        self.changes = Changes()  # of topics, groups and readers
+        self.changes = Changes(self.faults)  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, timers, self.outside)
         self.tick = self.dispatch.tick
-        self.tick.dedup_timer = timers.timer(partial(forget, self.tick))
+        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
-        self._orphans = timers.timer(self._abandon)  # temporary groups found at recovery
+        # Temporary groups found at recovery.
+        self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns = 0
         self.stopping = False
         self.puts = puts = Puts(self.tick, limits)
@@ -100,16 +104,16 @@ class Broker:
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
-        while self.tick.unborn:
-            topic = self.tick.unborn.pop()
-            if self.topics.get(topic.name.lower()) is topic:
-                self.remove_topic(Silent(), topic)
+        if self.tick.unborn:
+            self.faults.guard(self.fencing.undo)
         self.dispatch.run()
         self.following.run()
         if self.memory.gone:
-            self.memory.sweep()
+            self.faults.guard(self.memory.sweep)
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
+        if self.fencing.doomed:
+            self.fencing.drop_doomed()
 
     def sent(self) -> None:
         """The replies of a turn are on their way. Whoever was given a lease has it from here on, or
@@ -181,6 +185,7 @@ class Broker:
 
     def join(self, session: Session) -> None:
         """A peer connected."""
+        session.faults = self.faults
         self.sessions[session.id] = session
 
     def resume(self, session: Session) -> None:
@@ -414,19 +419,4 @@ class Broker:
 
     def check(self) -> None:
         """Assert the invariants of everything."""
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                assert partition.first <= partition.visible <= partition.end
-                partition.originals.check()
-                partition.log.check()
-            if topic.followed is not None:
-                topic.followed.check()
-            for partition in topic.partitions:
-                for group in topic.groups.values():
-                    backlog = group.backlogs[partition.index]
-                    backlog.check()
-                    assert partition.first <= backlog.floor()
-                    # What is staged for a fenced partition is refused, and its backlogs read again.
-                    assert backlog.cursor <= partition.end or partition.fenced is not None
-            for group in topic.groups.values():
-                assert all(group in (session.groups or ()) for session in group.readers)
+        check_topics(self.topics.values())

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zbus.core.faults import Faults
+
 PAUSE_MS = 100
 
 
 class Changes:
     """See the module."""
 
-    __slots__ = ("_told_ms", "_watchers", "count", "due_ms", "pause_ms")
+    __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "pause_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self.count = 0  # of all changes so far
         self.due_ms: int | None = None  # when the watchers are to be called; None = not
         self.pause_ms = PAUSE_MS  # a watcher whose work is long asks for longer ones
@@ -43,10 +46,10 @@ class Changes:
                 self.due_ms = at_ms
 
     def tell(self, now_ms: int) -> None:
-        """Call the watchers, if it is time."""
+        """Call the watchers, if it is time. What one raises must not reach the others."""
         if self.due_ms is None or self.due_ms > now_ms:
             return
         self.due_ms = None
         self._told_ms = now_ms
         for call in list(self._watchers):
-            call()
+            self._faults.guard(call)

@@ -25,7 +25,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Session, Topic
+from zbus.core.topic import Followed, Partition, Session, Topic
 
 
 class Form(Protocol):
@@ -51,6 +51,9 @@ class Follower(Ticket):
         self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
         self.cohort: Cohort | None = None  # None until it has begun
 
+    def failed(self, error: Exception) -> None:
+        self.session.blame(error)
+
     def begin(self, position: list[int]) -> None:
         """Called before anything is told, with the offsets that come next."""
         raise NotImplementedError
@@ -74,6 +77,9 @@ class Cohort:
         self.queued = False
         self.fetching = False  # what it wants next is being read from storage
         self.fetched: list[tuple[Partition, Chunk]] = []  # since its last turn
+
+    def is_behind(self, live: Cohort) -> bool:
+        return any(here < there for here, there in zip(self.position, live.position, strict=True))
 
 
 class Audience:
@@ -134,6 +140,11 @@ class Watch:
                 watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
         return watch
 
+    def forget_if_idle(self) -> None:
+        """Nobody follows the topic any more, and nothing of it is waited for."""
+        if not self.audiences and not self.delayed and self.topic.followed is self:
+            self.topic.followed = None
+
     def check(self) -> None:
         """Assert the invariants."""
         assert self.audiences or self.delayed
@@ -162,3 +173,14 @@ class Watch:
             for place, partition in zip(cohort.position, audience.partitions, strict=True)
             if partition.index == index
         ]
+
+
+def watch_of(followed: Followed | None) -> Watch | None:
+    assert followed is None or isinstance(followed, Watch)
+    return followed
+
+
+def follower_of(session: Session) -> Follower | None:
+    follower = session.follower
+    assert follower is None or isinstance(follower, Follower)
+    return follower

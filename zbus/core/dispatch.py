@@ -49,12 +49,13 @@ class Dispatch:
 
     def __init__(self, recorder: Recorder, timers: Timers, outside: Outside) -> None:
         self._outside = outside
-        self.tick = Tick(recorder, self.wake_readers)
+        self.tick = Tick(recorder, self.wake_readers, timers.faults)
+        self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
-        self._pulls = timers.timer(self._time_is_up)
-        self._wakes = timers.timer(self._wake)
+        self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
+        self._wakes = timers.timer(self._wake, lambda place: place[0])
         self._skips_left = 0  # of the group that is being served
         self._all_skips_left = 0
         self._starved: set[Group] = set()  # were given less than their part of this tick
@@ -132,9 +133,12 @@ class Dispatch:
         ms = self._outside.asked_ms() - self._leased_ms
         for group, index, offset in leased if ms > 0 else ():
             backlog = group.backlogs[index]
-            if offset in backlog.leased:
-                backlog.extend(offset, backlog.leased.due_of(offset) + ms)
-                self.tick.change(group.topic.partitions[index], group)
+            try:
+                if offset in backlog.leased:
+                    backlog.extend(offset, backlog.leased.due_of(offset) + ms)
+                    self.tick.change(group.topic.partitions[index], group)
+            except Exception as error:
+                self._blame(group, error)
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""
@@ -159,21 +163,27 @@ class Dispatch:
         for group in active:
             group.active = False
             if group.waiting and not group.paused:
-                self._serve(group)
+                try:
+                    self._serve(group)
+                except Exception as error:
+                    self._blame(group, error)
         if self._sated:
             sated, self._sated = self._sated, []
             for group in sated:
                 self.activate(group)
         if self._failed:
             failed, self._failed = self._failed, []
-            for group, error in failed:
-                self.end_waiting(group, error)
+            for group, why in failed:
+                self.end_waiting(group, why)
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             for pull in fresh:
                 if pull.open:
                     if pull.deadline_ms <= self.tick.now_ms:
-                        self._expire_pull(pull)
+                        try:
+                            self._expire_pull(pull)
+                        except Exception as error:
+                            self._blame(pull.session, error)
                     else:
                         self._pulls.set(pull, pull.deadline_ms)
 
@@ -182,6 +192,22 @@ class Dispatch:
         set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
         skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
         self._skips_left = skips_max
+        try:
+            self._serve_waiting(group, set_aside)
+        finally:
+            for pull in reversed(set_aside):
+                waiting[pull.key] = pull
+                waiting.move_to_end(pull.key, last=False)
+        self._all_skips_left -= skips_max - self._skips_left
+        if self._skips_left <= 0:
+            if skips_max < SKIPS_PER_TICK_MAX:
+                self._starved.add(group)
+                self.activate(group)
+            else:
+                self._sated.append(group)
+
+    def _serve_waiting(self, group: Group, set_aside: list[Pull]) -> None:
+        waiting = group.waiting
         while waiting:
             pull = next(iter(waiting.values()))
             many = pull.wants.many
@@ -204,16 +230,6 @@ class Dispatch:
                 if self._batched_left <= 0:
                     self._sated.append(group)
                     break
-        for pull in reversed(set_aside):
-            waiting[pull.key] = pull
-            waiting.move_to_end(pull.key, last=False)
-        self._all_skips_left -= skips_max - self._skips_left
-        if self._skips_left <= 0:
-            if skips_max < SKIPS_PER_TICK_MAX:
-                self._starved.add(group)
-                self.activate(group)
-            else:
-                self._sated.append(group)
 
     def _hand_over(self, group: Group, pull: Pull, pieces: list[Piece]) -> None:
         waiting = group.waiting
@@ -225,7 +241,10 @@ class Dispatch:
         if pull.credit > 1:
             pull.credit -= 1
             waiting.move_to_end(pull.key)
-            pull.answer(delivered)
+            try:
+                pull.answer(delivered)
+            except Exception as error:
+                pull.failed(error)
             return
         del waiting[pull.key]
         self._pulls.discard(pull)

@@ -8,6 +8,11 @@ import enum
 import attrs
 
 
+class InDoubt(Exception):
+    """What is stored is not what the broker thinks, and nobody knows what is: nothing may be
+    acknowledged any more. The one exception that ends the process."""
+
+
 class Refusal(enum.Enum):
     """Why. A face has words of its own for each."""
 
@@ -70,6 +75,15 @@ def conflict(partition: int, end: int) -> BrokerError:
 def fenced(topic: str, partition: int, why: str) -> BrokerError:
     text = f"partition {partition} of {topic} is read again, because {why}: send again in a moment"
     return BrokerError(Refusal.FENCED, text, topic)
+
+
+INTERNAL = "an internal error happened"
+"""Why something is read again after a mistake in the program."""
+
+
+def followed_no_more(topic: str) -> BrokerError:
+    """Telling a topic to those who follow it failed."""
+    return BrokerError(Refusal.FENCED, f"{INTERNAL} while {topic} was told: follow it again", topic)
 
 
 def damaged(partition: int, offset: int) -> BrokerError:

@@ -10,22 +10,25 @@ Requests need not ask: what they stage for a fenced partition is refused at the 
 as a whole, and forgotten when the partition is read. Pulls wait, as at the end of a log.
 
 Partition 0 decides about its topic (`zbus.core.deciding`): with it all of the topic is read again.
+
+A mistake of the program has the same end: what an exception left half done is read again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from zbus.core import deciding
 from zbus.core.changes import Changes
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, group_unknown
+from zbus.core.errors import INTERNAL, BrokerError, fenced, group_unknown
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
-from zbus.core.topic import NO_CHUNK, Group, Partition, Topic
+from zbus.core.topic import NO_CHUNK, Group, Partition, Session, Topic
 
 RETRY_MS = 1_000
 """How often it is tried again to read what could not be read."""
@@ -39,6 +42,8 @@ class Verbs(Protocol):
     def dissolve(self, group: Group, gone: BrokerError) -> None: ...
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None: ...
+
+    def leave(self, session: Session) -> None: ...
 
 
 class Fencing:
@@ -59,9 +64,12 @@ class Fencing:
         self._recorder = recorder
         self._retention = retention
         self._changes = changes
-        self._retries = timers.timer(self._reopen)
+        self._retries = timers.timer(self._reopen, lambda partition: partition)
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
+        self.doomed: list[Session] = []  # to be dropped at the end of the turn
+        self.drop: Callable[[Session], None] = verbs.leave  # or whoever has the connection
         dispatch.tick.fence = self.fence
+        dispatch.tick.faults.cost = self._cost
 
     def fence(self, partition: Partition, why: BrokerError) -> None:
         """Serve nothing of the partition until it was read again."""
@@ -76,6 +84,41 @@ class Fencing:
             self._reopen(partition)
         else:
             self._retries.set(partition, again_ms)  # it may fail each time: the disk is full
+
+    def _cost(self, culprit: object) -> None:
+        """A mistake of the program came to light there (`zbus.core.faults`). What the broker knows
+        of it may be wrong, so it is dropped or read again."""
+        if isinstance(culprit, Session):
+            culprit.stalled = True  # it is given nothing more
+            self.doomed.append(culprit)
+        elif isinstance(culprit, Partition):
+            self._read_again(culprit)
+        elif isinstance(culprit, Group):
+            zero = culprit.topic.partitions[0]
+            self._dispatch.end_waiting(culprit, fenced(*zero.lane, INTERNAL))
+            self._read_again(zero)
+        elif isinstance(culprit, Topic):
+            self._read_again(culprit.partitions[0])
+
+    def _read_again(self, partition: Partition) -> None:
+        topic = partition.topic
+        if not partition.removed:
+            # Of a topic that nobody was told of yet, all or nothing is there.
+            one = partition if topic.born else topic.partitions[0]
+            self._tick.fence(one, fenced(*one.lane, INTERNAL))
+
+    def drop_doomed(self) -> None:
+        """The sessions from which a fault of this turn came."""
+        doomed, self.doomed = self.doomed, []
+        for session in doomed:
+            self._tick.faults.guard(partial(self.drop, session))
+
+    def undo(self) -> None:
+        """Topics whose beginning was not written were never there."""
+        while self._tick.unborn:
+            topic, _ = self._tick.unborn.popitem()
+            if not topic.partitions[0].removed:
+                self._verbs.remove_topic(Silent(), topic)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""

@@ -11,8 +11,8 @@ from collections import deque
 from functools import partial
 
 from zbus.core.chunk import Chunk
-from zbus.core.cohort import Audience, Cohort, Follower, Form, Watch
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.cohort import Audience, Cohort, Follower, Form, Watch, follower_of, watch_of
+from zbus.core.errors import BrokerError, Refusal, followed_no_more, topic_unknown
 from zbus.core.timers import Timers
 from zbus.core.topic import Followed, Partition, Session, Topic
 
@@ -47,7 +47,8 @@ class Following:
         self.now_ms = 0
         self._awake: deque[Audience] = deque()  # their live cohorts have something to do
         self._queue: deque[Cohort] = deque()  # those behind, in turn
-        self._due = timers.timer(self._expire)
+        self._blame = timers.faults.blame
+        self._due = timers.timer(self._expire, lambda watch: watch.topic)
         self._failed: list[tuple[Cohort, BrokerError]] = []
         self._work_left = 0  # of this turn
 
@@ -119,7 +120,7 @@ class Following:
             self.expel(follower, topic_unknown(topic.name))
             return
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
-        watch = _watch(topic.followed)
+        watch = watch_of(topic.followed)
         if watch is None:
             watch = topic.followed = Watch.begin(topic)
             self._schedule(watch)
@@ -138,7 +139,7 @@ class Following:
 
     def leave(self, session: Session) -> None:
         """The session is gone, or does not want to be told any more."""
-        follower = _follower(session)
+        follower = follower_of(session)
         if follower is not None:
             self._take_out(follower)
             follower.leave()
@@ -153,7 +154,7 @@ class Following:
 
     def resume(self, session: Session) -> None:
         """It takes what it is told again."""
-        follower = _follower(session)
+        follower = follower_of(session)
         if follower is None or (cohort := follower.cohort) is None:
             return
         if cohort in cohort.audience.parked:
@@ -162,7 +163,7 @@ class Following:
 
     def end(self, topic: Topic, why: BrokerError) -> None:
         """Tell all followers of the topic that there is no more, and why."""
-        watch, topic.followed = _watch(topic.followed), None
+        watch, topic.followed = watch_of(topic.followed), None
         if watch is None:
             return
         self._due.discard(watch)
@@ -192,8 +193,7 @@ class Following:
             watch = audience.watch
             for key in [key for key, known in watch.audiences.items() if known is audience]:
                 del watch.audiences[key]
-            if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
-                watch.topic.followed = None
+            watch.forget_if_idle()
 
     # -- what gives cohorts something to do ------------------------------------------------
 
@@ -215,8 +215,7 @@ class Following:
                 self._became_due(audience, *found)
         self._schedule(watch)
         self.wake(watch)
-        if not watch.audiences and not watch.delayed and watch.topic.followed is watch:
-            watch.topic.followed = None
+        watch.forget_if_idle()
 
     def _became_due(self, audience: Audience, index: int, offset: int) -> None:
         places = [p.index for p in audience.partitions]
@@ -261,8 +260,12 @@ class Following:
                 break
             audience = self._awake.popleft()
             audience.awake = False
-            if audience.live is not None and not audience.live.fetching:
-                self._serve_live(audience, audience.live)
+            live = audience.live
+            if live is not None and not live.fetching:
+                try:
+                    self._serve_live(audience, live)
+                except Exception as error:
+                    self._broke(live, error)
         self._work_left = BEHIND_PER_TURN_MAX
         for _ in range(len(self._queue)):
             if self._work_left <= 0:
@@ -270,11 +273,19 @@ class Following:
             cohort = self._queue.popleft()
             cohort.queued = False
             if cohort in cohort.audience.behind and not cohort.fetching:
-                self._serve_behind(cohort.audience, cohort)
+                try:
+                    self._serve_behind(cohort.audience, cohort)
+                except Exception as error:
+                    self._broke(cohort, error)
         if self._failed:
             failed, self._failed = self._failed, []
             for cohort, why in failed:
                 self._end(cohort, why)
+
+    def _broke(self, cohort: Cohort, error: Exception) -> None:
+        """Telling it raised this. It ends: where it is now is not sure."""
+        self._blame(None, error)
+        self._failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
 
     def _serve_live(self, audience: Audience, cohort: Cohort) -> None:
         self._tell(cohort, None)
@@ -296,13 +307,9 @@ class Following:
         elif live is None and audience.at_end(cohort):
             del audience.behind[cohort]
             audience.live = cohort
-        elif cohort.late or live is None or self._may_go_on(cohort, live):
+        elif cohort.late or live is None or cohort.is_behind(live):
             self._enqueue(cohort)
         # Else it waits for the live cohort to come by.
-
-    @staticmethod
-    def _may_go_on(cohort: Cohort, live: Cohort) -> bool:
-        return any(here < there for here, there in zip(cohort.position, live.position, strict=True))
 
     def _tell(self, cohort: Cohort, live: Cohort | None) -> None:
         """Give all members the next portion; those that do not take it are parked."""
@@ -313,7 +320,10 @@ class Following:
         self._work_left -= 2 * len(cohort.members) + (len(data) >> 10)
         stalled = []
         for follower in cohort.members:
-            follower.tell(data)
+            try:
+                follower.tell(data)
+            except Exception as error:
+                follower.failed(error)
             if follower.session.stalled:
                 stalled.append(follower)
         for follower in stalled:
@@ -437,14 +447,3 @@ class Following:
             self._enqueue(cohort)
         elif cohort is audience.live:
             self.wake(audience.watch)
-
-
-def _watch(followed: Followed | None) -> Watch | None:
-    assert followed is None or isinstance(followed, Watch)
-    return followed
-
-
-def _follower(session: Session) -> Follower | None:
-    follower = session.follower
-    assert follower is None or isinstance(follower, Follower)
-    return follower

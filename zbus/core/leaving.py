@@ -7,6 +7,7 @@ part at a time. To a session that is closed nothing is said.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from sys import maxsize
 from typing import Protocol
@@ -15,6 +16,7 @@ from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError
+from zbus.core.faults import Faults
 from zbus.core.follow import Following
 from zbus.core.outcomes import EmptyReason
 from zbus.core.ticket import Silent, Ticket
@@ -29,6 +31,7 @@ class Verbs(Protocol):
     changes: Changes
     dispatch: Dispatch
     following: Following
+    faults: Faults
     now_ms: int
 
     def remove_group(self, ticket: Ticket, group: Group) -> None: ...
@@ -39,18 +42,23 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
     if not session.leaving:
         session.leaving = True
         broker.sessions.pop(session.id, None)
+        guard = broker.faults.guard  # whatever goes wrong, the rest of it ends
         if session.follower is not None:
-            broker.following.leave(session)
+            guard(partial(broker.following.leave, session))
         if session.left is not None:
-            session.left(session)
+            guard(partial(session.left, session))
     most -= broker.calls.drop(session.id, most, told=not session.closed)
     groups = session.groups or {}
     while groups and most > 0:
         group = next(iter(groups))
-        most -= _end_pulls(broker, session, group, EmptyReason.LEFT, most)
-        if most > 0:
-            _forget(broker, session, group)
-            most -= 1
+        try:
+            most -= _end_pulls(broker, session, group, EmptyReason.LEFT, most)
+            if most > 0:
+                _forget(broker, session, group)
+                most -= 1
+        except Exception as error:
+            groups.pop(group, None)
+            broker.faults.blame(group, error)
     return most > 0
 
 

@@ -38,7 +38,7 @@ class Retention:
         self._recorder = recorder
         self._dispatch = dispatch
         self._tick = dispatch.tick
-        self._tick.retention_timer = timers.timer(self._due)
+        self._tick.retention_timer = timers.timer(self._due, lambda partition: partition)
         self.begin()
         # There was no room to say where it begins; makes the ticket that waits for it.
         self._refused: dict[Partition, Callable[[], Ticket]] = {}

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from zbus.core.chunk import Chunk
 from zbus.core.delta import take_changes
-from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
+from zbus.core.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
+from zbus.core.faults import Faults
 from zbus.core.outcomes import DONE, Stored
 from zbus.core.recorder import Failed, Recorder
 from zbus.core.ticket import Parts, Ticket
@@ -47,14 +48,21 @@ class Tick:
     dedup_timer: Timer[Partition]  # for `zbus.core.once`
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
-    def __init__(self, recorder: Recorder, visible: Callable[[Partition], None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        visible: Callable[[Partition], None],
+        faults: Faults | None = None,
+    ) -> None:
+        self.faults = faults or Faults()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
         self.forgotten = 0  # partitions of which `zbus.core.once` forgot something in this turn
         self._recorder = recorder
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
-        self.unborn: list[Topic] = []  # there was no room for their beginning
+        # Their beginning was not written, and why: mostly there was no room.
+        self.unborn: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
         self._awaited = False  # somebody waits for what is to be written
@@ -179,7 +187,12 @@ class Tick:
             if partition.fenced is not None:
                 self.refuse(partition, partition.fenced)
                 continue
-            written = self._write(partition)
+            puts, confirms = partition.puts, partition.confirms
+            try:
+                written = self._write(partition)
+            except Exception as error:
+                self._failed(partition, error, [*puts, *(ticket for ticket, _ in confirms)])
+                continue
             synced = partition.topic.options.durability == "disk"
             # A moved cursor that nobody waits for rides along with the next sync.
             if synced and (written[2] or written[3] or partition.visible < partition.end):
@@ -224,13 +237,28 @@ class Tick:
                 if self._recorder.holds(partition) or topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
-                    self.unborn.append(topic)
+                    self.unborn[topic] = FULL
             else:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
             self.check_later(partition)
         return partition, partition.end, puts, confirms, partition.epoch
+
+    def _failed(self, partition: Partition, error: Exception, tickets: list[Ticket]) -> None:
+        """Writing the partition raised this. How much of it is written is not known, so it is read
+        again; a topic that does not exist yet is never made."""
+        why = fenced(*partition.lane, INTERNAL)
+        partition.staged = partition.last = None
+        partition.puts, partition.confirms = [], []
+        if partition.topic.born or self._recorder.holds(partition):
+            self.faults.blame(partition, error)
+        else:
+            self.faults.blame(None, error)
+            self.unborn[partition.topic] = why
+        for ticket in tickets:
+            if ticket.open:
+                ticket.settle(why)
 
     def _decide(self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]) -> None:
         """What partition 0 has just written is decided when that is durable."""
@@ -269,9 +297,10 @@ class Tick:
         alive = []
         for one in written:
             partition, _, puts, confirms, _ = one
-            if partition.topic in self.unborn:
+            why = self.unborn.get(partition.topic)
+            if why is not None:
                 for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
-                    ticket.settle(FULL)
+                    ticket.settle(why)
             else:
                 alive.append(one)
         return alive
@@ -329,17 +358,26 @@ class Tick:
 
     def _durable(self, written: list[Written]) -> None:
         for partition, end, puts, confirms, epoch in written:
-            if end > partition.visible and epoch == partition.epoch:
-                partition.visible = end
-                self._visible(partition)
+            try:
+                if end > partition.visible and epoch == partition.epoch:
+                    partition.visible = end
+                    self._visible(partition)
+                if confirms:
+                    partition.topic.born = True
+            except Exception as error:
+                self.faults.blame(partition, error)
             if puts:
                 stored = Stored(partition)
                 for ticket in puts:
-                    ticket.settle(stored)
-            if confirms:
-                partition.topic.born = True
+                    try:
+                        ticket.settle(stored)
+                    except Exception as error:  # a ticket of nobody in particular
+                        self.faults.blame(partition, error)
             for ticket, outcome in confirms:
-                ticket.settle(outcome)
+                try:
+                    ticket.settle(outcome)
+                except Exception as error:
+                    self.faults.blame(partition, error)
 
 
 class Decided(Ticket):

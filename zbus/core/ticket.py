@@ -20,7 +20,10 @@ class Ticket:
         """The end of the request."""
         assert self.open, "a ticket is settled once"
         self.open = False
-        self.answer(outcome)
+        try:
+            self.answer(outcome)
+        except Exception as error:
+            self.failed(error)
 
     def drop(self) -> None:
         """The end of a request whose answer would reach nobody."""
@@ -29,6 +32,11 @@ class Ticket:
     def answer(self, outcome: Outcome) -> None:
         """Tell the outcome. Called once by `settle`; before it for each part of a pull's credit."""
         raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """The answer raised this. Whose ticket it is pays for it (`Session.blame`), so that all
+        others that are settled with it are; a ticket of nobody in particular raises it again."""
+        raise error
 
 
 class Silent(Ticket):

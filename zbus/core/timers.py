@@ -13,6 +13,8 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+from zbus.core.faults import Faults
+
 T = TypeVar("T", bound=Hashable)
 
 _COMPACT_FROM = 1024
@@ -25,16 +27,20 @@ _Entry = tuple[int, int, Any, "Timer[Any]"]
 class Timers:
     """The heap. Equal due times come in the order in which they were set."""
 
-    __slots__ = ("count", "heap", "serial")
+    __slots__ = ("count", "faults", "heap", "serial")
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self.faults = faults or Faults()
         self.heap: list[_Entry] = []
         self.serial = 0
         self.count = 0  # entries that are not stale
 
-    def timer(self, call: Callable[[T], None]) -> Timer[T]:
-        """A timer that calls this with each item that is due."""
-        return Timer(self, call)
+    def timer(
+        self, call: Callable[[T], None], culprit: Callable[[T], object] = lambda item: None
+    ) -> Timer[T]:
+        """A timer that calls this with each item that is due. `culprit` says whose fault it is if
+        that raises: the others that are due are called all the same."""
+        return Timer(self, call, culprit)
 
     def next_due(self) -> int | None:
         """The earliest due time, None if nothing is set."""
@@ -61,7 +67,10 @@ class Timers:
                 continue
             del timer.entries[item]
             self.count -= 1
-            timer._call(item)
+            try:
+                timer._call(item)
+            except Exception as error:
+                self.faults.blame(timer._culprit(item), error)
         for entry in later:
             heapq.heappush(heap, entry)
 
@@ -85,11 +94,14 @@ class Timers:
 class Timer(Generic[T]):
     """Items of one kind, each with a due time in epoch milliseconds."""
 
-    __slots__ = ("_call", "_timers", "entries")
+    __slots__ = ("_call", "_culprit", "_timers", "entries")
 
-    def __init__(self, timers: Timers, call: Callable[[T], None]) -> None:
+    def __init__(
+        self, timers: Timers, call: Callable[[T], None], culprit: Callable[[T], object]
+    ) -> None:
         self._timers = timers
         self._call = call
+        self._culprit = culprit
         self.entries: dict[T, _Entry] = {}  # as in the heap
 
     def __len__(self) -> int:

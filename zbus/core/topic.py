@@ -13,6 +13,7 @@ from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Outcome
+from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
@@ -26,7 +27,7 @@ class Session:
     connection. An idle one holds next to nothing: there are thousands."""
 
     __slots__ = (
-        *("address", "closed", "follower", "groups", "id", "leaving", "left", "pulls"),
+        *("address", "closed", "faults", "follower", "groups", "id", "leaving", "left", "pulls"),
         "stalled",
     )
 
@@ -41,10 +42,17 @@ class Session:
         self.stalled = False  # does not take what it was sent: it is given no more messages
         self.leaving = False  # it is gone, or on its way: it is given no more messages either
         self.closed = False  # nothing reaches it any more, not even an answer
+        self.faults: Faults | None = None  # of the broker that it has joined
 
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""
         raise NotImplementedError
+
+    def blame(self, error: Exception) -> None:
+        """A mistake of the program came to light while this session was answered."""
+        if self.faults is None:
+            raise error
+        self.faults.blame(self, error)
 
 
 class Pull(Ticket):
@@ -77,6 +85,9 @@ class Pull(Ticket):
         self.key: Session | Pull = session
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
+
+    def failed(self, error: Exception) -> None:
+        self.session.blame(error)
 
     def full(self, group: Group) -> bool:
         """It holds as many messages as it may."""

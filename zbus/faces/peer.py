@@ -374,6 +374,9 @@ class Answering:
         if self.ordered and peer.turns:
             peer.answer_next()
 
+    def failed(self, error: Exception) -> None:
+        self.peer.blame(error)
+
     def _is_next(self, peer: Peer, data: bytes) -> bool:
         """It is this reply's turn. If not, it is kept until it is."""
         turns = peer.turns

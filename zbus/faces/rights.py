@@ -125,7 +125,10 @@ class Rights:
             return
         for peer in list(self.broker.sessions.values()):
             if isinstance(peer, Peer):
-                self._expel(peer)
+                try:
+                    self._expel(peer)
+                except Exception as error:
+                    self.broker.faults.blame(peer, error)
 
     def _expel(self, peer: Peer) -> None:
         """End the reading of what it may not read any more; it is told so."""

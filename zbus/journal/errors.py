@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from zbus.core.errors import InDoubt
 
-class JournalError(Exception):
+
+class JournalError(InDoubt):
     """Something the journal cannot do; the text is for people."""
 
 

@@ -101,8 +101,13 @@ class Assembly:
         """What serves its connections; `now_and_then` is called about once a second."""
         loop = kind(self.broker, mailbox, limits, clock, readiness)
         loop.sweep = Sweep(
-            *(loop.links, loop.drop, loop.leave),
-            *(timeouts, now_and_then, limits.output_bytes_max),
+            loop.links,
+            loop.drop,
+            loop.leave,
+            timeouts,
+            now_and_then,
+            limits.output_bytes_max,
+            self.broker.faults,
         )
         return loop
 

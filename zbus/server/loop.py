@@ -17,18 +17,19 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
 
 import trio
 
 from zbus.core.broker import Broker
-from zbus.journal.port import JournalError
+from zbus.core.errors import InDoubt
 from zbus.server.clock import Clock
+from zbus.server.faults import FaultyLinks
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.options import LoopLimits
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.ring import HEAVY_BELOW, QUANTUM, Ring
+from zbus.server.sockets import Acceptor
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError
 from zbus.wire.tls import TlsStream
@@ -43,13 +44,6 @@ _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
 log = logging.getLogger("zbus")
-
-
-class Acceptor(Protocol):
-    """Something that accepts connections (`zbus.server.listener`)."""
-
-    def accept(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Loop:
@@ -67,6 +61,8 @@ class Loop:
         self._clock = clock
         self._broker = broker
         broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
+        faulty = FaultyLinks(self.drop, broker.faults)
+        self._failed, broker.fencing.drop = faulty.failed, faulty.drop
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
@@ -185,7 +181,8 @@ class Loop:
             await trio.lowlevel.wait_readable(self._readiness.fileno())
 
     def turn(self, events: Events) -> None:
-        """One turn over what is ready. If the journal fails in it, nothing of it is told."""
+        """One turn over what is ready. If the journal fails in it, nothing of it is told. What else
+        goes wrong is dealt with where it does (`zbus.core.faults`)."""
         broker = self._broker
         try:
             broker.begin(self._clock.now_ms())
@@ -198,7 +195,7 @@ class Loop:
             if self.sweep is not None:
                 self.sweep.run(self.now_ms)
             broker.finish()
-        except JournalError as error:
+        except InDoubt as error:
             self.fail(str(error))
         if not self.failure:
             self._send()
@@ -237,7 +234,7 @@ class Loop:
     def _accept(self, acceptor: Acceptor) -> None:
         try:
             acceptor.accept()
-        except OSError:
+        except Exception:
             log.exception("accepting failed")
 
     def _serve(self, link: Link, mask: int) -> None:
@@ -355,10 +352,6 @@ class Loop:
             link.stalled = True
         return sealed
 
-    def _failed(self, link: Link) -> None:
-        log.exception("a connection failed", extra={"peer": link.address})
-        self.drop(link)
-
     def _hung_up(self, link: Link) -> None:
         """The peer sends no more. It may still read: replies that are on their way go out, but no
         new message is handed to it."""
@@ -377,20 +370,23 @@ class Loop:
         ready = self.ready.copy()
         self.ready.clear()  # the list itself is known to the listeners
         for link in ready:
-            out = link.out
-            data = out[0] if len(out) == 1 else b"".join(out)
-            out.clear()
-            if link.tls is not None or link.unsent or link.closed:
-                held_back = self._hold_back(link, data)
-                if held_back is None:
-                    continue
-                data = held_back
             try:
+                out = link.out
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                if link.tls is not None or link.unsent or link.closed:
+                    held_back = self._hold_back(link, data)
+                    if held_back is None:
+                        continue
+                    data = held_back
                 sent = link.send_some(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
                 self.drop(link)
+                continue
+            except Exception:
+                self._failed(link)
                 continue
             link.sent_ms = now_ms
             link.out_bytes -= sent
@@ -400,7 +396,10 @@ class Loop:
                 self._held[link] = None
         if self._held:
             for link in list(self._held):
-                self._settle(link)
+                try:
+                    self._settle(link)
+                except Exception:
+                    self._failed(link)
 
     def _hold_back(self, link: Link, data: bytes) -> bytes | None:
         """What is to be sent now for this data; None = nothing is sent to this link now."""

@@ -24,7 +24,7 @@ from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.port import JournalError
-from zbus.server import logs
+from zbus.server import faults, logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.advertised import advertised_address
 from zbus.server.allocator import keep_freed_memory
@@ -33,6 +33,7 @@ from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
 from zbus.server.collector import Collector
+from zbus.server.faults import each
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.holdings import (
     CALL_BYTES,
@@ -228,6 +229,7 @@ class Server:
             allow_url_token=config.allow_url_token,
             guard=GuardSettings.of(config, self._names()),
         )
+        self.broker.faults.tell = faults.tell
         self.front = assembly.front
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -310,15 +312,18 @@ class Server:
         return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
 
     def _now_and_then(self) -> None:
-        for listener in self.listeners:
-            listener.resume()
-        self.pressure.look()
-        self.collector.look()
-        self._assembly.upkeep()
+        parts = [
+            *[listener.resume for listener in self.listeners],
+            self.pressure.look,
+            self.collector.look,
+            self._assembly.upkeep,
+            self._upkeep_journal,
+            self.front.upkeep,
+        ]
+        each(parts if self.tokens is None else [self.tokens.look, *parts])
+
+    def _upkeep_journal(self) -> None:
         self.journal.upkeep(self.loop.now_ms)
-        if self.tokens is not None:
-            self.tokens.look()
-        self.front.upkeep()
 
     def _reload_tokens(self) -> None:
         if self.tokens is not None:

@@ -9,12 +9,20 @@ import stat
 import struct
 import sys
 from contextlib import suppress
+from typing import Protocol
 
 import attrs
 
 from zbus.server.addresses import Address
 
 _BACKLOG = 1_024
+
+
+class Acceptor(Protocol):
+    """Something that accepts connections (`zbus.server.listener`)."""
+
+    def accept(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Listening:

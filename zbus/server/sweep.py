@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from zbus.core.faults import Faults
 from zbus.server.options import Timeouts
 from zbus.server.readiness import READ
 from zbus.wire.errors import WireError
@@ -37,9 +38,11 @@ class Sweep:
         timeouts: Timeouts,
         also: Callable[[], None],
         output_bytes_max: int,
+        faults: Faults,
     ) -> None:
         """`output_bytes_max` is what one connection may leave untaken."""
         self._usual_bytes = output_bytes_max
+        self._faults = faults
         self._links = links
         self._drop = drop
         self._leave = leave
@@ -66,14 +69,17 @@ class Sweep:
             self._next_ms = now_ms + EVERY_MS
             self._left = list(self._links)
             self._share_output(len(self._left))
-            self._also()
+            self._faults.guard(self._also)
         portion, self._left = self._left[-_LINKS_PER_TURN:], self._left[:-_LINKS_PER_TURN]
         for link in portion:
             if not link.closed:
                 self._counted_bytes += link.out_bytes + link.held_bytes
                 if self._each_bytes:
                     link.out_bytes_max = self._each_bytes
-                self._look(link, now_ms)
+                try:
+                    self._look(link, now_ms)
+                except Exception as error:
+                    self._faults.blame(link, error)
 
     def _share_output(self, count: int) -> None:
         """With much untaken, each connection may leave less."""

@@ -266,7 +266,7 @@ class LogWriter:
             log.warning("read again", extra={"topic": topic.name, "partitions": len(lanes)})
             done(gone)
 
-        engine = self._durable
+        engine = self._engine(partitions[0])
         engine.commit(lanes, False, lambda verdicts: engine.open(lanes, replay, opened))
 
     def fetch(

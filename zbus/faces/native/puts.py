@@ -116,22 +116,32 @@ class Puts(Ticket):
             offset += 1
             peer.open_tickets -= 1
             peer.together = None
-            if peer.out or peer.framing is not None:
-                peer.write(data)
-                continue
-            # The first of this turn, and mostly the only one: as in `write`, without a call.
-            peer._ready(peer)
-            peer.out.append(data)
-            peer.out_bytes += len(data)
+            try:
+                if peer.out or peer.framing is not None:
+                    peer.write(data)
+                    continue
+                # The first of this turn, and mostly the only one: as in `write`, without a call.
+                peer._ready(peer)
+                peer.out.append(data)
+                peer.out_bytes += len(data)
+            except Exception as error:  # one who cannot be told must not keep others from it
+                peer.blame(error)
+
+    def failed(self, error: Exception) -> None:
+        for peer in self.peers:
+            peer.blame(error)
 
     def _answer_each(self, outcome: Outcome) -> None:
         """Each by a reply of its own."""
         plan = self.plan
         for at, (peer, id) in enumerate(zip(self.peers, self.ids, strict=True)):
             reply = self.parted.get(at)
-            if reply is None:
-                peer.together = None
-                peer.open_tickets -= 1
-                reply = PutReply(plan.face, plan.params, peer, id, plan.quiet)
-            reply.offset = self.offset + at
-            reply.settle(outcome)
+            try:
+                if reply is None:
+                    peer.together = None
+                    peer.open_tickets -= 1
+                    reply = PutReply(plan.face, plan.params, peer, id, plan.quiet)
+                reply.offset = self.offset + at
+                reply.settle(outcome)
+            except Exception as error:
+                peer.blame(error)

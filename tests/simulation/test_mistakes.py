@@ -1,0 +1,80 @@
+"""Mistakes of the program, planted at random in worlds where everything else goes wrong, too: each
+costs a partition or a group some time, and nothing that was promised is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.simulation.simulation import Simulation
+from zbus.core.faults import Fault
+from zbus.server.faults import names
+from zbus.testing.world import Reply
+
+
+class Planted(Exception):
+    """One of them."""
+
+
+class MistakenSimulation(Simulation):
+    """Now and then a write or a scan raises, before or after it is done."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._mistakes = Random(seed + 1)
+        self._over = False
+        self.made = 0
+        expect = self.requests._expect
+
+        def allow(reply: Reply, *statuses: int) -> None:
+            """Whoever waits is told."""
+            expect(reply, *statuses, *([503] if b"internal error" in reply.body else []))
+
+        self.requests._expect = allow  # type: ignore[method-assign]
+
+    def finish(self) -> None:
+        self._over = True
+        super().finish()
+
+    def _start(self, *args: Any) -> None:
+        super()._start(*args)
+        broker = self.machine.broker
+        broker.faults.tell = self._tell
+        for owner, name in (
+            (broker.recorder, "write"),
+            (broker.dispatch, "_scan"),
+            (broker.dispatch._wakes, "_call"),
+            (broker.tick.retention_timer, "_call"),
+        ):
+            setattr(owner, name, self._sabotaged(getattr(owner, name)))
+
+    def _sabotaged(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def mistaken(*args: Any) -> Any:
+            chance = 0.5 if self._over else self._mistakes.random()
+            if chance < 0.005:
+                self.made += 1
+                raise Planted
+            outcome = call(*args)
+            if chance > 0.995:
+                self.made += 1
+                raise Planted
+            return outcome
+
+        return mistaken
+
+    def _tell(self, fault: Fault) -> None:
+        assert isinstance(fault.error, Planted), repr(fault.error)
+        self.say(f"a mistake: {names(fault.culprit)}")
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_mistakes_are_survived(first: int) -> None:
+    made = 0
+    for seed in range(first, first + 10):
+        simulation = MistakenSimulation(seed)
+        simulation.run()
+        made += simulation.made
+    assert made > 10

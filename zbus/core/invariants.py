@@ -1,0 +1,27 @@
+"""What holds for everything that the broker knows, whatever happened. Tests ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zbus.core.topic import Topic
+
+
+def check_topics(topics: Iterable[Topic]) -> None:
+    """Assert the invariants."""
+    for topic in topics:
+        for partition in topic.partitions:
+            assert partition.first <= partition.visible <= partition.end
+            partition.originals.check()
+            partition.log.check()
+        if topic.followed is not None:
+            topic.followed.check()
+        for partition in topic.partitions:
+            for group in topic.groups.values():
+                backlog = group.backlogs[partition.index]
+                backlog.check()
+                assert partition.first <= backlog.floor()
+                # What is staged for a fenced partition is refused, and its backlogs read again.
+                assert backlog.cursor <= partition.end or partition.fenced is not None
+        for group in topic.groups.values():
+            assert all(group in (session.groups or ()) for session in group.readers)
