@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conformance.dialogue import http
+from zbus.core import leaving
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.faults import Fault
@@ -238,7 +239,7 @@ ROWS = {
     ),
     "one follower": Row(nothing, follow_and_fail, PEER, 0, True),
     "the end of a session": Row(
-        lambda rig: rig.plant(rig.broker, "leave_group", lambda _, group: of_a(group)),
+        lambda rig: rig.plant(leaving, "_forget", lambda _broker, _peer, group: of_a(group)),
         hang_up,
         {"topic": "A", "group": "leased"},
         None,

@@ -43,7 +43,7 @@ class Verbs(Protocol):
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None: ...
 
-    def leave(self, session: Session) -> None: ...
+    def leave(self, session: Session) -> object: ...
 
 
 class Fencing:
@@ -67,7 +67,7 @@ class Fencing:
         self._retries = timers.timer(self._reopen, lambda partition: partition)
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
         self.doomed: list[Session] = []  # to be dropped at the end of the turn
-        self.drop: Callable[[Session], None] = verbs.leave  # or whoever has the connection
+        self.drop: Callable[[Session], object] = verbs.leave  # or whoever has the connection
         dispatch.tick.fence = self.fence
         dispatch.tick.faults.cost = self._cost
 

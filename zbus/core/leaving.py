@@ -58,6 +58,7 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
                 most -= 1
         except Exception as error:
             groups.pop(group, None)
+            group.readers.pop(session, None)
             broker.faults.blame(group, error)
     return most > 0
 

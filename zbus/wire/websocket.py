@@ -37,7 +37,7 @@ FRAGMENTS_MAX = 100_000
 """Frames of one message. They take no memory, but whoever sends 64 bytes in each gets 6 MB through,
 and a message of empty ones would never end."""
 
-FRAMES_PER_STEP = 256
+FRAMES_PER_STEP = 32
 """Frames that one call reads: some 250 us. What else came waits for the next call."""
 
 VERSION_LINE = b"sec-websocket-version: 13\r\n"
