@@ -50,7 +50,7 @@ class Faults:
         except Exception as other:
             raise InDoubt(f"a fault could not be contained: {other!r}") from other
 
-    def guard(self, call: Callable[[], None]) -> None:
+    def guard(self, call: Callable[[], object]) -> None:
         """Do something that is nobody's in particular."""
         try:
             call()
