@@ -34,6 +34,7 @@ OPTIONS: Final = {
     "durability": "os",
     "cache_bytes_max": "8MiB",
     "history_bytes_max": "8MiB",
+    "memory_bytes_max": "16MiB",
 }
 
 
