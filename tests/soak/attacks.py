@@ -74,6 +74,11 @@ ATTACKS: Final[dict[str, Attack]] = {
         endless(blobs.new_keys),
         prepare=declares(f"keys?{KEPT_SHORT}"),
     ),
+    "memory-puts": Attack(
+        "puts into a topic in memory that nobody reads",
+        endless(blobs.memory_puts),
+        prepare=declares("fleeting?durability=memory"),
+    ),
     # Frames.
     "ws-fragments": Attack(
         "WebSocket messages in frames of a byte", endless(blobs.ws_fragments, HANDSHAKE)
@@ -95,6 +100,13 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     "pulls-of-partition": Attack(
         "waits in the brisk client's group for another partition", once(blobs.pulls_of_partition)
+    ),
+    "calls": Attack(
+        "calls a service that is not there 1,023 times, and goes",
+        once(blobs.calls),
+        leaves=Leaves.SENT,
+        rest_s=0.3,
+        prepare=declares("service?durability=memory&topic_mask=2"),
     ),
     # Connections.
     "bad-heads": Attack("comes with a bad head", once(lambda: b"GET\r\n\r\n"), returns_s=0.0),

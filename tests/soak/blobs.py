@@ -90,6 +90,18 @@ def waiting_pulls(target: str) -> bytes:
     return b"".join(request(target, b"id: %d\r\n" % number) for number in range(1_023))
 
 
+def calls() -> bytes:
+    """As many as a connection may have open; each is over soon."""
+    return b"".join(
+        request("/service?timeout=200", b"id: %d\r\n" % number, b"x" * 1_000)
+        for number in range(1_023)
+    )
+
+
+def memory_puts() -> bytes:
+    return many(100, request("/fleeting", body=b"x" * 1_000))
+
+
 def pulls_of_empty() -> bytes:
     return waiting_pulls("/silent?cmd=consume")
 

@@ -93,6 +93,9 @@ class Campaign:
         rest_s = time.monotonic()
         self._wait(self.pace.rest_s)
         self._note_quiet(rest_s + self.pace.rest_s / 2, time.monotonic())
+        if stage.alive:
+            for client in stage.clients:
+                client.wait_past(time.monotonic())
         self._line(time.monotonic())
         self._print_attacks()
         return self._failures()

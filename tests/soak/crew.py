@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ OPTIONS: Final = {
     "durability": "os",
     "cache_bytes_max": "8MiB",
     "history_bytes_max": "8MiB",
+    "memory_bytes_max": "16MiB",
 }
 
 
@@ -109,12 +110,13 @@ class BriskClient(Child):
         del self.samples[:ended]
 
     def wait_past(self, moment_s: float) -> None:
-        """Until everything is told that was under way then."""
+        """Until everything is told that was under way then; an error if that does not come."""
         deadline = time.monotonic() + WAIT_S
         while not (self.samples and self.samples[-1][0] > moment_s):
+            if self.process.poll() is not None:
+                return self.errors.append((time.monotonic(), "the client itself ended"))
             if time.monotonic() > deadline:
-                self.errors.append((deadline, "the client does not say anything any more"))
-                return
+                return self.errors.append((deadline, "the client still waits for a reply"))
             pause(0.05)
 
 
@@ -139,8 +141,8 @@ class Attackers(Child):
         assert self.process.stdout is not None
         said = self.process.stdout.read()
         self.process.stdout.close()
-        if said:
-            self.did = json.loads(said)
+        assert self.process.returncode == 0, "attackers failed; they have said why"
+        self.did = json.loads(said)
 
 
 class Stage:
@@ -158,15 +160,16 @@ class Stage:
                 *[word for option in given for word in ("--set", option)],
             )
         )
-        with self._exits.pop_all() as kept:  # closed again if something goes wrong
+        self._prepared: set[Callable[[Pipe], None]] = set()
+        self.clients: list[BriskClient] = []
+        try:
             self.secure_port = self._find_secure_port()
-            self.watch = kept.enter_context(Watch(self.broker.process.pid))
-            self.prepared: set[str] = set()
-            self.clients = []
+            self.watch = self._exits.enter_context(Watch(self.broker.process.pid))
             for number in range(clients):
-                self.clients.append(self._client(f"brisk{number}"))
-                kept.callback(self.clients[-1].end)
-            self._exits = kept.pop_all()
+                self._add_client(f"brisk{number}")
+        except BaseException:
+            self._exits.close()
+            raise
 
     def _find_secure_port(self) -> int:
         deadline = time.monotonic() + WAIT_S
@@ -175,16 +178,18 @@ class Stage:
             pause(0.01)
         return int(found[1])
 
-    def _client(self, topic: str) -> BriskClient:
+    def _add_client(self, topic: str) -> None:
         with Pipe(self.broker.port) as pipe:
             declares(f"{topic}?partitions=2&durability=os&retention_done=true")(pipe)
-        return BriskClient(self.broker.port, topic)
+        client = BriskClient(self.broker.port, topic)
+        self._exits.callback(client.end)
+        self.clients.append(client)
 
     def prepare(self, name: str) -> None:
         """Make what this attack needs, once."""
         prepare = ATTACKS[name].prepare
-        if prepare is not None and name not in self.prepared:
-            self.prepared.add(name)
+        if prepare is not None and prepare not in self._prepared:
+            self._prepared.add(prepare)
             with Pipe(self.broker.port) as pipe:
                 prepare(pipe)
 
