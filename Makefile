@@ -105,8 +105,9 @@ crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs,
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
 
-fuzz: $(VENV)/test.stamp ## Read N heads with what is remembered, and without, from seed SEED on
+fuzz: $(VENV)/test.stamp ## Read N heads and N streams of frames before judges, from seed SEED on; FUZZ_S=60 seconds of all over a loop
 	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
+	$(BIN)/python -m tests.wire.frame_fuzz --streams $(N) --seed $(SEED)
 
 mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; ARGS="name ..." (30 minutes)
 	$(BIN)/python -m tests.mutants $(ARGS)

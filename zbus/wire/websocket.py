@@ -247,12 +247,12 @@ class WebSocketReader:
             if first & 0x08:
                 raise WireError(PROTOCOL_ERROR, "a control frame has at most 125 bytes")
             begin, least = (at + 8, 126) if length == 126 else (at + 14, 1 << 16)
-            if begin > len(data):
+            if begin - 4 > len(data):
                 return 0, 0
             length = int.from_bytes(data[at + 2 : begin - 4])
             if length < least:
                 raise WireError(PROTOCOL_ERROR, "a frame's length is written longer than need be")
-        elif begin > len(data):
+        if begin > len(data):
             return 0, 0
         if first & 0x08:
             return begin, length
