@@ -9,6 +9,7 @@ ARGS ?=
 SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
+FUZZ_S ?= 300
 MATRIX := 3.11 3.12 3.13 3.14
 
 # What is quick comes first, what writes 10 GB last.
@@ -109,8 +110,10 @@ crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs,
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
 
-fuzz: $(VENV)/test.stamp ## Read N heads with what is remembered, and without, from seed SEED on
+fuzz: $(VENV)/test.stamp ## N heads and N streams of frames before judges, FUZZ_S=300 seconds of anything over a broker
 	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
+	$(BIN)/python -m tests.wire.frame_fuzz --streams $(N) --seed $(SEED)
+	$(BIN)/python -m tests.simulation.grammar_fuzz --seconds $(FUZZ_S) --seed $(SEED)
 
 mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; ARGS="name ..." (30 minutes)
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wsproto.frame_protocol import FrameProtocol, Opcode, ParseFailed
+from wsproto.frame_protocol import FrameProtocol
 
+from tests.wire import frame_fuzz
 from tests.wire.websocket_frames import KEY, close, frame
+from tests.wire.websocket_judge import Judge
 from zbus.wire.budget import Budget
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
@@ -382,41 +384,21 @@ BITS = st.builds(
 )
 
 
-def by_wsproto(data: bytes) -> tuple[list[Event], bool]:
-    """The same with wsproto alone: the slow, obviously right twin."""
-    frames = FrameProtocol(client=False, extensions=[])
-    frames.receive_bytes(data)
-    events: list[Event] = []
-    message = b""
-    try:
-        for part in frames.received_frames():
-            payload = part.payload
-            if part.opcode in (Opcode.TEXT, Opcode.BINARY):
-                message += payload.encode() if isinstance(payload, str) else payload  # type: ignore
-                if part.message_finished:
-                    events.append((int(part.opcode), message))
-                    message = b""
-            elif part.opcode is Opcode.PING:
-                events.append((PING, bytes(payload)))  # type: ignore[arg-type]
-            elif part.opcode is Opcode.CLOSE:
-                assert isinstance(payload, tuple)
-                code, reason = payload
-                said = b"" if code == 1005 else int(code).to_bytes(2) + str(reason).encode()
-                events.append((CLOSE, said))
-    except ParseFailed:
-        return events, True
-    return events, False
-
-
 @given(st.lists(st.one_of(BITS, st.binary(max_size=12)), max_size=8), st.data())
 @settings(deadline=None)
 def test_the_verdicts_are_those_of_wsproto(frames: list[bytes], data: st.DataObject) -> None:
     # A head that is cut off may already be wrong to the one and not yet to the other.
     stream = b"".join(frames) + bytes(14)
-    events, failed = by_wsproto(stream)
+    judge = Judge()
+    expected = judge.receive(stream)
     mine, code = read(*data.draw(splits(stream)), bytes_max=1 << 62)
-    assert (mine, code != 0) == (events, failed)
+    assert (mine, code != 0) == (expected, judge.code != 0)
     assert read(stream, bytes_max=1 << 62) == (mine, code)
+
+
+def test_random_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["frame_fuzz", "--streams", "1000", "--seed", "7"])
+    assert frame_fuzz.main() == 0
 
 
 # -- out ----------------------------------------------------------------------------------------

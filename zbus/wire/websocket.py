@@ -233,8 +233,8 @@ class WebSocketReader:
             self.more = not frames_left and at < end
 
     def _measure(self, data: bytes, at: int) -> tuple[int, int]:
-        """Where the payload of the frame that begins here does, and its length; 0 if too little is
-        here to tell. What is wrong with a head is refused as soon as it is there."""
+        """Where the payload of the frame that begins here does, and its length; 0 if its head is
+        not whole. What is wrong with a head is refused as soon as that much of it is there."""
         if len(data) - at < 2:
             return 0, 0
         first, length = data[at], data[at + 1] - 0x80
@@ -242,31 +242,29 @@ class WebSocketReader:
             raise WireError(PROTOCOL_ERROR, "a client's frames are masked")
         if first not in _FIRST_BYTES:
             raise WireError(PROTOCOL_ERROR, _wrong_with(first))
-        begin, held = at + 6, 0
+        begin = at + 6
         if length > 125:
             if first & 0x08:
                 raise WireError(PROTOCOL_ERROR, "a control frame has at most 125 bytes")
             begin, least = (at + 8, 126) if length == 126 else (at + 14, 1 << 16)
-            if begin > len(data):
+            if begin - 4 > len(data):
                 return 0, 0
             length = int.from_bytes(data[at + 2 : begin - 4])
             if length < least:
                 raise WireError(PROTOCOL_ERROR, "a frame's length is written longer than need be")
-        elif begin > len(data):
-            return 0, 0
-        if first & 0x08:
-            return begin, length
-        message = self._message
-        if first & 0x0F:
-            if message is not None:
-                raise WireError(PROTOCOL_ERROR, "a message begins before the last one ended")
-        elif message is None:
-            raise WireError(PROTOCOL_ERROR, "there is no message to continue")
-        else:
-            held = message.size
-        if length + held > self._bytes_max:
-            raise WireError(TOO_BIG, f"a message has at most {self._bytes_max} bytes")
-        return begin, length
+        if not first & 0x08:
+            message = self._message
+            if first & 0x0F:
+                if message is not None:
+                    raise WireError(PROTOCOL_ERROR, "a message begins before the last one ended")
+                size = length
+            elif message is None:
+                raise WireError(PROTOCOL_ERROR, "there is no message to continue")
+            else:
+                size = message.size + length
+            if size > self._bytes_max:
+                raise WireError(TOO_BIG, f"a message has at most {self._bytes_max} bytes")
+        return (begin, length) if begin <= len(data) else (0, 0)
 
     def _take_control(self, first: int, payload: bytes, events: list[Event]) -> None:
         if first == _CLOSE:

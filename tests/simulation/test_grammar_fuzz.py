@@ -1,0 +1,76 @@
+"""A few rounds of the grammar; and that what goes wrong in one is found."""
+
+from __future__ import annotations
+
+from itertools import count
+from random import Random
+
+import pytest
+
+from tests.simulation import grammar_fuzz
+from tests.simulation.grammar import Grammar
+from tests.simulation.grammar_fuzz import Counts, Fault, run
+from zbus.core.broker import Broker
+from zbus.faces.native.frames import Frames
+from zbus.faces.peer import Peer
+from zbus.server.link import Link
+
+
+def test_rounds() -> None:
+    counts = run(seconds=60, seed=7, rounds=8)
+    assert counts.streams > 400
+    assert {101, 200, 204, 400, 404, 408, 413} <= set(counts.statuses)
+
+
+def test_a_round_can_be_repeated() -> None:
+    def told(seed: int) -> tuple[int, int, dict[int, int]]:
+        counts: Counts = run(seconds=60, seed=seed, rounds=1)
+        return counts.bytes, counts.turns, counts.statuses
+
+    assert told(3) == told(3) != told(4)
+
+
+def test_the_grammar_makes_the_same_of_a_seed() -> None:
+    first, second = Grammar(Random(5)), Grammar(Random(5))
+    assert [first.stream() for _ in range(50)] == [second.stream() for _ in range(50)]
+
+
+def fails(*_: object) -> None:
+    raise RuntimeError("planted")
+
+
+def found() -> str:
+    with pytest.raises(Fault) as caught:
+        run(seconds=60, seed=1, rounds=20)
+    return str(caught.value)
+
+
+def test_a_traceback_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Frames, "read", fails)
+    assert "planted" in found()
+
+
+def test_an_account_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "check", fails)
+    assert "planted" in found()
+
+
+def test_who_keeps_others_waiting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = count()
+
+    def receive(link: Link, data: bytes) -> None:
+        if next(numbers) % 200:
+            Peer.receive(link, data)
+
+    monkeypatch.setattr(Link, "receive", receive)
+    assert "not answered" in found()
+
+
+def test_a_turn_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_fuzz, "TURN_CPU_S_MAX", 0.0)
+    assert "processor time" in found()
+
+
+def test_work_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "leave", lambda *_: None)
+    assert "left" in found() or "rest" in found()
