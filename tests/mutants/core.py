@@ -308,7 +308,8 @@ WRITING: list[Mutant] = [
         ),
         (
             "window-stays-shut",
-            "        if group.waiting:\n            dispatch.activate(group)  # the window opened",
+            "        if group.waiting or group.aside is not None:\n"
+            "            dispatch.activate(group)  # the window opened",
             "        pass",
             "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
             "core/test_broker_model.py",

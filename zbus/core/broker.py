@@ -187,8 +187,7 @@ class Broker:
         """The peer takes what it is sent again."""
         session.stalled = False
         for group in session.groups or ():
-            if group.waiting:
-                self.dispatch.activate(group)
+            self.dispatch.resume(group, session)
         if session.follower is not None:
             self.following.resume(session)
 
@@ -430,3 +429,6 @@ class Broker:
                     assert backlog.cursor <= partition.end or partition.fenced is not None
             for group in topic.groups.values():
                 assert all(group in (session.groups or ()) for session in group.readers)
+                if group.aside is not None:
+                    assert len(group.aside) > 0
+                    group.aside.check()
