@@ -75,14 +75,15 @@ class Aside(Generic[P]):
         line[pull.key] = pull
         self._places[pull.key] = pull, table, name
 
-    def discard(self, pull: P) -> None:
-        """It is not here any more, if it was."""
+    def discard(self, pull: P) -> bool:
+        """It is not here any more; whether it was."""
         if self.get(pull.key) is not pull:
-            return
+            return False
         _, table, name = self._places.pop(pull.key)
         del table[name][pull.key]
         if not table[name]:
             del table[name]
+        return True
 
     def take_stalled(self, session: Hashable) -> list[P]:
         """Those of a session, which are not here any more."""

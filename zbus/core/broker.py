@@ -59,7 +59,7 @@ class Broker:
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes()  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, timers, self.outside)
+        self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max)
         self.tick = self.dispatch.tick
         self.tick.dedup_timer = timers.timer(partial(forget, self.tick))
         self.following = self.dispatch.following
@@ -413,6 +413,8 @@ class Broker:
 
     def check(self) -> None:
         """Assert the invariants of everything."""
+        groups = [group for topic in self.topics.values() for group in topic.groups.values()]
+        assert self.dispatch.waiting == sum([len(group.pulls()) for group in groups])
         for topic in self.topics.values():
             for partition in topic.partitions:
                 assert partition.first <= partition.visible <= partition.end

@@ -12,7 +12,7 @@ from functools import partial
 
 from zbus.core.aside import Aside, Line
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.follow import Following
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
@@ -46,11 +46,16 @@ WOKEN_PER_TURN_MAX = 5_000
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, timers: Timers, outside: Outside) -> None:
+    def __init__(
+        self, recorder: Recorder, timers: Timers, outside: Outside, waiting_max: int
+    ) -> None:
         self._outside = outside
         self.tick = Tick(recorder, self.wake_readers)
         self.following = Following(timers)
         self.active: list[Group] = []
+        self.waiting = 0  # pulls, of all groups
+        self._waiting_max = waiting_max
+        self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up)
         self._wakes = timers.timer(self._wake)
@@ -95,6 +100,9 @@ class Dispatch:
                     session.pulls = session.pulls or {}
                     session.pulls.setdefault(group, {})[pull] = None
         waiting[pull.key] = pull
+        self.waiting += 1
+        if self.waiting > self._waiting_max:
+            self._surplus.append(pull)
         if deadline_ms is not None:
             pull.deadline_ms = deadline_ms
             self._fresh.append(pull)
@@ -181,6 +189,8 @@ class Dispatch:
                         self._expire_pull(pull)
                     else:
                         self._pulls.set(pull, pull.deadline_ms)
+        if self._surplus:
+            self._refuse_surplus()
 
     def _serve(self, group: Group) -> None:
         skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
@@ -255,6 +265,7 @@ class Dispatch:
             pull.answer(delivered)
             return
         group.forget_pull(pull)
+        self.waiting -= 1
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
@@ -388,6 +399,14 @@ class Dispatch:
 
     # -- ends without a message -----------------------------------------------------------
 
+    def _refuse_surplus(self) -> None:
+        """There was nothing for them at once, and more wait than may."""
+        surplus, self._surplus = self._surplus, []
+        text = f"{self._waiting_max} consumes wait on this broker already"
+        for pull in surplus:
+            if pull.open and self.waiting > self._waiting_max:
+                self.end(pull, BrokerError(Refusal.TOO_MANY, text))
+
     def _time_is_up(self, pull: Pull) -> None:
         """A pull has waited as long as it would."""
         if pull.group.active:
@@ -410,7 +429,8 @@ class Dispatch:
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
         """The pull ends with nothing."""
         group = pull.group
-        group.forget_pull(pull)
+        if group.forget_pull(pull):
+            self.waiting -= 1
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)

@@ -24,6 +24,9 @@ class Limits:
     topics_max: int = number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
     partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
+    waiting_max: int = number(
+        100_000, 1, 100_000_000, "Consumes that wait for messages, of all connections together."
+    )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

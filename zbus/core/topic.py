@@ -170,13 +170,15 @@ class Group:
         """All of them."""
         return [*self.waiting.values(), *(self.aside.pulls() if self.aside is not None else ())]
 
-    def forget_pull(self, pull: Pull) -> None:
-        """It does not wait any more."""
+    def forget_pull(self, pull: Pull) -> bool:
+        """It does not wait any more; whether it did."""
         if self.waiting.get(pull.key) is pull:
             del self.waiting[pull.key]
-        elif self.aside is not None:
-            self.aside.discard(pull)
-            self.aside = self.aside or None
+            return True
+        if self.aside is None or not self.aside.discard(pull):
+            return False
+        self.aside = self.aside or None
+        return True
 
     def set_aside(self, pull: Pull) -> Aside[Pull]:
         """Take it out of its line, to be put into another one of these."""
