@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
-from zbus.core.limits import Limits
+from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -126,7 +126,8 @@ class Config(
         for name, option in OPTIONS.items():
             option.check(getattr(self, name), name)
         _at_least(self, "head_bytes_max", "line_bytes_max")
-        _at_least(self, "body_bytes_max", "message_bytes_max")
+        if self.message_bytes_max != DEFAULT_LIMITS.message_bytes_max:  # else the body's holds, too
+            _at_least(self, "body_bytes_max", "message_bytes_max")
         _at_least(self, "bodies_bytes_max", "body_bytes_max")
 
     def part(self, kind: type[_Part], **more: object) -> _Part:

@@ -14,7 +14,9 @@ _TIB = 1 << 40
 class Limits:
     """Those that are declared as options are set from the configuration."""
 
-    message_bytes_max: int = number(_MIB, 1, 64 * _MIB, "Longest body of one message.")
+    message_bytes_max: int = number(
+        16 * _MIB, 1, 64 * _MIB, "Longest body of one message, stored or routed."
+    )
     # In one answer, too.
     batch_messages_max: int = number(10_000, 1, 1_000_000, "Messages in one batch request.")
     cache_bytes_max: int = number(128 * _MIB, 0, _TIB, "Recent messages kept in memory.")

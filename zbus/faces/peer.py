@@ -35,6 +35,9 @@ class Planner(Protocol):
 
     def plan(self, head: Head) -> Plan: ...
 
+    def plan_unread(self, head: Head) -> Plan | None:
+        """What is to be done for a head whose body is too long to be read, beside the refusal."""
+
     def push(self, peer: Peer, routed: Routed) -> None:
         """Tell a message that nobody on this connection has asked for."""
 
@@ -45,6 +48,7 @@ class Deaf:
     interim = b""
     done = False
     error: WireError | None = None
+    refused: Head | None = None
 
     def receive(self, data: bytes) -> list[Request]:
         return []
@@ -58,6 +62,10 @@ class Deaf:
 
 _DEAF = Deaf()
 
+PUSHED_BYTES_MAX = 16 << 20
+"""A peer with more untaken is pushed nothing. It may be more than what stalls it: whoever has many
+calls open is given all replies, though they come at once and are large."""
+
 log = logging.getLogger("zbus")
 
 
@@ -67,6 +75,8 @@ class Reader(Protocol):
     interim: bytes
     done: bool
     error: WireError | None
+    refused: Head | None
+    """The error is about its body, which is too long."""
 
     def receive(self, data: bytes) -> list[Request]: ...
     def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
@@ -210,6 +220,10 @@ class Peer(Session):
         open with nobody reading from it.
         """
         log.debug("connection refused", extra={"peer": self.address, "why": error})
+        if (head := self.reader.refused) is not None:
+            plan = self.planner.plan_unread(head)
+            if plan is not None:
+                plan.run(self, error.id, b"")
         if self.framing is not None:
             self.take_leave(self.framing.farewell(error))
             return
@@ -238,7 +252,9 @@ class Peer(Session):
     def push(self, routed: Routed) -> bool:
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
-        if not self.multiplexed or self.stalled or self.heartbeat is not None:
+        if not self.multiplexed or self.heartbeat is not None:
+            return False
+        if self.out_bytes > PUSHED_BYTES_MAX:
             return False
         if self.framing is not None and not self.framing.begun:
             return False

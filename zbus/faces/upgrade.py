@@ -123,7 +123,7 @@ class RefuseUpgrade:
 class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
-    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error")
+    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error", "refused")
 
     interim = b""
     done = False
@@ -135,6 +135,7 @@ class WebSocket:
         self.begun = False  # the 101 is out
         self._held = 0  # bytes that count as held by the peer until it is
         self.error: WireError | None = None
+        self.refused: Head | None = None
 
     # -- as a reader ----------------------------------------------------------------------
 
@@ -166,7 +167,9 @@ class WebSocket:
     def _read(self, message: bytes) -> Request:
         request = self.codec.read(message)
         if len(request[2]) > self._limits.body_bytes_max:
-            raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")
+            self.refused = request[0]
+            text = f"a body has at most {self._limits.body_bytes_max} bytes"
+            raise WireError(TOO_BIG, text, request[1])
         return request
 
     # -- as a framing ---------------------------------------------------------------------
