@@ -231,3 +231,9 @@ def test_values_given_in_code_are_checked_as_well() -> None:
     with pytest.raises(ConfigError, match="port: 70000 is not between"):
         Config(port=70_000)
     assert Config(data_dir=Path("x")).data_dir == Config(data_dir="x").data_dir
+
+
+def test_shorter_requests_alone_make_shorter_messages() -> None:
+    """Who sets one of the two need not know of the other, unless they contradict each other."""
+    config = Config(body_bytes_max=1 << 20)
+    assert config.body_bytes_max < config.message_bytes_max

@@ -310,3 +310,45 @@ def test_leases_are_counted_once_for_a_message_however_many_partitions_there_are
     box.turn()
     assert len(probe.bodies) == 50
     assert backlogs.walks <= 52
+
+
+def test_so_many_pulls_wait_and_one_more_is_refused() -> None:
+    box = Box(CrashJournal(), limits=Limits(waiting_max=3))
+    box.declare("T", "g")
+    box.declare("T", "h")
+    box.settle()
+    session = box.session()
+    waiting = [pull(box, session=session) for _ in range(2)] + [box.pull("h", wait=True)]
+    box.settle()
+    surplus = [pull(box) for _ in range(2)]
+    now = box.pull("h")
+    box.settle()
+    box.settle(1)
+    for one in surplus:
+        error = refusal(one)
+        assert error.refusal is Refusal.TOO_MANY
+        assert error.text == "3 consumes wait on this broker already"
+    assert reason(now) is EmptyReason.DRAINED, "it need not wait"
+    assert all(one.open for one in waiting)
+    box.broker.leave(session)
+    assert box.broker.dispatch.waiting == 1
+    again = [pull(box) for _ in range(3)]
+    box.settle()
+    assert [one.open for one in again] == [True, True, False], "there is room for two"
+
+
+def test_a_pull_too_many_for_which_there_is_something_is_served() -> None:
+    box = Box(CrashJournal(), limits=Limits(waiting_max=1))
+    box.declare("T", "g")
+    box.declare("T", "h")
+    box.settle()
+    box.take("h")
+    waiting = box.pull("h", wait=True)
+    box.settle()
+    box.group("h").paused = True
+    put(box, (0, b"x"))
+    served = box.pull("g", wait=True)
+    box.settle()
+    assert served.bodies == [b"x"]
+    assert waiting.open
+    assert box.broker.dispatch.waiting == 1

@@ -308,7 +308,8 @@ WRITING: list[Mutant] = [
         ),
         (
             "window-stays-shut",
-            "        if group.waiting:\n            dispatch.activate(group)  # the window opened",
+            "        if group.waiting or group.aside is not None:\n"
+            "            dispatch.activate(group)  # the window opened",
             "        pass",
             "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
             "core/test_broker_model.py",
@@ -453,6 +454,40 @@ ONCE_ONLY: list[Mutant] = [
 
 SERVING: list[Mutant] = [
     *mutants_of(
+        "zbus/core/pieces.py",
+        (
+            "attempts-of-another",
+            "last.stop == at and last.attempts == attempts:",
+            "last.stop == at:",
+            "core/test_broker_pulls.py core/test_broker_model.py conformance/test_leases.py",
+        ),
+        (
+            "answer-over-its-bytes",
+            "        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)",
+            "        count = stop - start",
+            "core/test_broker_pulls.py core/test_broker_reading.py conformance/test_batches.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/aside.py",
+        (
+            "set-aside-at-the-end",
+            "            line = table[name] = OrderedDict()\n        line[pull.key] = pull",
+            "            line = table[name] = OrderedDict()\n        line[pull.key] = pull\n"
+            "        line.move_to_end(pull.key, last=False)",
+            "core/test_aside.py core/test_broker_pulls.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/ranges.py",
+        (
+            "the-cursor-jumps-and-forgets",
+            "    backlog.ahead.difference_update(passed)\n",
+            "",
+            "core/test_leases.py core/test_backlog_model.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/core/dispatch.py",
         (
             "handed-out-before-the-sync",
@@ -485,10 +520,10 @@ SERVING: list[Mutant] = [
             "core/test_broker_pulls.py core/test_broker_model.py",
         ),
         (
-            "set-aside-in-the-wrong-order",
-            "        for pull in reversed(set_aside):",
-            "        for pull in set_aside:",
-            "core/test_broker_pulls.py conformance/test_partitions.py conformance/test_ordering.py",
+            "no-line-before-a-latecomer",
+            "index in group.aside.lines:",
+            "index not in group.aside.lines:",
+            "core/test_aside.py core/test_broker_pulls.py conformance/test_partitions.py",
         ),
         (
             "one-partition-always-first",
@@ -503,18 +538,6 @@ SERVING: list[Mutant] = [
             "core/test_retention.py conformance/test_retention.py",
         ),
         (
-            "attempts-of-another",
-            "last.stop == at and last.attempts == attempts:",
-            "last.stop == at:",
-            "core/test_broker_pulls.py core/test_broker_model.py conformance/test_leases.py",
-        ),
-        (
-            "answer-over-its-bytes",
-            "        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)",
-            "        count = stop - start",
-            "core/test_broker_pulls.py core/test_broker_reading.py conformance/test_batches.py",
-        ),
-        (
             "lease-not-lengthened",
             "                backlog.extend(offset, backlog.leased.due_of(offset) + ms)",
             "                backlog.extend(offset, backlog.leased.due_of(offset))",
@@ -522,9 +545,9 @@ SERVING: list[Mutant] = [
         ),
         (
             "ended-pull-gets-a-message",
-            "        if group.waiting.get(pull.key) is pull:\n            del",
-            "        if group.waiting.get(pull.key) is not pull:\n            del",
-            "core/test_broker_pulls.py",
+            "        if group.forget_pull(pull):",
+            "        if pull.open:",
+            "core/test_broker_pulls.py core/test_leaving.py",
         ),
         (
             "woken-but-not-written",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
-from zbus.core.limits import Limits
+from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -24,9 +24,15 @@ ORDER: Final = (
     *("tls_client_ca_file", "tls_client_auth", "server_name", "tracker_list", "tracker_token"),
     *("data_dir", "durability", "token_file", "allow_url_token", "insecure"),
     *("line_bytes_max", "head_bytes_max", "fields_max", "body_bytes_max", "message_bytes_max"),
-    *("batch_messages_max", "connections_max", "tickets_per_connection_max", "output_bytes_max"),
-    *("head_timeout_ms", "body_timeout_ms", "idle_timeout_ms", "stall_timeout_ms"),
-    *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
+    *("batch_messages_max", "connections_max", "tickets_per_connection_max", "waiting_max"),
+    *("output_bytes_max", "head_timeout_ms", "body_timeout_ms", "idle_timeout_ms"),
+    *(
+        "stall_timeout_ms",
+        "drain_timeout_ms",
+        "sse_heartbeat_ms",
+        "navigation_timeout_ms",
+        "call_timeout_ms",
+    ),
     *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
     *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),
     *("open_segments_max", "memory_bytes_max", "cache_bytes_max", "history_bytes_max"),
@@ -120,7 +126,8 @@ class Config(
         for name, option in OPTIONS.items():
             option.check(getattr(self, name), name)
         _at_least(self, "head_bytes_max", "line_bytes_max")
-        _at_least(self, "body_bytes_max", "message_bytes_max")
+        if self.message_bytes_max != DEFAULT_LIMITS.message_bytes_max:  # else the body's holds, too
+            _at_least(self, "body_bytes_max", "message_bytes_max")
         _at_least(self, "bodies_bytes_max", "body_bytes_max")
 
     def part(self, kind: type[_Part], **more: object) -> _Part:

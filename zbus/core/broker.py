@@ -62,7 +62,7 @@ class Broker:
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes(self.faults)  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, timers, self.outside)
+        self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max)
         self.tick = self.dispatch.tick
         self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.following = self.dispatch.following
@@ -192,8 +192,7 @@ class Broker:
         """The peer takes what it is sent again."""
         session.stalled = False
         for group in session.groups or ():
-            if group.waiting:
-                self.dispatch.activate(group)
+            self.dispatch.resume(group, session)
         if session.follower is not None:
             self.following.resume(session)
 
@@ -419,4 +418,6 @@ class Broker:
 
     def check(self) -> None:
         """Assert the invariants of everything."""
+        groups = [group for topic in self.topics.values() for group in topic.groups.values()]
+        assert self.dispatch.waiting == sum([len(group.pulls()) for group in groups])
         check_topics(self.topics.values())

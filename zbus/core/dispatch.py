@@ -8,20 +8,19 @@ again when it came: nobody waits for a disk here.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from functools import partial
-from itertools import accumulate
-from operator import add
 
+from zbus.core.aside import Aside, Line
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.follow import Following
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
+from zbus.core.pieces import Pieces
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
-from zbus.core.topic import Group, Partition, Pull
+from zbus.core.topic import Group, Partition, Pull, Session
 
 SKIPS_PER_TICK_MAX = 2_000
 """Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
@@ -47,12 +46,17 @@ WOKEN_PER_TURN_MAX = 5_000
 class Dispatch:
     """See the module."""
 
-    def __init__(self, recorder: Recorder, timers: Timers, outside: Outside) -> None:
+    def __init__(
+        self, recorder: Recorder, timers: Timers, outside: Outside, waiting_max: int
+    ) -> None:
         self._outside = outside
         self.tick = Tick(recorder, self.wake_readers, timers.faults)
         self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []
+        self.waiting = 0  # pulls, of all groups
+        self._waiting_max = waiting_max
+        self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
         self._wakes = timers.timer(self._wake, lambda place: place[0])
@@ -76,7 +80,7 @@ class Dispatch:
     def wake_readers(self, partition: Partition) -> None:
         """More of the partition may be handed out."""
         for group in partition.topic.groups.values():
-            if group.waiting and not group.active:
+            if (group.waiting or group.aside is not None) and not group.active:
                 group.active = True
                 self.active.append(group)
         if partition.topic.followed is not None:
@@ -86,9 +90,9 @@ class Dispatch:
         """Queue up; the pull is served or ended later, in this tick at the earliest."""
         pull.group = group
         waiting = group.waiting
-        if waiting:
+        if waiting or group.aside is not None:
             session = pull.session
-            older = waiting.get(session)
+            older = group.pull_of(session)
             if older is not None:
                 if pull.wants.replaces and older.wants.replaces:
                     self.end(older, EmptyReason.REPLACED)
@@ -97,12 +101,21 @@ class Dispatch:
                     session.pulls = session.pulls or {}
                     session.pulls.setdefault(group, {})[pull] = None
         waiting[pull.key] = pull
+        self.waiting += 1
+        if self.waiting > self._waiting_max:
+            self._surplus.append(pull)
         if deadline_ms is not None:
             pull.deadline_ms = deadline_ms
             self._fresh.append(pull)
         if not group.active:
             group.active = True
             self.active.append(group)
+
+    def resume(self, group: Group, session: Session) -> None:
+        """A session takes messages again."""
+        if group.aside is not None and session in group.aside.stalled:
+            group.put_back(group.aside.take_stalled(session))
+            self.activate(group)
 
     def schedule(self, group: Group, index: int) -> None:
         """See to it that the backlog is woken when its next lease or delay ends."""
@@ -142,7 +155,7 @@ class Dispatch:
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""
-        for pull in list(group.waiting.values()):
+        for pull in group.pulls():
             self.end(pull, reason)
 
     def forget(self, group: Group) -> None:
@@ -162,7 +175,7 @@ class Dispatch:
             self._starved.clear()
         for group in active:
             group.active = False
-            if group.waiting and not group.paused:
+            if (group.waiting or group.aside is not None) and not group.paused:
                 try:
                     self._serve(group)
                 except Exception as error:
@@ -186,18 +199,14 @@ class Dispatch:
                             self._blame(pull.session, error)
                     else:
                         self._pulls.set(pull, pull.deadline_ms)
+        if self._surplus:
+            self._refuse_surplus()
 
     def _serve(self, group: Group) -> None:
-        waiting = group.waiting
-        set_aside: list[Pull] = []  # want one partition only, or cannot take a message now
         skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
         self._skips_left = skips_max
-        try:
-            self._serve_waiting(group, set_aside)
-        finally:
-            for pull in reversed(set_aside):
-                waiting[pull.key] = pull
-                waiting.move_to_end(pull.key, last=False)
+        if group.aside is None or self._serve_aside(group, group.aside):
+            self._serve_line(group, group.waiting)
         self._all_skips_left -= skips_max - self._skips_left
         if self._skips_left <= 0:
             if skips_max < SKIPS_PER_TICK_MAX:
@@ -206,33 +215,55 @@ class Dispatch:
             else:
                 self._sated.append(group)
 
-    def _serve_waiting(self, group: Group, set_aside: list[Pull]) -> None:
-        waiting = group.waiting
-        while waiting:
-            pull = next(iter(waiting.values()))
-            many = pull.wants.many
-            if many and self._batched_left <= 0:
-                self.activate(group)
-                break
-            session = pull.session
-            stalled = session.stalled or session.leaving
-            stalled = stalled or (pull.handed is not None and pull.full(group))
-            pieces = [] if stalled else self._take(group, pull)
-            if not pieces:
-                if pull.wants.partition is None and not stalled:
-                    break
-                set_aside.append(pull)
-                del waiting[pull.key]
+    def _serve_aside(self, group: Group, aside: Aside[Pull]) -> bool:
+        """Those who were looked at before, where there is something for them; False if the group
+        has had its part of this tick."""
+        group.put_back(aside.take_full())
+        backlogs, partitions = group.backlogs, group.topic.partitions
+        for index in list(aside.lines):
+            if backlogs[index].next(partitions[index].visible) is None:
                 continue
-            self._hand_over(group, pull, pieces)
-            if many:
-                self._batched_left -= sum([piece.stop - piece.start for piece in pieces])
-                if self._batched_left <= 0:
-                    self._sated.append(group)
-                    break
+            if not self._serve_line(group, aside.lines[index]):
+                return False
+            if index in aside.lines:  # if the window is too narrow for all, they take turns
+                aside.lines[index] = aside.lines.pop(index)
+        return True
 
-    def _hand_over(self, group: Group, pull: Pull, pieces: list[Piece]) -> None:
-        waiting = group.waiting
+    def _serve_line(self, group: Group, line: Line[Pull]) -> bool:
+        """Hand out to those in a line until there is nothing for one who would take anything. False
+        if the group has had its part of this tick."""
+        choosy = line is group.waiting and len(group.backlogs) > 1  # some want one partition only
+        while line:
+            pull = next(iter(line.values()))
+            wants, session = pull.wants, pull.session
+            if wants.many and self._batched_left <= 0:
+                self.activate(group)
+                return False
+            if session.stalled or session.leaving:
+                group.set_aside(pull).stall(pull)
+                continue
+            if pull.handed is not None and pull.full(group):
+                group.set_aside(pull).fill(pull)
+                continue
+            index = wants.partition if choosy else None
+            if index is not None and group.aside is not None and index in group.aside.lines:
+                pieces = []  # others were there before
+            else:
+                pieces = self._take(group, pull)
+            if pieces:
+                self._hand_over(group, line, pull, pieces)
+                if wants.many:
+                    self._batched_left -= sum([piece.stop - piece.start for piece in pieces])
+                    if self._batched_left <= 0:
+                        self._sated.append(group)
+                        return False
+            elif index is None:
+                return True
+            else:
+                group.set_aside(pull).line_up(pull, index)
+        return True
+
+    def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
@@ -240,13 +271,14 @@ class Dispatch:
         delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
         if pull.credit > 1:
             pull.credit -= 1
-            waiting.move_to_end(pull.key)
+            line.move_to_end(pull.key)
             try:
                 pull.answer(delivered)
             except Exception as error:
                 pull.failed(error)
             return
-        del waiting[pull.key]
+        group.forget_pull(pull)
+        self.waiting -= 1
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
@@ -274,7 +306,7 @@ class Dispatch:
         bytes_max = wants.bytes_max
         if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
             bytes_max = min(bytes_max, LIVE_BYTES_MAX)
-        pieces = _Pieces(count_max, bytes_max)
+        pieces = Pieces(count_max, bytes_max)
         count = len(group.backlogs)
         if wants.partition is not None:
             self._scan(group, wants.partition, pull, pieces)
@@ -289,7 +321,7 @@ class Dispatch:
                     break
         return pieces.found
 
-    def _scan(self, group: Group, index: int, pull: Pull, pieces: _Pieces) -> None:
+    def _scan(self, group: Group, index: int, pull: Pull, pieces: Pieces) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
@@ -381,6 +413,14 @@ class Dispatch:
 
     # -- ends without a message -----------------------------------------------------------
 
+    def _refuse_surplus(self) -> None:
+        """There was nothing for them at once, and more wait than may."""
+        surplus, self._surplus = self._surplus, []
+        text = f"{self._waiting_max} consumes wait on this broker already"
+        for pull in surplus:
+            if pull.open and self.waiting > self._waiting_max:
+                self.end(pull, BrokerError(Refusal.TOO_MANY, text))
+
     def _time_is_up(self, pull: Pull) -> None:
         """A pull has waited as long as it would."""
         if pull.group.active:
@@ -403,8 +443,8 @@ class Dispatch:
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
         """The pull ends with nothing."""
         group = pull.group
-        if group.waiting.get(pull.key) is pull:
-            del group.waiting[pull.key]
+        if group.forget_pull(pull):
+            self.waiting -= 1
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
@@ -414,42 +454,3 @@ class Dispatch:
             pull.drop()
         else:
             pull.settle(reason if isinstance(reason, BrokerError) else Empty(group, reason))
-
-
-class _Pieces:
-    """What one pull has got so far, and how much more it may get."""
-
-    __slots__ = ("bytes_left", "count_left", "found")
-
-    def __init__(self, count_max: int, bytes_max: int) -> None:
-        self.found: list[Piece] = []
-        self.count_left = count_max
-        self.bytes_left = bytes_max
-
-    @property
-    def full(self) -> bool:
-        return self.count_left <= 0 or self.bytes_left <= 0
-
-    def add(self, index: int, chunk: Chunk, at: int, attempts: int) -> None:
-        """One message; it may continue the last piece."""
-        self.count_left -= 1
-        self.bytes_left -= len(chunk.bodies[at]) + len(chunk.headers[at])
-        if self.found:
-            last = self.found[-1]
-            if last.chunk is chunk and last.stop == at and last.attempts == attempts:
-                self.found[-1] = Piece(index, chunk, last.start, at + 1, attempts)
-                return
-        self.found.append(Piece(index, chunk, at, at + 1, attempts))
-
-    def add_run(self, index: int, chunk: Chunk, start: int, stop: int) -> int:
-        """Rows of a chunk up to `stop` at most, as many as fit; give the row after them."""
-        stop = min(stop, start + self.count_left, len(chunk.bodies))
-        rows = slice(start, stop)
-        sizes = map(add, map(len, chunk.bodies[rows]), map(len, chunk.headers[rows]))
-        totals = list(accumulate(sizes))
-        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)
-        size = totals[count - 1]
-        self.count_left -= count
-        self.bytes_left -= size
-        self.found.append(Piece(index, chunk, start, start + count))
-        return start + count

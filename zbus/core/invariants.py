@@ -25,3 +25,6 @@ def check_topics(topics: Iterable[Topic]) -> None:
                 assert backlog.cursor <= partition.end or partition.fenced is not None
         for group in topic.groups.values():
             assert all(group in (session.groups or ()) for session in group.readers)
+            if group.aside is not None:
+                assert len(group.aside) > 0
+                group.aside.check()

@@ -28,7 +28,7 @@ def ack(
             count += finish_tried(backlog, range(max(begin, recovered), stop))
     if count:
         dispatch.tick.change(partition, group)
-        if group.waiting:
+        if group.waiting or group.aside is not None:
             dispatch.activate(group)  # the window opened
     # What is settled already may not be durable yet.
     dispatch.tick.confirm(partition, ticket)

@@ -87,7 +87,7 @@ def _end_pulls(
 ) -> int:
     """So many of those of a session in a group; how many there were of them."""
     count = 0
-    first = group.waiting.get(session)
+    first = group.pull_of(session)
     if first is not None:
         broker.dispatch.end(first, reason)
         count = 1

@@ -14,7 +14,9 @@ _TIB = 1 << 40
 class Limits:
     """Those that are declared as options are set from the configuration."""
 
-    message_bytes_max: int = number(_MIB, 1, 64 * _MIB, "Longest body of one message.")
+    message_bytes_max: int = number(
+        16 * _MIB, 1, 64 * _MIB, "Longest body of one message, stored or routed."
+    )
     # In one answer, too.
     batch_messages_max: int = number(10_000, 1, 1_000_000, "Messages in one batch request.")
     cache_bytes_max: int = number(128 * _MIB, 0, _TIB, "Recent messages kept in memory.")
@@ -24,6 +26,9 @@ class Limits:
     topics_max: int = number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
     partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
+    waiting_max: int = number(
+        100_000, 1, 100_000_000, "Consumes that wait for messages, of all connections together."
+    )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

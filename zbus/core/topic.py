@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
+from zbus.core.aside import Aside, Line
 from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
@@ -109,6 +110,7 @@ class Group:
 
     __slots__ = (
         "active",
+        "aside",
         "backlogs",
         "chunks",
         "exclusive",
@@ -144,7 +146,8 @@ class Group:
         # See `zbus.core.deciding`. A topic with one partition needs neither.
         self.incarnation = 0
         self.origin: Origin | None = None
-        self.waiting: OrderedDict[Session | Pull, Pull] = OrderedDict()
+        self.waiting: Line[Pull] = OrderedDict()
+        self.aside: Aside[Pull] | None = None  # those that need not be looked at now; never empty
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False
         self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
@@ -166,6 +169,41 @@ class Group:
         # It does nothing but read one log.
         usual = len(self.backlogs) == 1 and self.match is None and not self.lease
         self.usual = usual and not self.paused
+
+    # Pulls that wait here.
+
+    def pull_of(self, session: Session) -> Pull | None:
+        """The session's first one."""
+        found: Pull | None = self.waiting.get(session)
+        return self.aside.get(session) if found is None and self.aside is not None else found
+
+    def pulls(self) -> list[Pull]:
+        """All of them."""
+        return [*self.waiting.values(), *(self.aside.pulls() if self.aside is not None else ())]
+
+    def forget_pull(self, pull: Pull) -> bool:
+        """It does not wait any more; whether it did."""
+        if self.waiting.get(pull.key) is pull:
+            del self.waiting[pull.key]
+            return True
+        if self.aside is None or not self.aside.discard(pull):
+            return False
+        self.aside = self.aside or None
+        return True
+
+    def set_aside(self, pull: Pull) -> Aside[Pull]:
+        """Take it out of its line, to be put into another one of these."""
+        self.forget_pull(pull)
+        if self.aside is None:
+            self.aside = Aside()
+        return self.aside
+
+    def put_back(self, pulls: list[Pull]) -> None:
+        """They were set aside, and are to be looked at, before those that were not yet."""
+        for pull in reversed(pulls):
+            self.waiting[pull.key] = pull
+            self.waiting.move_to_end(pull.key, last=False)
+        self.aside = self.aside or None
 
     # Counted over all partitions.
 

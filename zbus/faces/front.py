@@ -39,6 +39,16 @@ class Edge:
             return plan_upgrade(head, self, codec, lambda peer: rights.admit(peer, head, asked))
         return rights.wrap(head, asked)
 
+    def plan_unread(self, head: Head) -> Plan | None:
+        """What is to be done for a head whose body is too long to be read."""
+        asked = self.face.read(head)
+        plan = asked.plan_unread()
+        if plan is None:
+            return None
+        if not head.contained and self._guard.check(head, asked.changes, self.face.policy):
+            return None
+        return self._rights.wrap(head, asked, plan)
+
     def push(self, peer: Peer, routed: Routed) -> None:
         self.face.push(peer, routed)
 
@@ -56,10 +66,17 @@ class Front:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
+        return self._edge_of(head).plan(head)
+
+    def plan_unread(self, head: Head) -> Plan | None:
+        """What is to be done for a head whose body is too long to be read."""
+        return self._edge_of(head).plan_unread(head)
+
+    def _edge_of(self, head: Head) -> Edge:
         for edge in self._edges:
             if edge.face.claims(head):
-                return edge.plan(head)
-        return self._by_prefix.get(first_segment(head), self._others).plan(head)
+                return edge
+        return self._by_prefix.get(first_segment(head), self._others)
 
     def push(self, peer: Peer, routed: Routed) -> None:
         """Tell a message that nobody on this connection has asked for."""

@@ -35,6 +35,9 @@ class Planner(Protocol):
 
     def plan(self, head: Head) -> Plan: ...
 
+    def plan_unread(self, head: Head) -> Plan | None:
+        """What is to be done for a head whose body is too long to be read, beside the refusal."""
+
     def push(self, peer: Peer, routed: Routed) -> None:
         """Tell a message that nobody on this connection has asked for."""
 
@@ -46,6 +49,7 @@ class Deaf:
     done = more = False
     error: WireError | None = None
     spent = 0
+    refused: Head | None = None
 
     def receive(self, data: bytes) -> list[Request]:
         return []
@@ -65,6 +69,10 @@ new: about so many microseconds. Whoever does more for one takes it off the peer
 
 ENDLESS_WORK = 1 << 60
 
+PUSHED_BYTES_MAX = 16 << 20
+"""A peer with more untaken is pushed nothing. It may be more than what stalls it: whoever has many
+calls open is given all replies, though they come at once and are large."""
+
 log = logging.getLogger("zbus")
 
 
@@ -77,6 +85,8 @@ class Reader(Protocol):
     spent: int  # work that the requests do not show, in microseconds or so, since it was set to 0
 
     more: bool  # `receive` can go on without new bytes: a call does no more than a step
+    refused: Head | None
+    """The error is about its body, which is too long."""
 
     def receive(self, data: bytes) -> list[Request]: ...
     def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
@@ -235,6 +245,10 @@ class Peer(Session):
         open with nobody reading from it.
         """
         log.debug("connection refused", extra={"peer": self.address, "why": error})
+        if (head := self.reader.refused) is not None:
+            plan = self.planner.plan_unread(head)
+            if plan is not None:
+                plan.run(self, error.id, b"")
         if self.framing is not None:
             self.take_leave(self.framing.farewell(error))
             return
@@ -263,7 +277,9 @@ class Peer(Session):
     def push(self, routed: Routed) -> bool:
         """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
-        if not self.multiplexed or self.stalled or self.heartbeat is not None:
+        if not self.multiplexed or self.heartbeat is not None:
+            return False
+        if self.out_bytes > PUSHED_BYTES_MAX:
             return False
         if self.framing is not None and not self.framing.begun:
             return False

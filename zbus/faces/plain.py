@@ -73,6 +73,9 @@ class PlainHead:
     def opens(self) -> Callable[[], Codec] | None:
         return None
 
+    def plan_unread(self) -> Plan | None:
+        return None
+
     def refuse(self, answer: Answer) -> Plan:
         return Tell(self, answer)
 

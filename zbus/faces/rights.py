@@ -96,11 +96,11 @@ class Rights:
         access = self.access
         return access is None or access.of_token(token).is_known(self.broker.now_ms)
 
-    def wrap(self, head: Head, asked: Asked) -> Plan:
-        """The plan of what is asked, to be run only for those who may."""
+    def wrap(self, head: Head, asked: Asked, plan: Plan | None = None) -> Plan:
+        """The plan of what is asked, or another, to be run only for those who may."""
         if self.access is None or (needs := asked.needs()) is None:
-            return asked.plan()
-        return Guarded(self, self.access, head, asked, needs)
+            return plan or asked.plan()
+        return Guarded(self, self.access, head, asked, needs, plan)
 
     def admit(self, peer: Peer, head: Head, asked: Asked) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
@@ -170,12 +170,18 @@ class Guarded:
     )
 
     def __init__(
-        self, rights: Rights, access: Access, head: Head, asked: Asked, needs: Needs
+        self,
+        rights: Rights,
+        access: Access,
+        head: Head,
+        asked: Asked,
+        needs: Needs,
+        plan: Plan | None,
     ) -> None:
         self._access = access
         self._broker = rights.broker
         self._needs = needs
-        self._plan: Plan | None = None  # until somebody may
+        self._plan = plan  # None until somebody may
         self._asked = asked
         self._token = token_of(head, asked.url_token(), rights.allow_url_token)
         self._anybody = rights.guard.is_anybodys(head)

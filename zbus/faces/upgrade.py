@@ -126,7 +126,10 @@ class RefuseUpgrade:
 class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
-    __slots__ = ("_held", "_limits", "_reader", "begun", "codec", "error", "more", "spent")
+    __slots__ = (
+        *("_held", "_limits", "_reader", "begun", "codec", "error", "more", "refused"),
+        "spent",
+    )
 
     interim = b""
     done = False
@@ -140,6 +143,7 @@ class WebSocket:
         self.error: WireError | None = None
         self.more = False  # bytes came that were not looked at: `receive(b"")` goes on with them
         self.spent = 0  # work, in units of about a microsecond; the owner sets it to 0
+        self.refused: Head | None = None
 
     # -- as a reader ----------------------------------------------------------------------
 
@@ -177,7 +181,9 @@ class WebSocket:
         self.spent += _READ_COST + (len(message) >> 10)
         request = self.codec.read(message)
         if len(request[2]) > self._limits.body_bytes_max:
-            raise WireError(TOO_BIG, f"a body has at most {self._limits.body_bytes_max} bytes")
+            self.refused = request[0]
+            text = f"a body has at most {self._limits.body_bytes_max} bytes"
+            raise WireError(TOO_BIG, text, request[1])
         return request
 
     # -- as a framing ---------------------------------------------------------------------

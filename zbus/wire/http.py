@@ -81,6 +81,7 @@ class HttpReader:
         "error",
         "interim",
         "more",
+        "refused",
         "spent",
     )
 
@@ -101,6 +102,7 @@ class HttpReader:
         self.done = False  # a request after which no other is read was returned
         self.behind: bytes | None = None  # what came after it, if it may change the protocol
         self.error: WireError | None = None  # the stream broke after the requests returned
+        self.refused: Head | None = None  # whose body is too long: the error is about it
         self.interim = b""  # to be sent now, before any body can come; the caller clears it
 
     def receive(self, data: bytes) -> list[Request]:
@@ -149,6 +151,8 @@ class HttpReader:
             self.error = error.bare()
             if self._pending is not None:
                 self.error.id = self._pending.id
+                if error.status == 413:
+                    self.refused = self._pending.head
             self.close()
         self._idle = not (
             self.done
@@ -220,6 +224,7 @@ class HttpReader:
         end += 4
         length = head.content_length
         if length > self._limits.body_bytes_max:
+            self.refused = head
             raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes", id_)
         if not head.chunked and end + length <= len(data):
             self._finish(head, id_, data[end : end + length], requests)

@@ -25,6 +25,7 @@ from zbus.faces.native import (
     page,
     produce,
     read,
+    routes,
     track,
     tracker,
 )
@@ -53,7 +54,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"ack": leases.Ack,
     b"nack": leases.Nack,
     b"extend": leases.Extend,
-    b"route": produce.Route,
+    b"route": routes.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
     b"server": manage.Query,
@@ -199,6 +200,11 @@ class NativeAsked:
             text = f"404: there is nothing at /{self._stray.decode('latin-1')} here"
             return Refuse(self._face, self._params, BadRequest(404, text))
         return self._face.prepare(self._params)
+
+    def plan_unread(self) -> Plan | None:
+        if self._stray or self._params.cmd != b"route":
+            return None
+        return routes.Unread(self._face, self._params)
 
     def refuse(self, answer: Answer) -> Plan:
         error = BadRequest(answer.status, answer.text, answer.lines)

@@ -1,4 +1,4 @@
-"""`produce` and `route`: messages in (specification, sections 3.1-3.3, 5.1, 5.9 and 8)."""
+"""`produce`: messages in (specification, sections 3.1-3.3, 5.1 and 8)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.native import rpc
@@ -16,10 +15,9 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
-from zbus.faces.native.replies import CallReply, NativeReply, Status
+from zbus.faces.native.replies import CallReply, NativeReply
 from zbus.faces.native.stored import (
     CREDENTIALS,
-    NOT_ROUTED,
     NOT_STORED,
     OF_KEYS,
     check_id,
@@ -407,30 +405,3 @@ class Produce:
 def id_of(fields: dict[bytes, bytes]) -> int:
     """Identity of a field table: the messages of a body that have equal heads share one."""
     return id(fields)
-
-
-class Route:
-    """Plan of a route: never answered, unless the router asks with an explicit `ack`."""
-
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
-        self._params = params
-        self._quiet = not params.flag(b"ack")
-        self._recver = params.fields.get(b"recver", b"")
-        own = stored_lines(params.fields, NOT_ROUTED, params.browser)
-        self._lines = params.topic_line + own
-        status = params.fields.get(b"origin_status", b"200")
-        # A 1xx would not end the caller's wait, and break the framing of its connection.
-        valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
-        self._status = Status(status) if valid else Status(500)
-
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face = self._face
-        host = b"host: %b\r\n" % face.settings.address.encode()
-        ticket = NativeReply(face, self._params, peer, id, self._quiet)
-        if len(body) > face.broker.limits.message_bytes_max:
-            ticket.settle(face.broker.puts.too_large())
-            return
-        said = self._status
-        routed = Routed(ticket.id, peer.id, self._lines + host, body, said >= 400, said)
-        face.broker.route(ticket, self._recver, routed)

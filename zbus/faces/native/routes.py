@@ -1,0 +1,67 @@
+"""`route`: a message straight to a session, mostly the answer to its call (specification, sections
+5.9 and 8).
+
+A body over the limit is not passed on. The router is told so, and whoever waits for it has an error
+in its place at once: neither of them could find out otherwise.
+"""
+
+from __future__ import annotations
+
+from zbus.core.outcomes import Routed
+from zbus.core.ticket import Silent
+from zbus.faces.native.context import Context
+from zbus.faces.native.params import Params
+from zbus.faces.native.replies import TEXT, NativeReply, Status
+from zbus.faces.native.stored import NOT_ROUTED, stored_lines
+from zbus.faces.peer import Peer
+
+_BAD_GATEWAY = Status(502)
+
+
+class Route:
+    """Plan of a route: never answered, unless the router asks with an explicit `ack` or has sent
+    too much."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._quiet = not params.flag(b"ack")
+        self._recver = params.fields.get(b"recver", b"")
+        own = stored_lines(params.fields, NOT_ROUTED, params.browser)
+        self._lines = params.topic_line + own
+        status = params.fields.get(b"origin_status", b"200")
+        # A 1xx would not end the caller's wait, and break the framing of its connection.
+        valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
+        self._status = Status(status) if valid else Status(500)
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face = self._face
+        if len(body) > face.broker.limits.message_bytes_max:
+            ticket = NativeReply(face, self._params, peer, id)
+            _tell_receiver(face, self._params, peer, ticket.id)
+            ticket.settle(face.broker.puts.too_large())
+            return
+        host = b"host: %b\r\n" % face.settings.address.encode()
+        ticket = NativeReply(face, self._params, peer, id, self._quiet)
+        said = self._status
+        routed = Routed(ticket.id, peer.id, self._lines + host, body, said >= 400, said)
+        face.broker.route(ticket, self._recver, routed)
+
+
+class Unread:
+    """Plan of a route whose body a connection does not read. Its router is refused already."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        if id := id or self._params.id:
+            _tell_receiver(self._face, self._params, peer, id)
+
+
+def _tell_receiver(face: Context, params: Params, peer: Peer, id: bytes) -> None:
+    """It gets this in place of what was too large."""
+    text = b"502: the service's reply is too large to be passed on"
+    routed = Routed(id, peer.id, params.topic_line + TEXT, text, True, _BAD_GATEWAY)
+    face.broker.route(Silent(), params.fields.get(b"recver", b""), routed)
