@@ -26,12 +26,12 @@ from zbus.core.faults import Faults
 from zbus.core.fencing import Fencing
 from zbus.core.follow import ENDED_STOPPING
 from zbus.core.invariants import check_topics
+from zbus.core.limited import make_puts
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
 from zbus.core.once import forget, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
-from zbus.core.puts import Puts
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
 from zbus.core.ticket import Silent, Ticket
@@ -70,7 +70,7 @@ class Broker:
         self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns = 0
         self.stopping = False
-        self.puts = puts = Puts(self.tick, limits)
+        self.puts = puts = make_puts(self.tick, limits)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
@@ -207,8 +207,8 @@ class Broker:
                 self.leave_group(session, group)
             except Exception as error:
                 self.faults.blame(group, error)
-        if session.left is not None:
-            guard(partial(session.left, session))
+        for left in session.left:
+            guard(partial(left, session))
 
     def leave_group(
         self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT

@@ -24,6 +24,12 @@ class Limits:
     topics_max: int = number(10_000, 1, 10_000_000, "Topics.")
     groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
     partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
+    topic_messages_per_s: int = number(
+        0, 0, 1_000_000_000, "Messages a second that a topic takes; more get a 429. 0 = all."
+    )
+    topic_bytes_per_s: int = number(
+        0, 0, _TIB, "Bytes of messages a second that a topic takes; more get a 429. 0 = all."
+    )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

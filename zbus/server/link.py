@@ -15,6 +15,7 @@ class Link(Peer):
 
     __slots__ = (
         "closed",
+        "gone",
         "half_head_since_ms",
         "heard_ms",
         "hung_up",
@@ -41,6 +42,7 @@ class Link(Peer):
         out_bytes_max: int,
         now_ms: int,
         tls: TlsStream | None = None,
+        gone: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(id, address, reader, planner, ready, out_bytes_max)
         self.sock = sock
@@ -57,5 +59,13 @@ class Link(Peer):
         self.half_head_since_ms = 0 if tls is None else now_ms
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
+        self.gone = gone  # called when the socket is closed
         self.closed = False
         self.hung_up = False  # sends no more
+
+    def close(self) -> None:
+        """Let go of the socket, and of what was read of it."""
+        self.sock.close()
+        self.reader.close()
+        if self.gone is not None:
+            self.gone()

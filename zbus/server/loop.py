@@ -102,8 +102,7 @@ class Loop:
         if link.tls is not None and not link.unsent:
             with suppress(OSError):
                 link.sock.send(link.tls.close())  # the peer may still be there
-        link.sock.close()
-        link.reader.close()
+        link.close()
         self._broker.leave(link)
 
     def _watch(self, link: Link, events: int) -> None:

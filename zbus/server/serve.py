@@ -32,6 +32,7 @@ from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
+from zbus.server.crowds import Crowds
 from zbus.server.faults import each
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.listener import Listener
@@ -235,10 +236,13 @@ class Server:
             kind=TellingLoop if config.log_level == "debug" else Loop,
         )
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
+        crowds = Crowds(config.connections_per_address_max)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
-            listener = Listener(listening, assembly, self.loop, connections_max, certificates)
+            listener = Listener(
+                *(listening, assembly, self.loop, connections_max, crowds), certificates
+            )
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
         self.pressure = Pressure(self.broker, self._gauges, config.data_dir, config)
