@@ -68,7 +68,7 @@ class Listener:
                 continue
             try:
                 self._welcome(sock, address, host)
-            except BaseException:
+            except Exception:
                 self._crowds.leave(host)
                 sock.close()
                 raise
