@@ -399,6 +399,25 @@ def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatc
     assert rig.culprit.replies() == []
 
 
+def test_nor_while_a_connection_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose guard catches everything else."""
+    rig = Rig(monkeypatch, "disk")
+    rig.plant(rig.broker, "leave_group", lambda _, group: of_a(group))
+
+    def no_way(*_: object) -> None:
+        raise Planted
+
+    monkeypatch.setattr(LogWriter, "reopen", no_way)
+    pull(rig)
+    rig.machine.settle()
+    rig.culprit.reset()
+    rig.witness.send(http("/B", body=b"on", method="POST"))
+    rig.machine.settle()
+    assert rig.machine.process is None
+    assert "could not be contained: Planted()" in rig.process.loop.failure
+    assert rig.witness.replies() == []
+
+
 @pytest.mark.parametrize("step", ["send_some", "finished"])
 def test_sending_costs_the_connection(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, "os")

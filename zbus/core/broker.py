@@ -99,6 +99,8 @@ class Broker:
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
+        if self.faults.doubt is not None:
+            raise self.faults.doubt
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
