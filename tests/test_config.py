@@ -143,6 +143,11 @@ BAD_TEXTS = [
     ("tracker_token", "a\r\nb", "it holds what no header can"),
     ("body_bytes_max", "3 MB", "expected bytes such as 65536 or 64 KiB, not '3 MB'"),
     ("message_bytes_max", "65 MiB", "68157440 is not between 1 and 67108864"),
+    ("topic_messages_per_s", "-1", "-1 is not between 0 and 1000000000"),
+    ("topic_messages_per_s", "1 KiB", "expected a whole number, not '1 KiB'"),
+    ("topic_bytes_per_s", "2048 GiB", "2199023255552 is not between 0 and 1099511627776"),
+    ("topic_bytes_per_s", "much", "expected bytes such as 65536 or 64 KiB, not 'much'"),
+    ("connections_per_address_max", "-1", "-1 is not between 0 and 1000000"),
     ("idle_timeout_ms", "1 KiB", "expected a whole number, not '1 KiB'"),
     ("no_such", "1", "there is no such option"),
 ]

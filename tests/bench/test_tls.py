@@ -20,7 +20,8 @@ ROUNDS = 3
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[TlsBroker]:
-    with TlsBroker(tmp_path, "--durability", "os") as process:
+    free = "connections_per_address_max=0"
+    with TlsBroker(tmp_path, "--durability", "os", "--set", free) as process:
         process.secure().get("/MyTopic?cmd=declare")
         yield process
 

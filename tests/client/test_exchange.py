@@ -304,8 +304,10 @@ def test_refusals(status: int, kind: type[errors.Refused]) -> None:
     assert (caught.value.status, caught.value.text) == (status, f"{status}: no")
     if isinstance(caught.value, errors.Conflict):
         assert caught.value.next_offset == 17
-    if isinstance(caught.value, errors.Overloaded | errors.Full):
+    if isinstance(caught.value, errors.Overloaded | errors.Full | errors.TooMany):
         assert caught.value.retry_after_s == 3.0
+    if isinstance(caught.value, errors.TooMany):
+        assert caught.value.throttled
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 600, 999])

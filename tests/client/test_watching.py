@@ -18,6 +18,7 @@ from zbus.client import (
     Options,
     Overloaded,
     ProtocolError,
+    TooMany,
     commands,
 )
 from zbus.client.messages import Delivery
@@ -260,6 +261,8 @@ REFUSED = b"HTTP/1.1 %d No\r\ncontent-length: 2\r\n\r\nno"
         ([REFUSED % 503], None),
         ([REFUSED % 503] * 3, Overloaded),
         ([REFUSED % 403], Forbidden),
+        ([REFUSED % 429], TooMany),
+        ([(REFUSED % 429).replace(b"No", b"No\r\nretry-after: 3")], None),
         ([b""] * 2, None),
         ([b""] * 3, ConnectionLost),
         ([b"", b"", HEAD, b"", b""], ConnectionLost),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zbus.core.errors import InDoubt
+from zbus.core.faults import Fault, Faults
 from zbus.core.timers import Timer, Timers
 
 COUNT = 3  # timers
@@ -222,3 +225,43 @@ def test_what_is_set_meanwhile_waits_for_the_next_run() -> None:
     assert not again.discard("a")
     timers.run(5)
     assert called[6:] == ["b"]
+
+
+def test_an_item_whose_call_raises_does_not_stop_the_others() -> None:
+    faults = Faults()
+    found: list[Fault] = []
+    called: list[str] = []
+    faults.tell = found.append
+
+    def call(item: str) -> None:
+        called.append(item)
+        if item == "bad":
+            raise ValueError(item)
+
+    timers = Timers(faults)
+    timer, other = timers.timer(call, lambda item: f"owner of {item}"), timers.timer(call)
+    for due_ms, item in enumerate(("a", "bad", "c")):
+        timer.set(item, due_ms)
+    other.set("bad", 3)
+    other.set("d", 4)
+    timers.run(10)
+    assert called == ["a", "bad", "c", "bad", "d"]
+    assert [fault.culprit for fault in found] == ["owner of bad", None]
+    assert [str(fault.error) for fault in found] == ["bad", "bad"]
+    timers.check()
+    assert timers.next_due() is None
+
+
+@pytest.mark.parametrize("error", [InDoubt("who knows"), ValueError("nobody listens")])
+def test_what_must_not_be_contained_is_raised(error: Exception) -> None:
+    faults = Faults()
+    if isinstance(error, InDoubt):
+        faults.tell = lambda fault: None
+
+    def call(_: object) -> None:
+        raise error
+
+    timers = Timers(faults)
+    timers.timer(call).set("a", 1)
+    with pytest.raises(type(error), match=str(error)):
+        timers.run(1)

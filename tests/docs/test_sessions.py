@@ -13,7 +13,9 @@ from tests.docs.shell import Shell, alike
 PLAYED = [page for page in PAGES if steps(page)]
 FRESH = {ROOT / "README.md", ROOT / "docs/quickstart.md"}
 """What a newcomer reads first: it says all that has to be done."""
-STARTS_ITSELF = {ROOT / "docs/quickstart.md", ROOT / "docs/howto/tokens.md"}
+STARTS_ITSELF = {
+    *(ROOT / "docs/quickstart.md", ROOT / "docs/howto/tokens.md", ROOT / "docs/howto/quotas.md"),
+}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the pages are about curl")
@@ -40,6 +42,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-rabbitmq",
         "coming-from-sqs",
         "idempotent-produce",
+        "quotas",
         "retention",
         "server-sent-events",
         "shell",

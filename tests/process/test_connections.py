@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -238,3 +240,37 @@ def test_reads_of_the_log_are_done_one_after_another(broker: BrokerProcess) -> N
     wire.send(request("/_log/Log?bytes=8000000") * 60)
     assert [wire.read().status for _ in range(60)] == [200] * 60
     assert resident_bytes(broker.process.pid) - before < 100e6
+
+
+def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
+    """Whoever has too many is told so; another address, and a Unix socket, are not concerned."""
+    unix = tmp_path / "broker.sock"
+    listen = f"http://127.0.0.1:0,unix:{unix}"
+    limit = "connections_per_address_max=3"
+    with BrokerProcess(tmp_path / "data", "--set", f"listen={listen}", "--set", limit) as broker:
+        wires = [broker.connect() for _ in range(3)]
+        assert [wire.get("/?cmd=ping").status for wire in wires] == [200] * 3
+        for _ in range(5):
+            wire = broker.connect()
+            refusal = wire.read()
+            assert (refusal.status, refusal.headers["retry-after"]) == (429, "1")
+            assert refusal.body == b"429: this address has 3 connections, and may have no more"
+            assert wire.at_end()
+            wire.close()
+        with socket.create_connection(
+            ("127.0.0.1", broker.port), source_address=("127.0.0.2", 0)
+        ) as other:
+            other.sendall(request("/?cmd=ping"))
+            assert other.recv(4096).startswith(b"HTTP/1.1 200 ")
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as local:
+                local.connect(str(unix))
+                local.sendall(request("/?cmd=ping"))
+                assert local.recv(4096).startswith(b"HTTP/1.1 200 ")
+        wires.pop().close()
+        deadline = time.monotonic() + WAIT_S
+        while (answer := broker.get("/?cmd=ping")).status == 429:
+            assert time.monotonic() < deadline
+        assert answer.status == 200
+        assert [wire.get("/?cmd=ping").status for wire in wires] == [200] * 2
+    assert broker.log().count("refused, an address has too many connections") >= 1

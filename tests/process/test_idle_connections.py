@@ -17,7 +17,7 @@ pytestmark = pytest.mark.bench
 @pytest.mark.parametrize("count", [1_000, 10_000])
 def test_idle_connections(tmp_path: Path, count: int) -> None:
     """At most 8 KB for an idle connection, 2 % of a core for all of them."""
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", "--set", "connections_per_address_max=0") as broker:
         before = resident_bytes(broker.process.pid)
         socks = []
         ping = b"GET /?cmd=ping HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -664,3 +664,11 @@ def test_bad_addresses_are_named(tmp_path: Path) -> None:
         said = refused(tmp_path, "--listen", f"unix:{path}", "--listen", f"http://127.0.0.1:{port}")
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
     assert not path.exists()
+
+
+def test_an_address_with_too_many_connections_is_cut_off(tmp_path: Path) -> None:
+    with TlsBroker(tmp_path, "--set", "connections_per_address_max=2") as broker:
+        wires = [broker.secure() for _ in range(2)]
+        assert [wire.get("/?cmd=ping").status for wire in wires] == [200] * 2
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            broker.secure()

@@ -6,6 +6,7 @@ works on it, over the real loop and the real journal on a simulated disk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
@@ -19,7 +20,9 @@ from zbus.core.dispatch import Dispatch
 from zbus.core.faults import Fault
 from zbus.core.follow import Following
 from zbus.core.log import Log
-from zbus.server.faults import names
+from zbus.journal.port import JournalError
+from zbus.server.faults import each, names, tell
+from zbus.server.logs import TextFormatter
 from zbus.store.writer import LogWriter
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.network import Connection
@@ -400,6 +403,25 @@ def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatc
     assert rig.culprit.replies() == []
 
 
+def test_nor_while_a_connection_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose guard catches everything else."""
+    rig = Rig(monkeypatch, "disk")
+    rig.plant(rig.broker, "leave_group", lambda _, group: of_a(group))
+
+    def no_way(*_: object) -> None:
+        raise Planted
+
+    monkeypatch.setattr(LogWriter, "reopen", no_way)
+    pull(rig)
+    rig.machine.settle()
+    rig.culprit.reset()
+    rig.witness.send(http("/B", body=b"on", method="POST"))
+    rig.machine.settle()
+    assert rig.machine.process is None
+    assert "could not be contained: Planted()" in rig.process.loop.failure
+    assert rig.witness.replies() == []
+
+
 @pytest.mark.parametrize("step", ["send_some", "finished"])
 def test_sending_costs_the_connection(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, "os")
@@ -426,3 +448,38 @@ def test_without_anybody_who_listens_it_is_raised(monkeypatch: pytest.MonkeyPatc
     pull(rig)
     with pytest.raises(Planted):
         rig.machine.settle()
+
+
+def test_the_log_has_names_and_the_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("zbus"), "propagate", True)
+    rig = Rig(monkeypatch, "os")
+    rig.broker.faults.tell = tell
+    fail_for_the_topic(Dispatch, "_take")(rig)
+    pull(rig)
+    rig.machine.settle()
+    (record,) = [record for record in caplog.records if record.exc_info]
+    line = TextFormatter().format(record)
+    assert "ERROR an internal error topic=A group=leased\nTraceback" in line
+    assert "in sabotaged" in line
+
+
+def test_of_what_is_done_now_and_then_each_part_is_done(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("zbus"), "propagate", True)
+    done: list[str] = []
+
+    def fails() -> None:
+        raise Planted
+
+    def loses() -> None:
+        raise JournalError("the disk is gone")
+
+    each([lambda: done.append("a"), fails, lambda: done.append("b")])
+    assert done == ["a", "b"]
+    assert [record.getMessage() for record in caplog.records] == ["upkeep failed"]
+    with pytest.raises(JournalError):
+        each([loses, lambda: done.append("c")])
+    assert done == ["a", "b"]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.faces.access import NEVER_MS, NOTHING
+from zbus.faces.quotas import Limits
 from zbus.server.tokens import (
     DIGESTS_MAX,
     FILE_BYTES_MAX,
@@ -79,6 +80,13 @@ def test_everything_that_a_file_may_hold() -> None:
     assert everybody.grant.sees_all("anything")
 
 
+def test_limits_of_an_entry() -> None:
+    (limited,) = parse_tokens(entry(requests_per_s="1", bytes_per_s="1_099_511_627_776"))
+    assert limited.grant.limits == Limits(1, 1 << 40, 0)
+    (free,) = parse_tokens(entry())
+    assert not free.grant.limits.any
+
+
 def entry(**values: str) -> str:
     """One entry as text; values are TOML. An empty one leaves the key out."""
     values = {"name": '"x"', "sha256": f'"{A}"', "operations": '["produce"]'} | values
@@ -97,7 +105,7 @@ BAD = [
     (
         entry(topic='"Orders"'),
         "entry 1 (x): there is no key 'topic'; there are name, sha256, principal, anonymous, "
-        "operations, topics, expires",
+        "operations, topics, expires, requests_per_s, bytes_per_s, connections_max",
     ),
     (entry(name=""), "entry 1: name is a text of printable characters, not None"),
     (entry(name="7"), "entry 1: name is a text of printable characters, not 7"),
@@ -178,6 +186,14 @@ BAD = [
             "entry 1 (x): expires is a time with its zone, such as 2027-01-01T00:00:00Z",
         )
         for text in ("2027-01-01", "2027-01-01T00:00:00", "10:00:00", '"2027-01-01T00:00:00Z"', "1")
+    ),
+    *(
+        (
+            entry(**{key: text}),
+            f"entry 1 (x): {key} is a whole number from 1 to 1099511627776",
+        )
+        for key in ("requests_per_s", "bytes_per_s", "connections_max")
+        for text in ("0", "-1", "true", "1.0", '"1"', "[1]", "1099511627777", f"0x{'f' * 9_000}")
     ),
     (entry() + entry(sha256=f'"{B}"'), "entry 2 (x): another entry has the same name"),
     (entry() + entry(name='"y"'), "entry 2 (y): another entry has the same sha256"),

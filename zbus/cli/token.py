@@ -125,7 +125,15 @@ def _describe(entry: Entry) -> str:
         for topic, groups in grant.topics
     )
     head = f"{grant.name}: {', '.join(who)}"
-    return "\n  ".join([head, what, where or "no topic", *_until(grant.expires_ms)])
+    return "\n  ".join([head, what, where or "no topic", *_most(entry), *_until(grant.expires_ms)])
+
+
+def _most(entry: Entry) -> list[str]:
+    limits = entry.grant.limits
+    most = [f"{limits.requests_per_s} requests a second"] if limits.requests_per_s else []
+    most += [f"{limits.bytes_per_s} bytes a second"] if limits.bytes_per_s else []
+    most += [f"{limits.connections_max} connections"] if limits.connections_max else []
+    return [f"at most {', '.join(most)}"] if most else []
 
 
 def _until(expires_ms: int) -> list[str]:

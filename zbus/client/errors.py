@@ -7,7 +7,7 @@
     │   ├── NotFound        404       topic, group, partition or offset
     │   ├── Conflict        409       the log does not end at `expected_offset`
     │   ├── TooLarge        413
-    │   ├── TooMany         429       a limit on how many there may be
+    │   ├── TooMany         429       a limit on how many there may be, or how much a second
     │   ├── Overloaded      503       out of memory, stopping, or a partition is read again
     │   ├── Unanswered      504       a call that no service answered in time
     │   └── Full            507       no space left; nothing was done
@@ -82,16 +82,21 @@ class TooLarge(Refused):
     """413: over one of the broker's limits on sizes."""
 
 
-class TooMany(Refused):
-    """429: over one of the broker's limits on numbers."""
-
-
 class _Later(Refused):
     @property
     def retry_after_s(self) -> float:
         """How long the broker asks to wait, seconds."""
         value = self.headers.get("retry-after", "")
         return float(value) if value.isascii() and value.isdigit() and len(value) <= 9 else 1.0
+
+
+class TooMany(_Later):
+    """429: over one of the broker's limits on numbers, or on how much it takes a second."""
+
+    @property
+    def throttled(self) -> bool:
+        """It is too much a second: try again after `retry_after_s`."""
+        return "retry-after" in self.headers
 
 
 class Overloaded(_Later):

@@ -28,7 +28,7 @@ from anyio.abc import TaskStatus
 
 from zbus.client import commands
 from zbus.client.async_link import AsyncLink
-from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout, ZbusError
+from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout, TooMany, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
@@ -151,7 +151,9 @@ class Service:
         while True:
             try:
                 await link.run(commands.declare(self.topic, rpc=True))
-            except (ConnectionLost, Timeout, Overloaded) as error:
+            except (ConnectionLost, Timeout, Overloaded, TooMany) as error:
+                if isinstance(error, TooMany) and not error.throttled:
+                    raise
                 LOG.warning("%s: %s; trying again", self.topic, error)
                 await anyio.sleep(PAUSE_S)
             else:
@@ -169,7 +171,9 @@ class Service:
                 calls = pull.result()
             except NotFound:
                 await self._declare(link, url)  # somebody removed the topic
-            except (ConnectionLost, Timeout, Overloaded) as error:
+            except (ConnectionLost, Timeout, Overloaded, TooMany) as error:
+                if isinstance(error, TooMany) and not error.throttled:
+                    raise
                 LOG.warning("%s: %s; trying again", self.topic, error)
                 await anyio.sleep(PAUSE_S)
             except anyio.get_cancelled_exc_class():

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, refusal
+from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, TooMany, refusal
 from zbus.client.exchange import Random
 from zbus.client.messages import Delivery
 from zbus.client.options import Options
@@ -165,7 +165,8 @@ class Watching:
         """The broker said why there is no more. One that stops, or is short of memory, comes
         back."""
         self._why = error
-        if not isinstance(error, Overloaded):
+        throttled = isinstance(error, TooMany) and error.throttled
+        if not (throttled or isinstance(error, Overloaded)):
             self.error = error
 
     def lost(self, now_s: float, why: str) -> None:

@@ -27,12 +27,12 @@ from zbus.core.faults import Faults
 from zbus.core.fencing import Fencing
 from zbus.core.follow import ENDED_STOPPING
 from zbus.core.invariants import check_topics
+from zbus.core.limited import make_puts
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
 from zbus.core.once import forget, remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
-from zbus.core.puts import Puts
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
@@ -72,7 +72,7 @@ class Broker:
         self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns = 0
         self.stopping = False
-        self.puts = puts = Puts(self.tick, limits)
+        self.puts = puts = make_puts(self.tick, limits)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
@@ -101,6 +101,8 @@ class Broker:
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
+        if self.faults.doubt is not None:
+            raise self.faults.doubt
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()

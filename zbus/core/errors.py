@@ -26,6 +26,7 @@ class Refusal(enum.Enum):
     CONFLICT = "conflict"  # the log does not end where the producer expects
     REUSED = "reused"  # a key that came with another message before
     TOO_MANY = "too many"  # a stated limit is reached
+    THROTTLED = "throttled"  # more a second than is taken
     TOO_LARGE = "too large"
     FULL = "full"  # no room to store; reading and acknowledging go on
     OVERLOADED = "overloaded"  # out of memory; reading and acknowledging go on
@@ -48,6 +49,7 @@ class BrokerError(Outcome):
     refusal: Refusal
     text: str  # for people; a face with words of its own for this refusal goes by `name`
     name: str = ""  # of what is unknown or taken: a topic, a group, an offset
+    retry_s: int = 1  # when to come again, of refusals where that may help
 
 
 def topic_unknown(name: str) -> BrokerError:

@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 class Faults:
     """See the module."""
 
-    __slots__ = ("cost", "count", "tell")
+    __slots__ = ("cost", "count", "doubt", "tell")
 
     def __init__(self) -> None:
         # Whoever reports them. Without anybody who listens an exception goes on its way: a test
@@ -35,6 +35,9 @@ class Faults:
         self.tell: Callable[[Fault], None] | None = None
         self.cost: Callable[[object], None] | None = None  # makes the culprit pay
         self.count = 0
+        # One that could not be contained. Whoever is guarded may catch it: the broker writes
+        # nothing more all the same.
+        self.doubt: InDoubt | None = None
 
     def blame(self, culprit: object, error: Exception) -> None:
         """An exception came from there. Raises it, or InDoubt, if that must not be contained."""
@@ -48,7 +51,9 @@ class Faults:
         except InDoubt:
             raise
         except Exception as other:
-            raise InDoubt(f"a fault could not be contained: {other!r}") from other
+            self.tell(Fault(culprit, other))
+            self.doubt = InDoubt(f"a fault could not be contained: {other!r}")
+            raise self.doubt from other
 
     def guard(self, call: Callable[[], object]) -> None:
         """Do something that is nobody's in particular."""

@@ -45,8 +45,8 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
         guard = broker.faults.guard  # whatever goes wrong, the rest of it ends
         if session.follower is not None:
             guard(partial(broker.following.leave, session))
-        if session.left is not None:
-            guard(partial(session.left, session))
+        for left in session.left:
+            guard(partial(left, session))
     most -= broker.calls.drop(session.id, most, told=not session.closed)
     groups = session.groups or {}
     while groups and most > 0:

@@ -29,6 +29,12 @@ class Limits:
     waiting_max: int = number(
         100_000, 1, 100_000_000, "Consumes that wait for messages, of all connections together."
     )
+    topic_messages_per_s: int = number(
+        0, 0, 1_000_000_000, "Messages a second that a topic takes; more get a 429. 0 = all."
+    )
+    topic_bytes_per_s: int = number(
+        0, 0, _TIB, "Bytes of messages a second that a topic takes; more get a 429. 0 = all."
+    )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

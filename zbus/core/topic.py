@@ -18,6 +18,7 @@ from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
+from zbus.core.quotas import Quota
 from zbus.core.state import GroupOptions, Origin, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.wants import ONE, EmptyReason, Wants
@@ -39,7 +40,7 @@ class Session:
         # Those that wait behind another of the same group.
         self.pulls: dict[Group, dict[Pull, None]] | None = None
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
-        self.left: Callable[[Any], None] | None = None  # called with the session when it is gone
+        self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
         self.leaving = False  # it is gone, or on its way: it is given no more messages either
         self.closed = False  # nothing reaches it any more, not even an answer
@@ -48,6 +49,11 @@ class Session:
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""
         raise NotImplementedError
+
+    def when_left(self, call: Callable[[Any], None]) -> None:
+        """Call this when the session is gone; twice is once."""
+        if call not in self.left:
+            self.left += (call,)
 
     def blame(self, error: Exception) -> None:
         """A mistake of the program came to light while this session was answered."""
@@ -381,6 +387,7 @@ class Topic:
         "number",
         "options",
         "partitions",
+        "quota",
         "retains",
         "turn",
         "updated_ms",
@@ -394,6 +401,7 @@ class Topic:
         self.fetch: Fetch  # by whoever has storage, `Recorder.fetch`
         self.followed: Followed | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
+        self.quota: Quota | None = None  # what it takes a second (`zbus.core.limited`)
         self.updated_ms = options.created_ms
         # Of a topic with several partitions, see `zbus.core.deciding`.
         self.incarnation = ""

@@ -14,6 +14,8 @@ from hmac import compare_digest
 
 import attrs
 
+from zbus.faces.quotas import NO_LIMITS, Limits, Meter
+
 OPERATIONS = (
     *("produce", "consume", "route", "query", "declare", "empty", "remove"),
     *("track_pub", "track_sub", "tracker", "server", "ssl", "home"),
@@ -36,6 +38,8 @@ class Grant:
     operations: frozenset[str] = frozenset()
     topics: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a topic, and groups of it; lower case
     expires_ms: int = NEVER_MS  # epoch milliseconds from which on it is worth nothing
+    limits: Limits = NO_LIMITS
+    meter: Meter | None = None  # of one that has limits and is in a table
 
     def may(self, operation: str) -> bool:
         """Whether an operation is granted; "" is what needs none."""
@@ -79,13 +83,14 @@ def make_grant(
     operations: Iterable[str],
     topics: Mapping[str, Sequence[str]],
     expires_ms: int = NEVER_MS,
+    limits: Limits = NO_LIMITS,
 ) -> Grant:
     """A grant as it is written: `{"Orders": ["billing"]}`; no groups are all groups."""
     folded = tuple(
         (topic.lower(), tuple(group.lower() for group in groups) or (ALL,))
         for topic, groups in topics.items()
     )
-    return Grant(name, frozenset(operations), folded, expires_ms)
+    return Grant(name, frozenset(operations), folded, expires_ms, limits)
 
 
 @attrs.frozen
@@ -146,6 +151,7 @@ class Access:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._tokens: dict[bytes, Bearer] = {}
         self._principals: dict[str, Bearer] = {}
+        self._meters: dict[str, Meter] = {}  # by the names of their entries
         self.anonymous = Bearer()
         self._again_ms = 0  # when somebody's rights may be fewer than they were
         self.refusals = 0  # that the log does not know of
@@ -159,17 +165,28 @@ class Access:
         old = [*self._tokens.values(), *self._principals.values(), self.anonymous]
         for bearer in old:
             bearer.grant = NOTHING
+        meters: dict[str, Meter] = {}
         for entry in entries:
+            grant = self._metered(entry.grant, meters)
             for digest in entry.digests:
                 bearer = tokens[digest] = self._tokens.get(digest) or Bearer()
-                bearer.grant = entry.grant
+                bearer.grant = grant
             for name in entry.principals:
                 bearer = principals[name] = self._principals.get(name) or Bearer()
-                bearer.grant = entry.grant
+                bearer.grant = grant
             if entry.anonymous:
-                self.anonymous.grant = entry.grant
-        self._tokens, self._principals = tokens, principals
+                self.anonymous.grant = grant
+        self._tokens, self._principals, self._meters = tokens, principals, meters
         self._again_ms = 0
+
+    def _metered(self, grant: Grant, meters: dict[str, Meter]) -> Grant:
+        """With the meter of its entry, which goes on counting if there was one of that name."""
+        if not grant.limits.any:
+            return grant
+        meter = meters[grant.name] = self._meters.get(grant.name) or Meter(grant.limits)
+        if meter.limits != grant.limits:
+            meter.change(grant.limits)
+        return attrs.evolve(grant, meter=meter)
 
     def of_token(self, token: bytes) -> Bearer:
         """Whose token this is. Takes as long for an unknown one as for any other."""

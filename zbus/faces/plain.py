@@ -109,7 +109,7 @@ class PlainAnswering(Answering):
             raise AssertionError(f"unexpected outcome {outcome!r}")
         status = STATUS[outcome.refusal]
         text = f"{status}: {outcome.text}".encode()
-        self.tell(status, TEXT + retry_line(outcome.refusal), text)
+        self.tell(status, TEXT + retry_line(outcome), text)
 
 
 class PlainReply(PlainAnswering, Ticket):

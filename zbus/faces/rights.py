@@ -203,6 +203,12 @@ class Guarded:
             known = self._token is not None and bearer.is_known(self._broker.now_ms)
             self._asked.forbid(why, known).run(peer, id, body)
             return
+        meter = grant.meter
+        if meter is not None:
+            answer = meter.admit(peer, self._broker.now_ms, len(body))
+            if answer is not None:
+                self._asked.refuse(answer).run(peer, id, body)
+                return
         peer.asker = bearer
         plan = self._plan
         if plan is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.errors import Refusal
+from zbus.core.errors import BrokerError, Refusal
 
 STATUS: dict[Refusal, int] = {
     Refusal.ILLEGAL: 400,
@@ -15,6 +15,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.CONFLICT: 409,
     Refusal.REUSED: 422,
     Refusal.TOO_MANY: 429,
+    Refusal.THROTTLED: 429,
     Refusal.TOO_LARGE: 413,
     Refusal.FULL: 507,
     Refusal.OVERLOADED: 503,
@@ -24,10 +25,17 @@ STATUS: dict[Refusal, int] = {
     Refusal.DAMAGED: 500,
 }
 
-_LATER = (Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING, Refusal.FENCED)
-"""What a second later may be granted."""
+_LATER = (
+    *(Refusal.FULL, Refusal.OVERLOADED, Refusal.STOPPING, Refusal.FENCED),
+    Refusal.THROTTLED,
+)
+"""What may be granted in a while."""
 
 
-def retry_line(refusal: Refusal) -> bytes:
+def retry_line(error: BrokerError) -> bytes:
     """The header line that says when to come again, if that may help."""
-    return b"retry-after: 1\r\n" if refusal in _LATER else b""
+    return retry_after(error.retry_s) if error.refusal in _LATER else b""
+
+
+def retry_after(seconds: int) -> bytes:
+    return b"retry-after: %d\r\n" % seconds

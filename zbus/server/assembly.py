@@ -122,9 +122,15 @@ class Assembly:
         return HttpReader(self.heads, self._wire_limits, self.bodies)
 
     def welcome(
-        self, loop: Loop, sock: socket.socket, id: bytes, address: str, tls: TlsStream | None = None
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        id: bytes,
+        address: str,
+        tls: TlsStream | None = None,
+        gone: Callable[[], None] | None = None,
     ) -> None:
-        """A connection has come."""
+        """A connection has come; `gone` is called when it is closed."""
         loop.add(
             Link(
                 sock,
@@ -136,5 +142,6 @@ class Assembly:
                 loop.limits.output_bytes_max,
                 loop.now_ms,
                 tls,
+                gone,
             )
         )

@@ -14,6 +14,7 @@ class Link(Peer):
     """A peer with a socket. The loop does the IO; this only holds what it has to know."""
 
     __slots__ = (
+        "gone",
         "half_head_since_ms",
         "heard_ms",
         "hung_up",
@@ -41,6 +42,7 @@ class Link(Peer):
         out_bytes_max: int,
         now_ms: int,
         tls: TlsStream | None = None,
+        gone: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(id, address, reader, planner, ready, out_bytes_max)
         self.sock = sock
@@ -57,6 +59,14 @@ class Link(Peer):
         self.half_head_since_ms = 0 if tls is None else now_ms
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
+        self.gone = gone  # called when the socket is closed
         self.work = 0  # a new one has its first turn in the ring
         self.queued = False  # it is in the ring (`zbus.server.ring`)
         self.hung_up = False  # sends no more
+
+    def close(self) -> None:
+        """Let go of the socket, and of what was read of it."""
+        self.sock.close()
+        self.forget_requests()
+        if self.gone is not None:
+            self.gone()

@@ -6,14 +6,17 @@ import errno
 import logging
 import socket
 import uuid
+from functools import partial
 
 from zbus.server.assembly import Assembly
 from zbus.server.certificates import Certificates
+from zbus.server.crowds import Crowds
 from zbus.server.loop import Loop
 from zbus.server.sockets import Listening, peer_address
 from zbus.wire.tls import TlsStream
 
 _ACCEPTS_PER_TURN = 16
+_TELL_EVERY_MS = 1_000
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("zbus")
@@ -28,6 +31,7 @@ class Listener:
         assembly: Assembly,
         loop: Loop,
         connections_max: int,
+        crowds: Crowds,
         certificates: Certificates | None = None,
     ) -> None:
         """With `certificates`, TLS is spoken."""
@@ -36,7 +40,9 @@ class Listener:
         self._assembly = assembly
         self._loop = loop
         self._connections_max = connections_max
+        self._crowds = crowds
         self._certificates = certificates
+        self._told_ms = -_TELL_EVERY_MS  # when the log was told of refusals last
         self._watching = True
         self._open = True
 
@@ -56,16 +62,36 @@ class Listener:
                     raise
                 self._pause(str(error))
                 return
-            self._welcome(sock, address)
+            host = "" if sock.family == socket.AF_UNIX else str(address[0])
+            if not self._crowds.enter(host):
+                self._refuse(sock, host)
+                continue
+            try:
+                self._welcome(sock, address, host)
+            except Exception:
+                self._crowds.leave(host)
+                sock.close()
+                raise
 
-    def _welcome(self, sock: socket.socket, address: object) -> None:
+    def _refuse(self, sock: socket.socket, host: str) -> None:
+        sock.setblocking(False)
+        self._crowds.refuse(sock, self._certificates is not None)
+        now_ms = self._loop.now_ms
+        if now_ms >= self._told_ms + _TELL_EVERY_MS:
+            self._told_ms = now_ms
+            fields = {"address": host, "times": self._crowds.refused}
+            log.warning("refused, an address has too many connections", extra=fields)
+            self._crowds.refused = 0
+
+    def _welcome(self, sock: socket.socket, address: object, host: str) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificates = self._certificates
         tls = None if certificates is None else TlsStream(certificates.context)
         id = str(uuid.uuid4()).encode()
-        self._assembly.welcome(self._loop, sock, id, peer_address(sock, address), tls)
+        gone = partial(self._crowds.leave, host)
+        self._assembly.welcome(self._loop, sock, id, peer_address(sock, address), tls, gone)
 
     def _pause(self, why: str) -> None:
         log.warning("accepting paused", extra={"why": why, "connections": len(self._loop.links)})

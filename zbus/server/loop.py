@@ -111,8 +111,7 @@ class Loop:
         if link.tls is not None and not link.unsent:
             with suppress(OSError):
                 link.sock.send(link.tls.close())  # the peer may still be there
-        link.sock.close()
-        link.forget_requests()
+        link.close()
         self.leave(link)
 
     def leave(self, link: Link) -> None:

@@ -74,6 +74,12 @@ class ServerOptions:
         False, "Allow a broker without `token_file` to listen where other machines can reach it."
     )
     connections_max: int = number(20_000, 1, 1_000_000, "Connections open at once.")
+    connections_per_address_max: int = number(
+        1_000,
+        0,
+        1_000_000,
+        "Connections open at once from one address; not over Unix sockets. 0 = all.",
+    )
     reserve_bytes: int = number(
         64 * MIB,
         0,

@@ -33,6 +33,7 @@ from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
 from zbus.server.collector import Collector
+from zbus.server.crowds import Crowds
 from zbus.server.faults import each
 from zbus.server.gauges import Gauges, OsGauges
 from zbus.server.holdings import (
@@ -245,10 +246,13 @@ class Server:
             kind=TellingLoop if config.log_level == "debug" else Loop,
         )
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
+        crowds = Crowds(config.connections_per_address_max)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
-            listener = Listener(listening, assembly, self.loop, connections_max, certificates)
+            listener = Listener(
+                *(listening, assembly, self.loop, connections_max, crowds), certificates
+            )
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
         self._count_holdings(assembly)

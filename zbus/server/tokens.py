@@ -4,6 +4,7 @@
     name = "billing"
     sha256 = ["9f86d081884c7d65..."]        # two while one replaces the other
     operations = ["produce", "consume"]
+    requests_per_s = 500                    # of all who have the token, together
     expires = 2027-01-01T00:00:00Z
     [token.topics]
     Orders = ["billing"]                    # groups; none = all of them
@@ -24,7 +25,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from zbus.core.quotas import RATE_MAX
 from zbus.faces.access import ADMIN, ALL, NEVER_MS, OPERATIONS, Access, Entry, make_grant
+from zbus.faces.quotas import Limits
 
 FILE_BYTES_MAX = 1 << 20
 DIGESTS_MAX = 1_000
@@ -37,7 +40,11 @@ IDLE = ("js", "css", "img", "page")
 
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _OF_NOTHING = sha256(b"").hexdigest()
-_KEYS = ("name", "sha256", "principal", "anonymous", "operations", "topics", "expires")
+_LIMITS = ("requests_per_s", "bytes_per_s", "connections_max")
+_KEYS = (
+    *("name", "sha256", "principal", "anonymous", "operations", "topics", "expires"),
+    *_LIMITS,
+)
 
 Mark = tuple[int, int, int]
 """Whether a file is still the same: modified (ns), size, inode."""
@@ -103,7 +110,8 @@ def _entry(table: dict[str, Any]) -> Entry:
         raise BadTokens("nobody can use it: it needs sha256, principal or anonymous = true")
     if len(set(digests)) < len(digests) or len(set(principals)) < len(principals):
         raise BadTokens("the same sha256 or principal stands there twice")
-    grant = make_grant(name, _operations(table), _topics(table), _expires(table))
+    limits = Limits(*[_limit(table, key) for key in _LIMITS])
+    grant = make_grant(name, _operations(table), _topics(table), _expires(table), limits)
     return Entry(grant, digests, principals, anonymous)
 
 
@@ -163,6 +171,16 @@ def _pattern(value: object) -> None:
     name = _name(value, "a topic or group")
     if "*" in name[:-1]:
         raise BadTokens(f"{name!r}: a * stands at the end only, for all that begin like this")
+
+
+def _limit(table: dict[str, Any], key: str) -> int:
+    """0 = there is none."""
+    if key not in table:
+        return 0
+    value = table[key]
+    if type(value) is not int or not 1 <= value <= RATE_MAX:
+        raise BadTokens(f"{key} is a whole number from 1 to {RATE_MAX}")
+    return value
 
 
 def _expires(table: dict[str, Any]) -> int:

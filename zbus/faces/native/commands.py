@@ -94,7 +94,7 @@ COMMANDS: dict[str, Command] = {
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
         (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
-         _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
+         _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(
         "Take a message of a group.", "messages", _BOTH, "consume", Groups.ONE,

@@ -303,7 +303,7 @@ def _headers(names: tuple[str, ...]) -> Schema:
 
 def _refusal(status: int, text: str) -> Schema:
     headers = _headers(("connection",))
-    if status in (503, 507):
+    if status in (429, 503, 507):
         headers |= _headers(("retry-after",))
     if status == STATUS[Refusal.CONFLICT]:
         headers |= _headers(("offset",))

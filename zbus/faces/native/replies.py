@@ -99,7 +99,7 @@ class NativeAnswering(Answering):
         self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
     def tell_error(self, error: BrokerError) -> None:
-        lines = retry_line(error.refusal)
+        lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
         params = self.params

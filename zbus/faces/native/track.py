@@ -144,7 +144,7 @@ class Tracking:
         it."""
         if self._broker.sessions.get(peer.id) is not peer:
             return  # it has gone meanwhile
-        peer.left = self._left
+        peer.when_left(self._left)
         self._watch()
         if not self._followers:
             self._told = self._changes()
@@ -190,7 +190,7 @@ class Tracking:
         if event.live:
             if problem := self.servers.report(event, peer, self._broker.now_ms):
                 return BadRequest(429, f"429: {problem}")
-            peer.left = self._left
+            peer.when_left(self._left)
             self._watch()
         elif not self.servers.forget(address.key):
             return None
