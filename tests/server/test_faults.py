@@ -406,7 +406,7 @@ def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatc
 def test_nor_while_a_connection_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose guard catches everything else."""
     rig = Rig(monkeypatch, "disk")
-    rig.plant(rig.broker, "leave_group", lambda _, group: of_a(group))
+    rig.plant(leaving, "_forget", lambda _broker, _peer, group: of_a(group))
 
     def no_way(*_: object) -> None:
         raise Planted
@@ -429,7 +429,7 @@ def test_sending_costs_the_connection(step: str, monkeypatch: pytest.MonkeyPatch
     if step == "send_some":
         rig.plant(link, "send_some")
     else:
-        rig.plant(rig.process.loop, "_settle", lambda held: held is link)
+        rig.plant(rig.process.loop.output, "_settle", lambda held: held is link)
         rig.culprit.socket.room_bytes = 10
     pull(rig)
     rig.machine.settle()

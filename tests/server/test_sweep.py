@@ -110,18 +110,56 @@ def test_who_takes_nothing_is_dropped_however_much_it_says() -> None:
     assert not client.alive
 
 
-def test_who_takes_a_little_now_and_then_is_not_dropped() -> None:
+@pytest.mark.parametrize(("bytes_per_s", "alive"), [(600, True), (400, False), (1, False)])
+def test_who_takes_a_little_now_and_then(bytes_per_s: int, alive: bool) -> None:
     """It says nothing meanwhile."""
     process = running()
-    client = process.accept(100, room_bytes=100)
-    client.send(request("/T?cmd=declare") + request("/T", b"x" * 2_000))
+    client = process.accept(100, room_bytes=bytes_per_s)
+    client.send(request("/T?cmd=declare") + request("/T", b"x" * 20_000))
     client.send(request("/T?cmd=consume"))
     taken = b""
     for _ in range(40):
         turn(process, 1_000)
         taken += client.receive()
-    assert client.alive
-    assert taken.endswith(b"x" * 2_000)
+    assert client.alive is alive
+    assert taken.endswith(b"x" * 20_000) is alive
+
+
+BODY = request("/T", b"x" * 40_000)
+CHUNKS = (
+    b"POST /T HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"9c40\r\n" + b"x" * 40_000
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "rest", "answer"),
+    [
+        (b"", BODY, b"408"),
+        (b"", CHUNKS, b"408"),
+        (handshake(), frame(1, BODY), (1008).to_bytes(2)),
+        (handshake(), frame(1, BODY[:200], fin=False) + frame(0, BODY[200:]), (1008).to_bytes(2)),
+    ],
+)
+@pytest.mark.parametrize(("bytes_per_s", "alive"), [(600, True), (400, False), (1, False)])
+def test_who_sends_a_little_now_and_then(
+    before: bytes, rest: bytes, answer: bytes, bytes_per_s: int, alive: bool
+) -> None:
+    process = running()
+    client = process.accept(100, 1 << 20)
+    client.send(request("/T?cmd=declare"))
+    turn(process)
+    client.send(before)
+    turn(process)
+    client.receive()
+    begun = len(rest) - 30_000
+    client.send(rest[:begun])
+    for second in range(45):
+        at = begun + second * bytes_per_s
+        client.send(rest[at : at + bytes_per_s])
+        turn(process, 1_000)
+    said = client.receive()
+    assert (answer in said) is not alive
 
 
 def test_no_message_is_handed_to_who_hung_up() -> None:

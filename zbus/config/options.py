@@ -27,6 +27,7 @@ ORDER: Final = (
     *("batch_messages_max", "connections_max", "connections_per_address_max"),
     *("tickets_per_connection_max", "waiting_max", "output_bytes_max"),
     *("head_timeout_ms", "body_timeout_ms", "idle_timeout_ms", "stall_timeout_ms"),
+    "bytes_per_s_min",
     *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
     *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
     *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),

@@ -48,7 +48,7 @@ class Deaf:
     interim = b""
     done = more = False
     error: WireError | None = None
-    spent = 0
+    came_bytes = spent = 0
     refused: Head | None = None
 
     def receive(self, data: bytes) -> list[Request]:
@@ -84,6 +84,7 @@ class Reader(Protocol):
     error: WireError | None
     spent: int  # work that the requests do not show, in microseconds or so, since it was set to 0
 
+    came_bytes: int  # of what came in parts
     more: bool  # `receive` can go on without new bytes: a call does no more than a step
     refused: Head | None
     """The error is about its body, which is too long."""

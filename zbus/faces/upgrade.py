@@ -127,8 +127,8 @@ class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
     __slots__ = (
-        *("_held", "_limits", "_reader", "begun", "codec", "error", "more", "refused"),
-        "spent",
+        *("_held", "_limits", "_reader", "begun", "came_bytes", "codec", "error", "more"),
+        *("refused", "spent"),
     )
 
     interim = b""
@@ -142,6 +142,7 @@ class WebSocket:
         self._held = 0  # bytes that count as held by the peer until it is
         self.error: WireError | None = None
         self.more = False  # bytes came that were not looked at: `receive(b"")` goes on with them
+        self.came_bytes = 0
         self.spent = 0  # work, in units of about a microsecond; the owner sets it to 0
         self.refused: Head | None = None
 
@@ -153,6 +154,7 @@ class WebSocket:
         requests: list[Request] = []
         if self.error is not None:
             return requests
+        self.came_bytes += len(data)
         reader = self._reader
         try:
             for kind, payload in reader.receive(data):

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from zbus.faces.peer import Peer, Planner
 from zbus.wire.http import HttpReader
 from zbus.wire.tls import TlsStream
+
+LINGER_MS, LINGER_MS_MAX = 1_000, 10_000
+"""A peer that goes on sending may do so for so long after the last of it, and in all."""
+
+STREAM_BUFFER_BYTES = 128 << 10
+"""Of the system, for each stream of events."""
 
 
 class Link(Peer):
@@ -19,13 +26,16 @@ class Link(Peer):
         "heard_ms",
         "hung_up",
         "interest",
+        "linger_end_ms",
         "linger_until_ms",
+        "pace",
         "pinged_ms",
         "queued",
         "recv",
         "send_some",
         "sent_ms",
         "sock",
+        "taken_bytes",
         "tls",
         "turn",
         "unsent",
@@ -59,10 +69,25 @@ class Link(Peer):
         self.half_head_since_ms = 0 if tls is None else now_ms
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
+        self.linger_end_ms = 0
+        # What it is slow in, as was noticed at this time, with so many bytes by then.
+        self.pace: tuple[str, int, int] | None = None
+        self.taken_bytes = 0  # of what the socket did not take at once
         self.gone = gone  # called when the socket is closed
         self.work = 0  # a new one has its first turn in the ring
         self.queued = False  # it is in the ring (`zbus.server.ring`)
         self.hung_up = False  # sends no more
+
+    def linger(self, now_ms: int) -> None:
+        """All is said: its bytes are dropped until it has read that, or does not end."""
+        self.linger_end_ms = self.linger_end_ms or now_ms + LINGER_MS_MAX
+        self.linger_until_ms = min(now_ms + LINGER_MS, self.linger_end_ms)
+
+    def begin_stream(self, heartbeat: bytes) -> None:
+        super().begin_stream(heartbeat)
+        # Else the system keeps megabytes for a peer that takes nothing.
+        with suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER_BYTES)
 
     def close(self) -> None:
         """Let go of the socket, and of what was read of it."""

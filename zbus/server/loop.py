@@ -27,6 +27,7 @@ from zbus.server.faults import FaultyLinks
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.options import LoopLimits
+from zbus.server.output import Output
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.ring import HEAVY_BELOW, QUANTUM, Ring
 from zbus.server.sockets import Acceptor
@@ -62,22 +63,21 @@ class Loop:
         self._broker = broker
         broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
         faulty = FaultyLinks(self.drop, broker.faults)
-        self._failed, broker.fencing.drop = faulty.failed, faulty.drop
+        self.failed, broker.fencing.drop = faulty.failed, faulty.drop
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(mailbox.receiver.fileno(), READ, None)
         self.links: dict[Link, None] = {}
-        self.ready: list[Link] = []  # have something to send in this turn
-        self._held: dict[Link, None] = {}  # not read from until they get rid of something
+        self.output = Output(self, limits)
+        self.ready = self.output.ready
+        self._held = self.output.held
         self._ring = Ring(self._serve_in_turn)
+        self.resume = broker.resume
         self._leaving: deque[Link] = deque()  # are gone, and the broker does not know all of it
         self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
         self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
-        # What connections have not taken yet, and how much that may be; 0 = without a bound.
-        self.unsent_bytes = 0
-        self.unsent_bytes_max = 0
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
@@ -97,17 +97,16 @@ class Loop:
     def add(self, link: Link) -> None:
         self.links[link] = None
         self._broker.join(link)
-        self._watch(link, READ)
+        self.watch(link, READ)
 
     def drop(self, link: Link) -> None:
         """The connection is over."""
         if link.closed:
             return
         link.closed = True
-        self.unsent_bytes -= len(link.unsent)
-        self._watch(link, 0)
+        self.output.forget(link)
+        self.watch(link, 0)
         self.links.pop(link, None)
-        self._held.pop(link, None)
         if link.tls is not None and not link.unsent:
             with suppress(OSError):
                 link.sock.send(link.tls.close())  # the peer may still be there
@@ -131,7 +130,7 @@ class Loop:
             else:
                 self._ends_left = 0
 
-    def _watch(self, link: Link, events: int) -> None:
+    def watch(self, link: Link, events: int) -> None:
         if events != link.interest:
             self._readiness.watch(link.sock.fileno(), events, link)
             link.interest = events
@@ -197,7 +196,7 @@ class Loop:
         except InDoubt as error:
             self.fail(str(error))
         if not self.failure:
-            self._send()
+            self.output.send(self.now_ms)
             broker.sent()
 
     def _gather(self, events: Events) -> None:
@@ -257,20 +256,20 @@ class Loop:
             if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
                 self._held[link] = None
             if link.work <= 0:
-                self._wait_for_turn(link)
+                self.wait_for_turn(link)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
             self.drop(link)
         except Exception:
-            self._failed(link)
+            self.failed(link)
 
     def _serve_with_care(self, link: Link, mask: int) -> None:
         """The whole of it, the usual case included."""
         if link.closed:
             return
         if mask & WRITE:
-            self._flush(link)
+            self.output.flush(link)
         if mask == WRITE or link.queued:
             return
         if link.stalled and mask == READ and not link.closing:
@@ -280,7 +279,7 @@ class Loop:
             return
         link.work = QUANTUM
         self._read(link)
-        self._wait_for_turn(link)
+        self.wait_for_turn(link)
 
     def _serve_in_turn(self, link: Link) -> None:
         """It is the turn of a link in the ring."""
@@ -296,9 +295,9 @@ class Loop:
         except OSError:
             self.drop(link)
         except Exception:
-            self._failed(link)
+            self.failed(link)
 
-    def _wait_for_turn(self, link: Link) -> None:
+    def wait_for_turn(self, link: Link) -> None:
         """What it has asked for beyond its work is done when it is its turn."""
         if link.has_requests and not link.closed:
             self._ring.add(link)
@@ -319,6 +318,8 @@ class Loop:
             link.heard_ms = self.now_ms
             link.receive(data)
             self._hold(link)
+        elif data and link.linger_until_ms:
+            link.linger(self.now_ms)
         if over and not link.closed:
             self._hung_up(link)
 
@@ -338,19 +339,6 @@ class Loop:
             link.write(b"")
         return data
 
-    def _encrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
-        """What to send for this plaintext; from here on the link's output is counted as it is
-        sent."""
-        try:
-            sealed = tls.encrypt(data)
-        except Exception:
-            self._failed(link)
-            return b""
-        link.out_bytes += len(sealed) - len(data)
-        if link.out_bytes > self.limits.output_bytes_max:
-            link.stalled = True
-        return sealed
-
     def _hung_up(self, link: Link) -> None:
         """The peer sends no more. It may still read: replies that are on their way go out, but no
         new message is handed to it."""
@@ -362,136 +350,6 @@ class Loop:
         else:
             link.closing = True
             self._held[link] = None
-
-    def _send(self) -> None:
-        """Send what this turn's links have to say; look after those that are held."""
-        now_ms = self.now_ms
-        ready = self.ready.copy()
-        self.ready.clear()  # the list itself is known to the listeners
-        for link in ready:
-            try:
-                out = link.out
-                data = out[0] if len(out) == 1 else b"".join(out)
-                out.clear()
-                if link.tls is not None or link.unsent or link.closed:
-                    held_back = self._hold_back(link, data)
-                    if held_back is None:
-                        continue
-                    data = held_back
-                sent = link.send_some(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError:
-                self.drop(link)
-                continue
-            except Exception:
-                self._failed(link)
-                continue
-            link.sent_ms = now_ms
-            link.out_bytes -= sent
-            if sent < len(data):
-                self._keep_unsent(link, data[sent:])
-            elif link.closing or link.stalled:
-                self._held[link] = None
-        if self._held:
-            for link in list(self._held):
-                try:
-                    self._settle(link)
-                except Exception:
-                    self._failed(link)
-
-    def _hold_back(self, link: Link, data: bytes) -> bytes | None:
-        """What is to be sent now for this data; None = nothing is sent to this link now."""
-        if link.tls is not None and not link.closed:
-            data = self._encrypt(link, link.tls, data)
-        if link.closed:
-            return None
-        if link.unsent:
-            self._keep_unsent(link, data)
-            return None
-        return data
-
-    def _keep_unsent(self, link: Link, data: bytes) -> None:
-        """The socket does not take it now. If all that is kept so would be too much, those lose who
-        leave more behind now."""
-        self._held[link] = None
-        link.unsent += data
-        self.unsent_bytes += len(data)
-        if self.unsent_bytes > self.unsent_bytes_max > 0:
-            log.warning(
-                "cut off, the replies that nobody takes fill the memory for them",
-                extra={"peer": link.address, "bytes": len(link.unsent)},
-            )
-            self.drop(link)
-
-    def _flush(self, link: Link) -> None:
-        """The socket takes bytes again."""
-        sent = link.sock.send(link.unsent) if link.unsent else 0
-        if sent:
-            link.sent_ms = self.now_ms
-            self.unsent_bytes -= sent
-            del link.unsent[:sent]
-            link.out_bytes -= sent
-        self._held[link] = None
-
-    def _settle(self, link: Link) -> None:
-        """Decide what a held link is watched for, and whether it is over."""
-        if link.finished and not link.unsent:
-            if link.farewell:
-                self.leave(link)
-                link.part()
-            else:
-                self._linger(link)
-            return
-        if link.stalled and 2 * link.out_bytes <= self.limits.output_bytes_max:
-            self._broker.resume(link)
-        self._wait_for_turn(link)
-        if link.closed:
-            return
-        crowded = link.crowded(self._tickets_max)
-        # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
-        deaf = crowded or link.hung_up or (link.closing and not link.open_waits)
-        events = 0 if deaf else READ
-        if link.unsent:
-            events |= WRITE
-        if (link.stalled and link.unsent) or not (crowded or link.closing):
-            del self._held[link]  # its socket says when there is more to do
-        if events & READ > link.interest & READ:
-            link.heard_ms = self.now_ms  # from now on it can be heard
-        self._watch(link, events)
-
-    def _linger(self, link: Link) -> None:
-        """Everything is said. A peer that is still sending must not lose our last words to a
-        reset, so its bytes are read and dropped for a moment."""
-        if link.tls is not None and not self._say_goodbye(link, link.tls):
-            return
-        del self._held[link]
-        try:
-            link.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            self.drop(link)
-            return
-        self.leave(link)
-        link.linger_until_ms = self.now_ms + 1_000
-        self._watch(link, READ)
-
-    def _say_goodbye(self, link: Link, tls: TlsStream) -> bool:
-        """End TLS, so that the peer knows that nothing was cut off. False: not all of it is sent,
-        or the link is over already."""
-        data = tls.close()
-        try:
-            sent = link.sock.send(data) if data else 0
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            self.drop(link)
-            return False
-        link.unsent = bytearray(data[sent:])
-        self.unsent_bytes += len(link.unsent)
-        link.out_bytes += len(link.unsent)
-        if link.unsent:
-            self._watch(link, WRITE)
-        return not link.unsent
 
     # -- the end --------------------------------------------------------------------------
 

@@ -136,6 +136,13 @@ class Timeouts:
     stall_timeout_ms: int = number(
         10_000, 100, HOUR_MS, "A client that takes none of its replies for so long is cut off."
     )
+    bytes_per_s_min: int = number(
+        500,
+        0,
+        1 << 30,
+        "A client that sends a body, or takes replies, more slowly than this for `body_timeout_ms` "
+        "or `stall_timeout_ms` is cut off; 0 = however slowly.",
+    )
     sse_heartbeat_ms: int = number(
         15_000, 100, HOUR_MS, "A stream of events without an event for so long gets a comment."
     )

@@ -258,7 +258,7 @@ class Server:
         self._count_holdings(assembly)
         if self.loop.sweep is not None:
             most = memory_max(self._gauges, config) // OUTPUT_SHARE
-            self.loop.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
+            self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
         self.pressure = Pressure(
             *(self.broker, self._gauges, config.data_dir, config),
             *(self._give_way, self.holdings),

@@ -103,7 +103,9 @@ class Sweep:
                 self._drop(link)
             return
         if link.unsent:
-            if now_ms - link.sent_ms > timeouts.stall_timeout_ms:
+            stall_ms = timeouts.stall_timeout_ms
+            slow = self._is_slow(link, "output", link.taken_bytes, stall_ms, now_ms)
+            if slow or now_ms - link.sent_ms > stall_ms:
                 self._drop(link)
             return
         if (
@@ -125,12 +127,14 @@ class Sweep:
         waiting_for = link.reader.waiting_for() if reads else "nothing"
         if waiting_for != "head":
             link.half_head_since_ms = 0
+        if waiting_for != "body":
+            link.pace = None
         if waiting_for == "head":
             since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms
             if now_ms - since_ms > timeouts.head_timeout_ms:
                 link.refuse(WireError(408, "the head of the request did not come in time"))
         elif waiting_for == "body":
-            if now_ms - link.heard_ms > timeouts.body_timeout_ms:
+            if self._is_late(link, now_ms):
                 link.refuse(WireError(408, "the body of the request did not come in time"))
         elif silent:
             log.debug("closing, nothing was heard", extra={"peer": link.address})
@@ -139,6 +143,24 @@ class Sweep:
             link.closing = True
             link.write(b"")
 
+    def _is_late(self, link: Link, now_ms: int) -> bool:
+        """Of a body or message that has come in part: nothing came for long, or too little."""
+        body_ms = self._timeouts.body_timeout_ms
+        slow = self._is_slow(link, "body", link.reader.came_bytes, body_ms, now_ms)
+        return slow or now_ms - link.heard_ms > body_ms
+
+    def _is_slow(self, link: Link, what: str, count: int, window_ms: int, now_ms: int) -> bool:
+        """Fewer bytes went this way than must, for all of a window; `count` of them by now."""
+        pace = link.pace
+        if pace is None or pace[0] != what:
+            link.pace = (what, now_ms, count)
+            return False
+        passed_ms = now_ms - pace[1]
+        if passed_ms < window_ms:
+            return False
+        link.pace = (what, now_ms, count)
+        return (count - pace[2]) * 1_000 < self._timeouts.bytes_per_s_min * passed_ms
+
     def _look_at_framed(self, link: Link, framing: Framing, now_ms: int) -> None:
         """A page cannot send heartbeats, but its browser answers pings: who says nothing is asked
         after half the time, and who does not answer is gone, whatever was sent to him."""
@@ -146,9 +168,12 @@ class Sweep:
         unheard_ms = now_ms - link.heard_ms
         if unheard_ms > timeouts.idle_timeout_ms:
             link.refuse(WireError(GOING_AWAY, "nothing was heard, not even an answer to a ping"))
-        elif link.reader.waiting_for() != "nothing":
-            if unheard_ms > timeouts.body_timeout_ms:
+            return
+        if link.reader.waiting_for() != "nothing":
+            if self._is_late(link, now_ms):
                 link.refuse(WireError(408, "the rest of a message did not come in time"))
-        elif unheard_ms > timeouts.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
+            return
+        link.pace = None
+        if unheard_ms > timeouts.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:
             link.pinged_ms = now_ms
             link.write(framing.ping())

@@ -77,6 +77,7 @@ class HttpReader:
         "_rest",
         "_unread",
         "behind",
+        "came_bytes",
         "done",
         "error",
         "interim",
@@ -98,6 +99,7 @@ class HttpReader:
         # Work that the requests themselves do not show, in units of about a microsecond: whoever
         # has counted it sets it to 0.
         self.spent = 0
+        self.came_bytes = 0  # of requests that came in parts
         self.more = False  # there is something unread
         self.done = False  # a request after which no other is read was returned
         self.behind: bytes | None = None  # what came after it, if it may change the protocol
@@ -139,6 +141,7 @@ class HttpReader:
         """Take what begins or ends amid a request, holds several, or is wrong."""
         requests: list[Request] = []
         self.spent += len(data) >> 11
+        self.came_bytes += len(data)
         if self.more:
             data, self._unread, self.more = self._unread + data, b"", False
         if self.done or self.error is not None:

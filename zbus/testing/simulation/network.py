@@ -53,6 +53,9 @@ class Socket:
             raise BlockingIOError
         return data
 
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """It has the room that it has."""
+
     def send(self, data: bytes) -> int:
         if self.broken:
             raise BrokenPipeError(errno.EPIPE, "reset by the client")
