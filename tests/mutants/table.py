@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.core import CORE
+from tests.mutants.costs import COSTS
 from tests.mutants.edge import EDGE
 from tests.mutants.journal import JOURNAL
 from tests.mutants.mutant import Mutant
 
-MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE]
+MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS]

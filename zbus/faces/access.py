@@ -176,7 +176,8 @@ class Access:
                 bearer.grant = grant
             if entry.anonymous:
                 self.anonymous.grant = grant
-        self._tokens, self._principals, self._meters = tokens, principals, meters
+        self._meters = meters
+        self._tokens, self._principals = tokens, principals
         self._again_ms = 0
 
     def _metered(self, grant: Grant, meters: dict[str, Meter]) -> Grant:
