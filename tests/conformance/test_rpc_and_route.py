@@ -13,7 +13,6 @@ from tests.conformance.dialogue import (
     ok,
     pull,
     refused,
-    restart,
 )
 from zbus.core.limits import Limits
 from zbus.faces.native.settings import NativeSettings

@@ -209,6 +209,7 @@ class Server:
             config,
             segment_bytes=config.segment_bytes,
             memory_bytes_max=config.memory_bytes_max,
+            memory_topic_bytes_max=config.memory_topic_bytes_max,
         )
         assembly = Assembly(
             self.broker,
