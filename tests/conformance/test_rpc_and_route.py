@@ -3,7 +3,17 @@
 import msgspec
 import pytest
 
-from tests.conformance.dialogue import Client, Reply, World, cmd, declared, http, ok, pull, refused
+from tests.conformance.dialogue import (
+    Client,
+    Reply,
+    World,
+    cmd,
+    declared,
+    http,
+    ok,
+    pull,
+    refused,
+)
 from zbus.core.limits import Limits
 from zbus.faces.native.settings import NativeSettings
 
@@ -238,6 +248,32 @@ class TestNoAnswer:
         call = scene.call(http("/S/m"))
         scene.caller.vanish()
         assert scene.answer(call) == []
+        scene.world.broker.check()
+
+    def test_a_late_service_gets_no_call_of_a_caller_that_is_gone(self, scene: Scene) -> None:
+        for caller in [scene.world.connect() for _ in range(3)]:
+            assert caller.exchange(http("/S/gone")) == []
+            caller.vanish()
+        assert scene.caller.exchange(http("/S/here")) == []
+        call = ok(scene.service, cmd("consume", "topic: S"))
+        assert b"here" in call.body
+        assert pull(scene.service, "/S").status == 204
+        assert len(scene.answer(call)) == 1
+
+    def test_a_late_service_gets_no_call_that_has_timed_out(self, scene: Scene) -> None:
+        for number in range(3):
+            assert scene.caller.exchange(http(f"/S/late?timeout=500&id={number}")) == []
+        scene.world.advance(500)
+        assert [reply.status for reply in scene.caller.replies()] == [504] * 3
+        assert scene.caller.exchange(http("/S/here")) == []
+        assert b"here" in ok(scene.service, cmd("consume", "topic: S")).body
+        assert pull(scene.service, "/S").status == 204
+
+    def test_a_caller_that_goes_in_the_turn_of_its_call(self, scene: Scene) -> None:
+        scene.caller.peer.receive(http("/S/gone"))
+        scene.caller.vanish()
+        scene.world.settle()
+        assert pull(scene.service, "/S").status == 204
         scene.world.broker.check()
 
     def test_a_call_that_is_too_large(self, scene: Scene) -> None:

@@ -24,7 +24,7 @@ from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
 from zbus.store.lane import state_of
 from zbus.store.replay import recover
-from zbus.store.writer import LogWriter
+from zbus.store.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
 from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
@@ -187,10 +187,18 @@ class Box:
         limits: Limits | None = None,
         segment_bytes_max: int = 64 << 20,
         wait: Callable[[], None] | None = None,
+        memory_bytes_max: int | None = None,
+        memory_topic_bytes_max: int = MEMORY_TOPIC_BYTES_MAX,
     ) -> None:
         """`wait` makes an engine answer that does so later."""
         self.journal = journal
-        recorder = LogWriter(journal, MemoryJournal(), segment_bytes_max)
+        self.memory = MemoryJournal(memory_bytes_max)
+        recorder = LogWriter(
+            journal,
+            self.memory,
+            segment_bytes_max,
+            memory_topic_bytes_max=memory_topic_bytes_max,
+        )
         serial = itertools.count()
         ids = (b"id-%d" % number for number in serial)
         self.broker = Broker(recorder, ids, limits or Limits())

@@ -31,7 +31,8 @@ ORDER: Final = (
     *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
     *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
     *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),
-    *("open_segments_max", "memory_bytes_max", "cache_bytes_max", "history_bytes_max"),
+    *("open_segments_max", "memory_bytes_max", "memory_topic_bytes_max"),
+    *("cache_bytes_max", "history_bytes_max"),
     *("topics_max", "groups_per_topic_max", "partitions_max", "topic_messages_per_s"),
     *("topic_bytes_per_s", "allowed_hosts", "cors_origins"),
     *(

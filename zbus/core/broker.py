@@ -16,7 +16,7 @@ from functools import partial
 from sys import maxsize
 
 from zbus.core import deciding, leases, leaving, purging, reads
-from zbus.core.calls import Calls, CallTicket
+from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
@@ -270,13 +270,14 @@ class Broker:
         deadline_ms: int,
     ) -> None:
         """Put a request (one message, with an id) that a service answers with `route`: settles with
-        Routed, or UNANSWERED at the deadline."""
-        id = chunk.ids[0]
-        problem = self.calls.expect(session.id, id, ticket, deadline_ms)
-        if problem is not None:
-            ticket.settle(problem)
-            return
-        self.put_all(partition, chunk, CallTicket(self.calls, session.id, id))
+        Routed, or UNANSWERED at the deadline. When its session leaves, no service gets it any
+        more."""
+        withdraw = partial(leases.withdraw, self.dispatch, partition)
+        call = self.calls.expect(session.id, chunk.ids[0], ticket, deadline_ms, withdraw)
+        if isinstance(call, BrokerError):
+            ticket.settle(call)
+        else:
+            self.put_all(partition, chunk, call)
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
         """Send a message straight to a session, as the answer to its call of that id if any."""

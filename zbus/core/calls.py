@@ -6,6 +6,7 @@ session and the request id name it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 import attrs
@@ -32,42 +33,48 @@ class Calls:
 
     def __init__(self, calls_max: int, timers: Timers) -> None:
         self.calls_max = calls_max
-        self._open: dict[bytes, dict[bytes, Ticket]] = {}  # session id -> request id -> ticket
+        self._open: dict[bytes, dict[bytes, Call]] = {}  # session id -> request id -> call
         self._deadlines = timers.timer(self._expire)
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
     def expect(
-        self, session_id: bytes, id: bytes, ticket: Ticket, deadline_ms: int
-    ) -> BrokerError | None:
-        """Remember a call; an error if that cannot be."""
+        self,
+        session_id: bytes,
+        id: bytes,
+        ticket: Ticket,
+        deadline_ms: int,
+        withdraw: Callable[[int], None],
+    ) -> Call | BrokerError:
+        """Remember a call, whose message is to be put; an error if that cannot be. `withdraw` is
+        called with the message's offset if nobody waits for the answer any more."""
         if id in self._open.get(session_id, ()):
             return BrokerError(Refusal.ILLEGAL, "a call with this id is open on this connection")
         if len(self) >= self.calls_max:
             return BrokerError(Refusal.TOO_MANY, f"more than {self.calls_max} open calls")
-        self._open.setdefault(session_id, {})[id] = ticket
+        call = Call(self, session_id, id, ticket, withdraw)
+        self._open.setdefault(session_id, {})[id] = call
         self._deadlines.set((session_id, id), deadline_ms)
-        return None
+        return call
 
     def settle(self, session_id: bytes, id: bytes, outcome: Outcome) -> bool:
         """Answer a call; False if there is none of that name."""
-        return self._end(session_id, id, outcome)
-
-    def _end(self, session_id: bytes, id: bytes, outcome: Outcome | None) -> bool:
-        """The same; None = the answer would reach nobody."""
-        calls = self._open.get(session_id)
-        ticket = calls.pop(id, None) if calls else None
-        if ticket is None:
+        call = self._take(session_id, id)
+        if call is None:
             return False
-        if not calls:
-            del self._open[session_id]
-        self._deadlines.discard((session_id, id))
-        if outcome is None:
-            ticket.drop()
-        else:
-            ticket.settle(outcome)
+        call.caller.settle(outcome)
         return True
+
+    def _take(self, session_id: bytes, id: bytes) -> Call | None:
+        """It is open no more."""
+        calls = self._open.get(session_id)
+        call = calls.pop(id, None) if calls else None
+        if call is not None:
+            if not calls:
+                del self._open[session_id]
+            self._deadlines.discard((session_id, id))
+        return call
 
     def _expire(self, call: tuple[bytes, bytes]) -> None:
         """A caller whose time is up is told."""
@@ -80,7 +87,14 @@ class Calls:
         gone = BrokerError(Refusal.UNANSWERED, "the connection is being closed")
         ids = list(islice(self._open.get(session_id, ()), most))
         for id in ids:
-            self._end(session_id, id, gone if told else None)
+            call = self._take(session_id, id)
+            assert call is not None
+            if told:
+                call.caller.settle(gone)
+            else:
+                call.caller.drop()
+            if call.offset >= 0:
+                call.withdraw(call.offset)
         return len(ids)
 
     def stop(self) -> None:
@@ -90,16 +104,25 @@ class Calls:
             self.settle(session_id, id, stopping)
 
 
-class CallTicket(Ticket):
-    """The journal's half of a call: only a refusal reaches the caller this way."""
+class Call(Ticket):
+    """An open call, and the journal's half of it: only a refusal reaches the caller this way."""
 
-    __slots__ = ("_calls", "_id", "_session_id")
+    __slots__ = ("_calls", "_id", "_session_id", "caller", "withdraw")
 
-    def __init__(self, calls: Calls, session_id: bytes, id: bytes) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        session_id: bytes,
+        id: bytes,
+        caller: Ticket,
+        withdraw: Callable[[int], None],
+    ) -> None:
         super().__init__()
         self._calls = calls
         self._session_id = session_id
         self._id = id
+        self.caller = caller
+        self.withdraw = withdraw
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):

@@ -78,6 +78,16 @@ def extend(
     return len(leased)
 
 
+def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
+    """Nobody wants to know any more what comes of a message: it is not handed out."""
+    if partition.removed or partition.fenced is not None or offset >= partition.end:
+        return
+    for group in partition.topic.groups.values():
+        backlog = group.backlogs[partition.index]
+        if offset not in backlog.leased and backlog.finish(offset):
+            dispatch.tick.change(partition, group)
+
+
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
     """Those that are, in the given order; if none is, the ticket is told."""
     known = group.backlogs[partition.index].leased

@@ -79,6 +79,14 @@ class Recorder(Protocol):
     def next_expiry_ms(self, partition: Partition) -> int | None:
         """When time alone makes a difference to `ripen` or `expendable`; None = never."""
 
+    def fullest(self, chunk: Chunk) -> tuple[Partition, int] | None:
+        """There was no room in memory for these messages: the partition in memory that takes most,
+        and the offset before which a part of it goes first. None = that would not help."""
+
+    def surplus(self, partition: Partition) -> int:
+        """The offset before which a partition in memory is more than one may keep; 0 = it is
+        not."""
+
     def trim(self, partition: Partition) -> None:
         """Drop whole segments before the partition's first offset, which is durable."""
 

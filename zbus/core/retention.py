@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Outcome
@@ -39,6 +40,7 @@ class Retention:
         self._dispatch = dispatch
         self._tick = dispatch.tick
         self._tick.retention_timer = timers.timer(self._due, lambda partition: partition)
+        self._tick.make_room, self._tick.keep_ring = self.make_room, self.keep_ring
         self.begin()
         # There was no room to say where it begins; makes the ticket that waits for it.
         self._refused: dict[Partition, Callable[[], Ticket]] = {}
@@ -92,6 +94,24 @@ class Retention:
                 group.untold = True
                 self._tick.change(partition, group)
                 self._dispatch.activate(group)  # its window may have opened
+
+    def make_room(self, chunk: Chunk) -> bool:
+        """Memory is full: the oldest messages of the partition that takes most of it go, whether or
+        not a group has read them. Whether there were any."""
+        found = self._recorder.fullest(chunk)
+        return found is not None and self._drop(*found)
+
+    def keep_ring(self, partition: Partition) -> None:
+        """A partition in memory was written to: it keeps so much and no more."""
+        if first := self._recorder.surplus(partition):
+            self._drop(partition, first)
+
+    def _drop(self, partition: Partition, first: int) -> bool:
+        """Forget at once what is before this offset and may be handed out; whether it was any."""
+        before = partition.first
+        begin(self, partition, first)
+        self._recorder.trim(partition)
+        return partition.first > before
 
     def _check(self, partition: Partition, now_ms: int) -> bool:
         """Whether there was something to do."""

@@ -46,6 +46,8 @@ class Tick:
 
     retention_timer: Timer[Partition]  # for `Retention`
     dedup_timer: Timer[Partition]  # for `zbus.core.once`
+    make_room: Callable[[Chunk], bool]  # of `Retention`, as the next
+    keep_ring: Callable[[Partition], None]
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
 
     def __init__(
@@ -216,6 +218,11 @@ class Tick:
         confirms, partition.confirms = partition.confirms, []
         change = take_changes(partition)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
+        if chunk is not None and topic.options.durability == "memory":
+            while not stored and self.make_room(chunk):
+                chunk.stored_bytes = 0
+                stored = self._recorder.write(partition, chunk, change, self.now_ms)
+            self.keep_ring(partition)
         puts, partition.puts = partition.puts, []
         if stored:
             if self.behind:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 
 from zbus.journal.batch import Batch, Kind, read_header, require_link
 from zbus.journal.port import (
@@ -26,11 +27,12 @@ from zbus.journal.port import (
 class _MemoryLane:
     """One lane. `serial` numbers put DATA and state batches back into one order."""
 
-    __slots__ = ("bases", "data", "ends", "last_crc", "serial", "state")
+    __slots__ = ("bases", "data", "ends", "last_crc", "serial", "size", "state")
 
     def __init__(self) -> None:
         self.last_crc = 0
         self.serial = 0
+        self.size = 0  # bytes of `data`
         self.state: list[tuple[int, bytes]] = []  # the last checkpoint and what followed it
         self.data: list[tuple[int, bytes]] = []
         self.bases: list[int] = []  # of `data`: first offsets
@@ -45,7 +47,7 @@ class MemoryJournal:
     def __init__(self, bytes_max: int | None = None) -> None:
         self._lanes: dict[Lane, _MemoryLane] = {}
         self.verdicts: dict[Lane, Verdict] = {}
-        self._bytes_max = bytes_max  # of all messages together; None = no limit
+        self.bytes_max = bytes_max  # of all messages together; None = no limit
         self._bytes_used = 0
 
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
@@ -58,11 +60,12 @@ class MemoryJournal:
         if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
         size = sum([len(batch.raw) for batch in batches if batch.header.kind is Kind.DATA])
-        if size and self._bytes_max is not None and self._bytes_used + size > self._bytes_max:
-            raise JournalFull(f"messages in memory take {self._bytes_max} bytes already")
+        if size and self.bytes_max is not None and self._bytes_used + size > self.bytes_max:
+            raise JournalFull(f"messages in memory take {self.bytes_max} bytes already")
         self._bytes_used += size
         if known is None:
             known = self._lanes[lane] = _MemoryLane()
+        known.size += size
         for header, raw in batches:
             known.serial += 1
             if header.kind is Kind.DATA:
@@ -108,13 +111,37 @@ class MemoryJournal:
             return
         if before is None:
             del self._lanes[lane]
-            self._bytes_used -= sum(len(batch) for _, batch in known.data)
+            self._bytes_used -= known.size
         else:
             # The newest stays: the end of the log must be known, whatever was read.
             count = min(bisect_right(known.ends, before), len(known.data) - 1)
             if count > 0:
-                self._bytes_used -= sum(len(batch) for _, batch in known.data[:count])
+                size = sum([len(batch) for _, batch in known.data[:count]])
+                self._bytes_used -= size
+                known.size -= size
                 del known.data[:count], known.bases[:count], known.ends[:count]
+
+    def size_of(self, lane: Lane) -> int:
+        """Bytes of its messages."""
+        known = self._lanes.get(lane)
+        return 0 if known is None else known.size
+
+    def fullest(self) -> Lane | None:
+        """The lane whose messages take most, of those that `trim` can make smaller."""
+        sizes = [(known.size, lane) for lane, known in self._lanes.items() if len(known.data) > 1]
+        return max(sizes, default=(0, None), key=itemgetter(0))[1]
+
+    def oldest(self, lane: Lane, size: int) -> int:
+        """The offset before which its oldest messages take so much, at least; but the newest batch
+        stays."""
+        known = self._lanes[lane]
+        first = 0
+        for (_, raw), end in zip(known.data[:-1], known.ends, strict=False):
+            if size <= 0:
+                break
+            size -= len(raw)
+            first = end
+        return first
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         for lane in lanes:

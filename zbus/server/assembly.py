@@ -25,7 +25,7 @@ from zbus.server.mailbox import Mailbox
 from zbus.server.options import LoopLimits, Timeouts
 from zbus.server.readiness import Readiness
 from zbus.server.sweep import Sweep
-from zbus.store.writer import LogWriter
+from zbus.store.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
 from zbus.wire.budget import Budget
 from zbus.wire.heads import Heads
 from zbus.wire.http import HttpReader
@@ -50,11 +50,13 @@ def make_broker(
     segment_bytes: int = SEGMENT_BYTES,
     snapshot_bytes: int | None = None,
     memory_bytes_max: int | None = None,
+    memory_topic_bytes_max: int = MEMORY_TOPIC_BYTES_MAX,
     kind: Kind = Broker,
 ) -> Broker:
     """A broker that keeps its topics in this journal, and those in memory in memory."""
     memory = MemoryJournal(memory_bytes_max)
-    return kind(LogWriter(journal, memory, segment_bytes, snapshot_bytes), ids, limits)
+    recorder = LogWriter(journal, memory, segment_bytes, snapshot_bytes, memory_topic_bytes_max)
+    return kind(recorder, ids, limits)
 
 
 def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:

@@ -99,7 +99,16 @@ class ServerOptions:
         "Log files open for writing at once; never more than a fifth of the descriptors.",
     )
     memory_bytes_max: int = number(
-        GIB, MIB, 1024 * GIB, "Messages of topics kept in memory; past it, they are refused."
+        GIB,
+        MIB,
+        1024 * GIB,
+        "Messages of all topics kept in memory; past it, the oldest of the largest go.",
+    )
+    memory_topic_bytes_max: int = number(
+        64 * MIB,
+        MIB,
+        1024 * GIB,
+        "Messages of one topic kept in memory; past it, its oldest go, read or not.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "Least important log line."

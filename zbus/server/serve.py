@@ -221,6 +221,7 @@ class Server:
             config,
             segment_bytes=config.segment_bytes,
             memory_bytes_max=config.memory_bytes_max,
+            memory_topic_bytes_max=config.memory_topic_bytes_max,
         )
         self._assembly = assembly = Assembly(
             self.broker,

@@ -31,7 +31,8 @@ from zbus.journal.batch import (
     iterate,
 )
 from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, JournalFull, StoredLane, Verdicts
+from zbus.journal.memory import MemoryJournal
+from zbus.journal.port import Journal, JournalError, JournalFull, Lane, StoredLane, Verdicts
 from zbus.store import retention
 from zbus.store.lane import Extent, LaneState, state_of
 from zbus.store.replay import Replay, reread
@@ -52,6 +53,12 @@ must stay a small part of what is written."""
 
 REPLAYS_MAX = 100_000
 """Writes that recovery has to read at most, however large the state is: each takes 30 us then."""
+
+MEMORY_TOPIC_BYTES_MAX = 64 << 20
+"""A topic in memory is a ring: past this, its oldest messages go, whether or not they were read."""
+
+_RING_SHARE = 4
+"""One part in so many of a ring goes at once."""
 
 _PORTION_MESSAGES = 1 << 15
 _PORTION_BYTES = 256 << 20
@@ -101,11 +108,14 @@ class LogWriter:
     def __init__(
         self,
         durable: Journal,
-        memory: Journal,
+        memory: MemoryJournal,
         segment_bytes_max: int,
         snapshot_bytes: int | None = None,
+        memory_topic_bytes_max: int = MEMORY_TOPIC_BYTES_MAX,
     ) -> None:
         """`snapshot_bytes` takes the place of `SNAPSHOT_EVERY_BYTES`."""
+        self._rings: dict[Lane, Partition] = {}  # partitions in memory
+        self._ring_bytes_max = memory_topic_bytes_max
         self._snapshot_bytes = snapshot_bytes
         self._durable = durable
         self._memory = memory
@@ -324,6 +334,22 @@ class LogWriter:
 
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
+    def fullest(self, chunk: Chunk) -> tuple[Partition, int] | None:
+        memory = self._memory
+        lane, size = memory.fullest(), chunk.stored_bytes
+        if lane is None or (memory.bytes_max is not None and size >= memory.bytes_max):
+            return None
+        part = max(size, memory.size_of(lane) // _RING_SHARE)
+        return self._rings[lane], memory.oldest(lane, min(part, memory.size_of(lane)))
+
+    def surplus(self, partition: Partition) -> int:
+        lane = partition.lane
+        size_max = self._ring_bytes_max // len(partition.topic.partitions)
+        size = self._memory.size_of(lane)
+        if size <= size_max:
+            return 0
+        return self._memory.oldest(lane, size - size_max + size_max // _RING_SHARE)
+
     def trim(self, partition: Partition) -> None:
         if not partition.removed:  # else the lane may be another partition's by now
             self._engine(partition).trim(partition.lane, partition.first)
@@ -347,6 +373,7 @@ class LogWriter:
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
         for partition in topic.partitions:
             partition.removed = True
+            self._rings.pop(partition.lane, None)
         # Also if nothing of it is stored: of a former topic of its name something may be, whose
         # removal is not durable yet.
         lanes = [one.lane for one in topic.partitions]
@@ -365,6 +392,8 @@ class LogWriter:
         batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, state.last_crc)
         engine = self._engine(partition)
         engine.append(partition.lane, state.last_crc, [batch])
+        if engine is self._memory:
+            self._rings[partition.lane] = partition
         state.last_crc = batch.header.crc
         segments = state.segments
         if segments and segments[-1].base == first:
