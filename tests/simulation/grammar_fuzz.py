@@ -48,6 +48,9 @@ QUESTIONS = [
 ]
 """With the number of their answers. Some are more than is read in one step."""
 ANSWERED = re.compile(rb'HTTP/1\.1 200 |"status":200,')
+PAUSES_MS = (0, 0, 0, 1, 1, 20, 300)
+LONG_PAUSE_MS = 11_000
+"""Half a head is refused after that."""
 STATUS = re.compile(rb'HTTP/1\.1 (\d\d\d) |\{"status":(\d\d\d),')
 
 
