@@ -20,8 +20,10 @@ import time
 from collections import Counter
 from random import Random
 
+from tests.conformance.websocket_client import handshake
 from tests.limits import SLOWNESS
 from tests.simulation.grammar import Grammar
+from tests.wire.websocket_frames import frame
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection
@@ -29,13 +31,26 @@ from zbus.testing.simulation.network import Connection
 STREAMS_PER_ROUND = 60
 CONNECTIONS_MAX = 8
 PATIENCE_TURNS = 20
-"""Within which whoever asks for the time gets it."""
+"""Within which whoever asks for the time gets it; who asks for more waits as long for each 20."""
 TURN_CPU_S_MAX = 0.1 * SLOWNESS
 """Of processor time. A turn that takes longer is a hang, even if it comes to an end."""
 HANG_S = 60 * SLOWNESS
 """When a round does not come to an end, it is shown where it is."""
 
 PING = b"GET /?cmd=ping HTTP/1.1\r\nhost: localhost\r\n\r\n"
+ASKED = b'{"cmd":"ping"}'
+FRAGMENTS = [frame(not at, ASKED[at : at + 1], fin=False) for at in range(len(ASKED))]
+QUESTIONS = [
+    *[(PING, 1)] * 6,
+    (PING * 300, 300),
+    (handshake() + frame(1, ASKED) * 600, 600),
+    (handshake() + (b"".join(FRAGMENTS) + frame(0)) * 60, 60),
+]
+"""With the number of their answers. Some are more than is read in one step."""
+ANSWERED = re.compile(rb'HTTP/1\.1 200 |"status":200,')
+PAUSES_MS = (0, 0, 0, 1, 1, 20, 300)
+LONG_PAUSE_MS = 11_000
+"""Half a head is refused after that."""
 STATUS = re.compile(rb'HTTP/1\.1 (\d\d\d) |\{"status":(\d\d\d),')
 
 
@@ -123,25 +138,30 @@ class Round:
         return Process(self.disk, self.clock, self.options, "fuzz", self.random)
 
     def live(self) -> None:
-        random = self.random
-        streams = 0
+        """With a restart in it."""
         for name in ("T", "U", "V/g"):
-            self._talk(
-                f"GET /{name}?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n".encode(), True
-            )
-        while streams < STREAMS_PER_ROUND or self.talkers:
-            if streams < STREAMS_PER_ROUND and len(self.talkers) < CONNECTIONS_MAX:
-                streams += 1
+            declare = f"GET /{name}?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            self._talk(declare.encode(), True)
+        self.listen(STREAMS_PER_ROUND)
+        self.stop()
+        self.start_again()
+        self.listen(STREAMS_PER_ROUND // 4)
+        self.process.close()
+
+    def listen(self, streams: int) -> None:
+        random = self.random
+        while streams or self.talkers:
+            if streams and len(self.talkers) < CONNECTIONS_MAX:
+                streams -= 1
                 self._talk(self.grammar.stream(), False)
             for talker in self.talkers:
                 talker.step(random)
             self.turn(
-                random.choice((0, 0, 0, 1, 1, 20, 1_000)) if random.random() < 0.9 else 11_000
+                11_000 if random.random() < 0.003 else random.choice((0, 0, 0, 1, 1, 20, 300))
             )
             self._part()
             if self.counts.turns % 16 == 0:
                 self.ask()
-        self.stop()
 
     def _talk(self, data: bytes, takes: bool) -> None:
         self._connected += 1
@@ -190,21 +210,26 @@ class Round:
                 raise Fault(f"{link.address}: tickets are counted wrong")
 
     def ask(self) -> None:
-        """Somebody else asks for the time."""
+        """Somebody else asks for the time, once or many times."""
+        data, count = self.random.choice(QUESTIONS)
         self._connected += 1
         connection = self.process.accept(100 + self._connected, 64 << 10)
-        connection.send(PING)
-        for _ in range(PATIENCE_TURNS):
+        connection.send(data)
+        received = bytearray()
+        turns = PATIENCE_TURNS * (1 + count // 20)
+        for _ in range(turns):
             self.turn(0)
-            if connection.receive().startswith(b"HTTP/1.1 200 "):
-                connection.reset()
+            received += connection.receive()
+            if len(ANSWERED.findall(received)) == count:
                 break
         else:
-            raise Fault(f"a ping is not answered within {PATIENCE_TURNS} turns")
+            answered = len(ANSWERED.findall(received))
+            raise Fault(f"{count - answered} of {count} pings are not answered in {turns} turns")
+        connection.reset()
         self.process.broker.check()
 
     def stop(self) -> None:
-        """All that is on its way comes out, nothing is left, and another broker starts."""
+        """All that is on its way comes out, and nothing is left."""
         process = self.process
         process.loop.stop()
         for _ in range(2_000):
@@ -219,16 +244,17 @@ class Round:
         process.close()
         if process.broker.sessions:
             raise Fault(f"{len(process.broker.sessions)} sessions are left")
+
+    def start_again(self) -> None:
+        """Another broker finds what the one before left."""
         names = {
             name
-            for name, topic in process.broker.topics.items()
+            for name, topic in self.process.broker.topics.items()
             if topic.options.durability != "memory"
         }
         self.process = self._start()
         if names - set(self.process.broker.topics):
             raise Fault(f"topics are lost: {names - set(self.process.broker.topics)}")
-        self.ask()
-        self.process.close()
 
 
 def run(seconds: float, seed: int, rounds: int, hang_s: float = 0) -> Counts:

@@ -13,7 +13,9 @@ from tests.simulation.grammar_fuzz import Counts, Fault, run
 from zbus.core.broker import Broker
 from zbus.faces.native.frames import Frames
 from zbus.faces.peer import Peer
+from zbus.faces.upgrade import WebSocket
 from zbus.server.link import Link
+from zbus.wire.head import Request
 
 
 def test_rounds() -> None:
@@ -63,6 +65,18 @@ def test_who_keeps_others_waiting_is_found(monkeypatch: pytest.MonkeyPatch) -> N
             Peer.receive(link, data)
 
     monkeypatch.setattr(Link, "receive", receive)
+    assert "not answered" in found()
+
+
+def test_what_is_left_of_a_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = WebSocket.receive
+
+    def receive(self: WebSocket, data: bytes) -> list[Request]:
+        requests = whole(self, data)
+        self.more = False
+        return requests
+
+    monkeypatch.setattr(WebSocket, "receive", receive)
     assert "not answered" in found()
 
 

@@ -337,14 +337,15 @@ class WebSocketReader:
 
     def _check_text(self, piece: bytes | bytearray, last: bool) -> None:
         """Refuse what cannot become UTF-8 any more."""
-        half = self._half_character
-        if not half and piece.isascii():
+        if self._half_character:
+            piece = self._half_character + piece
+        elif piece.isascii():
             return
         try:
-            _, size = utf_8_decode(half + piece, "strict", last)
+            _, size = utf_8_decode(piece, "strict", last)
         except UnicodeDecodeError:
             raise WireError(INVALID_DATA, "a text is not UTF-8") from None
-        self._half_character = bytes((half + piece)[size:])
+        self._half_character = bytes(piece[size:])
 
     def _end_message(self) -> None:
         self._message, self._kind = None, 0
@@ -379,6 +380,10 @@ def _check_close(payload: bytes) -> None:
         raise WireError(INVALID_DATA, "the reason of a close frame is not UTF-8") from None
 
 
+_AS_NUMBER_BYTES_MAX = 512
+"""A longer payload is unmasked faster by translation of every fourth byte."""
+
+
 def _unmask(payload: bytes, key: bytes) -> bytes:
     size = len(payload)
     if size > _AS_NUMBER_BYTES_MAX:
@@ -386,16 +391,11 @@ def _unmask(payload: bytes, key: bytes) -> bytes:
         for lane in range(4):
             lanes[lane::4] = lanes[lane::4].translate(_XORED[key[lane]])
         return bytes(lanes)
-    return _xor(payload, (key * (size // 4 + 1))[:size])
+    pad = (key * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "little") ^ int.from_bytes(pad, "little")).to_bytes(
+        size, "little"
+    )
 
 
-def _xor(payload: bytes, pad: bytes) -> bytes:
-    number = int.from_bytes(payload, "little") ^ int.from_bytes(pad, "little")
-    return number.to_bytes(len(payload), "little")
-
-
-_AS_NUMBER_BYTES_MAX = 512
-"""A longer payload is unmasked faster by translation of every fourth byte."""
-
-_XORED = [_xor(bytes(range(256)), bytes((byte,)) * 256) for byte in range(256)]
-"""Every byte, with this one: 64 KiB in all."""
+_XORED = [_unmask(bytes(range(256)), bytes((byte,)) * 4) for byte in range(256)]
+"""All bytes, each with this one: 64 KiB in all."""
