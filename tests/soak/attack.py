@@ -48,6 +48,7 @@ class Attack:
     returns_s: float = 0.1  # after the broker closed
     secure: bool = False  # speaks to the https listener
     prepare: Callable[[Pipe], None] | None = None  # makes the topics that it needs
+    restore: Callable[[Pipe, int], None] | None = None  # after so many connections
 
 
 def endless(make: Callable[[], bytes], opening: bytes = b"") -> Script:

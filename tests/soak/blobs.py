@@ -170,10 +170,12 @@ def garbage() -> bytes:
     return Random(1).randbytes(1 << 16)
 
 
-def partitioned(number: int) -> tuple[bytes, bytes]:
-    """Declare and remove; a little later again."""
-    path = f"/partitioned{number}"
-    return (
-        request(f"{path}?cmd=declare&partitions=64&{OS}"),
-        request(f"{path}?cmd=remove"),
-    )
+def partitioned(number: int) -> str:
+    """The path of the topic that this connection declares and removes."""
+    return f"/partitioned{number}"
+
+
+def partition_changes(number: int) -> tuple[bytes, bytes]:
+    """Declare and remove."""
+    path = partitioned(number)
+    return request(f"{path}?cmd=declare&partitions=64&{OS}"), request(f"{path}?cmd=remove")

@@ -82,8 +82,10 @@ class Campaign:
         stage = self.stage
         for name in self.names:
             stage.prepare(name)
+        prepared_s = time.monotonic()
         pause(1.0)
         self.began_s = self.line_s = time.monotonic()
+        self._note_quiet(prepared_s, self.began_s)
         self.warm_s = self.began_s + self.seconds * WARM_UP
         print(HEAD, flush=True)
         last_s = self.began_s + self.seconds - self.pace.rest_s
@@ -197,7 +199,10 @@ def grown(quiet_bytes: Sequence[tuple[float, int]], warm_s: float) -> str:
     if len(taken) < 2 * some:
         return ""  # too short a run for a verdict
     begin, end = statistics.median(taken[:some]), statistics.median(taken[-some:])
-    print(f"\nmemory when it was quiet: {begin / MIB:.0f} MiB, at the end {end / MIB:.0f} MiB")
+    print(
+        f"\nmemory when it was quiet: {quiet_bytes[0][1] / MIB:.0f} MiB before all attacks,"
+        f" {begin / MIB:.0f} MiB after the warm-up, {end / MIB:.0f} MiB at the end"
+    )
     if end <= begin * GROWTH_MAX:
         return ""
     return (

@@ -29,6 +29,7 @@ from tests.soak.watch import Watch
 
 PERIOD_MS: Final = 5.0  # of a brisk client's rounds
 SILENT_S: Final = 1.0  # who reports four times a second, and not for so long, waits for a reply
+RESTORE_S: Final = 20 * WAIT_S  # a broker that the attackers left may still do what they asked for
 # What is cached on purpose is small, so that what is kept by mistake shows.
 OPTIONS: Final = {
     "durability": "os",
@@ -202,6 +203,10 @@ class Stage:
             yield attackers
         finally:
             attackers.end()
+        restore = ATTACKS[name].restore
+        if restore is not None and self.alive:
+            with Pipe(self.broker.port, RESTORE_S) as pipe:
+                restore(pipe, connections)
 
     def figures(self, begin_s: float, end_s: float) -> Figures:
         """Of all brisk clients, of what was under way in this time."""
