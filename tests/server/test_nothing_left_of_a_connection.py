@@ -40,6 +40,9 @@ AMID = {
     "the protocol's own pulls": ask("/", "cmd: consume", "topic: T", "consume_window: 3"),
     "refusals": b"".join(ask(f"/T?cmd=consume&timeout=x{n}") for n in range(100)),
     "names that are not there": b"".join(ask(f"/No{n}?cmd=consume") for n in range(100)),
+    "heads that are not remembered": b"".join(
+        ask(f"/{path}?cmd=ping&n={n}{'&x=y' * 60}") for n in range(100) for path in ("", "T")
+    ),
     "a bad head": b"GET / HTTP/9.9\r\n\r\n",
     "half a head": b"GET / HTTP/1.1\r\nhost: lo",
     "half a body": ask("/T", body="x" * 100)[:-50],
@@ -119,3 +122,5 @@ def test_nothing_is_left(turns: Turns, amid: str) -> None:
         turns.gone()
         found.append(gc.collect())
     assert min(found) == 0
+    turns.server._assembly.heads.forget()
+    assert gc.collect() == 0

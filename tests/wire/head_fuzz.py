@@ -161,7 +161,7 @@ def spoil(random: Random, raw: bytes, limits: WireLimits) -> bytes:
 # -- what is said to it -------------------------------------------------------------------------
 
 
-NOTES = ("plan", "seen")
+NOTES = ("kept", "plan", "seen")
 WORDS = [name for name in dir(Head) if name[0] != "_" and name not in NOTES]
 
 

@@ -24,8 +24,9 @@ from typing import Protocol
 from zbus.core.chunk import Chunk
 from zbus.core.delays import AllDelays
 from zbus.core.filters import compile_filter
+from zbus.core.followed import Followed
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Followed, Partition, Session, Topic
+from zbus.core.topic import Partition, Session, Topic
 
 
 class Form(Protocol):

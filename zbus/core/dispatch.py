@@ -144,14 +144,8 @@ class Dispatch:
         """The leases of this turn begin now, which is later than was reckoned."""
         leased, self.leased = self.leased, []
         ms = self._outside.asked_ms() - self._leased_ms
-        for group, index, offset in leased if ms > 0 else ():
-            backlog = group.backlogs[index]
-            try:
-                if offset in backlog.leased:
-                    backlog.extend(offset, backlog.leased.due_of(offset) + ms)
-                    self.tick.change(group.topic.partitions[index], group)
-            except Exception as error:
-                self._blame(group, error)
+        if ms > 0:
+            self.tick.lengthen(leased, ms)
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
         """All pulls of a group end with nothing."""

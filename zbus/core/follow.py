@@ -13,8 +13,9 @@ from functools import partial
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Audience, Cohort, Follower, Form, Watch, follower_of, watch_of
 from zbus.core.errors import BrokerError, Refusal, followed_no_more, topic_unknown
+from zbus.core.followed import Followed
 from zbus.core.timers import Timers
-from zbus.core.topic import Followed, Partition, Session, Topic
+from zbus.core.topic import Partition, Session, Topic
 
 PORTION_COUNT = 1_000
 """Messages that one cohort looks at in one turn."""

@@ -141,6 +141,17 @@ class Tick:
             partition.changed.append(group)
             self.touch(partition)
 
+    def lengthen(self, leased: list[tuple[Group, int, int]], ms: int) -> None:
+        """The leases of these (group, partition, offset) end so much later."""
+        for group, index, offset in leased:
+            backlog = group.backlogs[index]
+            try:
+                if offset in backlog.leased:
+                    backlog.extend(offset, backlog.leased.due_of(offset) + ms)
+                    self.change(group.topic.partitions[index], group)
+            except Exception as error:
+                self.faults.blame(group, error)
+
     def touch(self, partition: Partition) -> None:
         if not partition.touched:
             partition.touched = True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from zbus.core.aside import Aside, Line
@@ -16,6 +16,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
+from zbus.core.followed import Followed
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
 from zbus.core.quotas import Quota
@@ -272,16 +273,6 @@ class Departed:
         self.name = group.name
         self.incarnation = group.incarnation
         self.backlogs = list(group.backlogs)
-
-
-class Followed(Protocol):
-    """Whoever is told all of a topic (`zbus.core.cohort`)."""
-
-    def places(self, index: int) -> list[int]:
-        """Where a partition is being read."""
-
-    def check(self) -> None:
-        """Assert the invariants."""
 
 
 class Partition:

@@ -217,7 +217,9 @@ class Peer(Session):
                 plan = head.plan
                 if plan is None:
                     self.work -= HEAD_WORK
-                    plan = head.plan = self.planner.plan(head)
+                    plan = self.planner.plan(head)
+                    if head.kept:
+                        head.plan = plan
                 plan.run(self, id, body)  # type: ignore[attr-defined]  # the dialect's slot
                 if self.heartbeat is not None:
                     return

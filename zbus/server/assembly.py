@@ -35,6 +35,9 @@ from zbus.wire.tls import TlsStream
 
 SEGMENT_BYTES = 64 << 20
 
+HEADS_PER_LOOK = 2_000
+"""Heads that are freed in one go, at most: a millisecond or two."""
+
 AGE_EVERY = 4
 """Seconds after which what was not used is forgotten, of what is remembered for speed."""
 
@@ -116,6 +119,7 @@ class Assembly:
     def upkeep(self) -> None:
         """To be called about once a second."""
         self._seconds += 1
+        self.heads.drop(HEADS_PER_LOOK)
         if self._seconds % AGE_EVERY == 0:
             self.heads.age()
 

@@ -30,6 +30,7 @@ class Head:
         "fields",
         "json",
         "keep_alive",
+        "kept",
         "method",
         "plan",
         "seen",
@@ -60,7 +61,10 @@ class Head:
         self.json = False  # written as JSON, so its reply is too
         self.websocket = websocket  # wants the connection to go on as a WebSocket
         self.seen = False  # a receive that may come again held it, so it is a known head
-        self.plan: object = None  # a dialect keeps here what it worked out from this head
+        # It is remembered, and will be as long as this is set. Then a dialect keeps here what it
+        # worked out from it; else that and the head would hold on to each other.
+        self.kept = False
+        self.plan: object = None
 
     def __repr__(self) -> str:
         return f"Head({self.method!r}, {self.target!r}, {self.fields!r})"

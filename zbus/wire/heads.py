@@ -18,8 +18,9 @@ head over a limit could pass), why lines of names that steer the connection are 
 exactly that line was judged, and why heads with repeated names always go to the judge.
 
 Every memo is bounded and simply emptied when full: what is in use comes back at once, and no
-bookkeeping is paid on a hit. What was not used for a while is dropped, too (`age`): a crowd of
-heads that never come again must not stay for ever.
+bookkeeping is paid on a hit. Templates have a second chance, as the older ones: they go if they
+were not used since the memo was full, or for a while (`age`). A crowd of heads that never come
+again must not stay for ever, nor be freed all at once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _LETTERS = bytes(0x61 if byte in VISIBLE else 0x20 for byte in range(256))  # vi
 _ID_BYTES_MAX = 1024  # of an id that is cut out; longer ones are read line by line
 _TEMPLATES_MAX = 16_384  # clients of 10,000 topics send as many
 _TEMPLATE_BYTES_MAX = 2048
-_MEMO_BYTES_MAX = 24 << 20  # of all templates, with what hangs on their heads
+_MEMO_BYTES_MAX = 12 << 20  # of the templates, with what hangs on their heads; as much of the older
+_DROPPED_PER_NEW = 4
 _AGES_FROM_BYTES = 2 << 20  # what takes less may stay
 _HEAD_BYTES, _PAIR_BYTES = 2_500, 250  # of a head with its plan, about; and of each pair of a query
 _START_BYTES, _LINE_BYTES = 300, 300  # of a remembered line beside the text itself, about
@@ -70,6 +72,7 @@ class Heads:
         self._memo_bytes = 0  # of the templates
         self._older: dict[bytes, Head] = {}  # templates that were not used since `age`
         self._older_bytes = 0
+        self._doomed: list[Head] = []  # not remembered any more, and not freed yet
         self._lines: dict[bytes, Field] = {}
         self._starts: dict[bytes, Start] = {}
         self._names: dict[bytes, bytes] = {}  # as spelled: lower-case
@@ -102,31 +105,49 @@ class Heads:
         """What all memos take, about."""
         lines = len(self._starts) * (_START_BYTES + 100) + len(self._lines) * (_LINE_BYTES + 100)
         others = [heads.bytes_used for heads in (self._contains, self._json) if heads is not None]
-        return self._memo_bytes + self._older_bytes + lines + sum(others)
+        doomed = len(self._doomed) * _HEAD_BYTES
+        return self._memo_bytes + self._older_bytes + doomed + lines + sum(others)
 
     def age(self) -> None:
         """Drop what was not used since the last call; to be called every few seconds."""
         for heads in (self._contains, self._json):
             if heads is not None:
                 heads.age()
-        self._older, self._older_bytes = {}, 0
         if self.bytes_used >= _AGES_FROM_BYTES:
-            self._older, self._older_bytes = self._templates, self._memo_bytes
-            self._templates, self._memo_bytes = {}, 0
+            self._turn_over()
             self._starts.clear()
             self._lines.clear()
-            self._forget_receives()
+
+    def drop(self, most: int) -> None:
+        """Free so many of the heads that are remembered no more. Each has a plan, and all at once
+        would take long."""
+        for heads in (self._contains, self._json):
+            if heads is not None:
+                heads.drop(most)
+        doomed = self._doomed
+        for head in doomed[-most:]:
+            head.kept = False
+            head.plan = None
+        del doomed[-most:]
 
     def forget(self) -> None:
         """Drop all of it: memory is short."""
         for heads in (self._contains, self._json):
             if heads is not None:
                 heads.forget()
-        self._templates, self._older = {}, {}
-        self._memo_bytes = self._older_bytes = 0
+        self._turn_over()
+        self._turn_over()
         self._starts.clear()
         self._lines.clear()
-        self._forget_receives()
+        self.drop(len(self._doomed))
+
+    def _turn_over(self) -> None:
+        """Those that are older go, and the others are older."""
+        self.drop(len(self._doomed))  # they had their time
+        self._doomed = list(self._older.values())
+        self._older, self._older_bytes = self._templates, self._memo_bytes
+        self._templates, self._memo_bytes = {}, 0
+        self._forget_receives()  # so that nobody else keeps heads
 
     def read(self, raw: bytes) -> tuple[Head, bytes]:
         """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none)."""
@@ -261,12 +282,13 @@ class Heads:
         if template.count(b"\r\n") >= self._limits.fields_max:
             return  # no room for an id line
         size = _size(template)
+        if len(self._templates) >= _TEMPLATES_MAX or self._memo_bytes + size > _MEMO_BYTES_MAX:
+            self._turn_over()
+        if self._doomed:
+            self.drop(_DROPPED_PER_NEW)
         self._memo_bytes += size
-        if len(self._templates) >= _TEMPLATES_MAX or self._memo_bytes > _MEMO_BYTES_MAX:
-            self._templates.clear()
-            self._forget_receives()  # so that nobody else keeps heads
-            self._memo_bytes = size
         self._templates[template] = head
+        head.kept = True
 
     def _keep_start(self, line: bytes, start: Start) -> None:
         if len(line) <= _LINE_BYTES_MAX:
