@@ -93,5 +93,6 @@ class Link(Peer):
         """Let go of the socket, and of what was read of it."""
         self.sock.close()
         self.forget_requests()
+        self.turns = None  # they know the link, and are not answered any more
         if self.gone is not None:
             self.gone()

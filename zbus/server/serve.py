@@ -40,6 +40,7 @@ from zbus.server.holdings import (
     CALL_BYTES,
     CONNECTION_BYTES,
     OUTPUT_SHARE,
+    PULL_BYTES,
     Holdings,
     within,
 )
@@ -272,6 +273,7 @@ class Server:
         holdings.add("output", lambda: self.loop.sweep.output_bytes if self.loop.sweep else 0)
         holdings.add("bodies", lambda: assembly.bodies.bytes_used)
         holdings.add("heads", lambda: assembly.heads.bytes_used)
+        holdings.add("pulls", lambda: PULL_BYTES * broker.dispatch.waiting)
         holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
         holdings.add("cache", lambda: broker.memory.recent_bytes)
         holdings.add("history", lambda: broker.memory.replayed_bytes)

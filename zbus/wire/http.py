@@ -140,7 +140,7 @@ class HttpReader:
     def _go_on(self, data: bytes) -> list[Request]:
         """Take what begins or ends amid a request, holds several, or is wrong."""
         requests: list[Request] = []
-        self.spent += len(data) >> 11
+        self.spent += len(data) >> 9
         self.came_bytes += len(data)
         if self.more:
             data, self._unread, self.more = self._unread + data, b"", False
