@@ -7,6 +7,7 @@ part at a time. To a session that is closed nothing is said.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from itertools import islice
 from sys import maxsize
@@ -78,6 +79,8 @@ def _forget(broker: Verbs, session: Session, group: Group) -> None:
     if session in group.readers:
         del group.readers[session]
         broker.changes.note(broker.now_ms)
+    if not group.waiting:
+        group.waiting = OrderedDict()  # one that was large keeps its room
     if group.temporary and group.had_reader and not group.readers:
         broker.remove_group(Silent(), group)
 

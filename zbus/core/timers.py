@@ -20,6 +20,8 @@ T = TypeVar("T", bound=Hashable)
 _COMPACT_FROM = 1024
 """Smaller heaps are never rebuilt: their stale entries cost less than the rebuilding."""
 
+_ROOM_BYTES_MAX = 64 << 10
+
 _Entry = tuple[int, int, Any, "Timer[Any]"]
 """Due time in epoch milliseconds, serial, item, timer."""
 
@@ -130,7 +132,10 @@ class Timer(Generic[T]):
 
     def discard(self, item: T) -> bool:
         """Take the item out; say whether it was here."""
-        if self.entries.pop(item, None) is None:
+        entries = self.entries
+        if entries.pop(item, None) is None:
             return False
         self._timers.count -= 1
+        if not entries and entries.__sizeof__() > _ROOM_BYTES_MAX:
+            self.entries = {}  # a table keeps the room that it once needed
         return True

@@ -38,6 +38,7 @@ class Collector:
         self._next_s = clock() + EVERY_S
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
+        self._pause_s = 0.0  # of the last one
 
     def settle(self) -> None:
         """The broker has opened: what is there stays."""
@@ -55,6 +56,11 @@ class Collector:
                 gc.freeze()
             self._next_s = self._clock() + max(EVERY_S, pause_s * SHARE)
 
+    def tidy(self) -> None:
+        """A crowd has gone: collect, unless that takes long."""
+        if self._pause_s <= SLOW_S:
+            self._collect()
+
     def press(self) -> None:
         """Memory is short: collect now, and if that did not help, everything."""
         now_s = self._clock()
@@ -71,6 +77,6 @@ class Collector:
     def _collect(self) -> float:
         begun_s = self._clock()
         found = gc.collect()
-        pause_s = self._clock() - begun_s
+        pause_s = self._pause_s = self._clock() - begun_s
         log.debug("collected", extra={"objects": found, "ms": round(pause_s * 1000)})
         return pause_s

@@ -45,9 +45,12 @@ class Pressure:
         marks: Marks,
         give_way: Callable[[], None] = lambda: None,
         holdings: Holdings | None = None,
+        collect: Callable[[], None] = lambda: None,
     ) -> None:
-        """`give_way` frees what can be had again, while memory is short."""
+        """`give_way` frees what can be had again, while memory is short. `collect` frees what Python
+        itself keeps for the next objects, which may be spread over all of what a crowd left."""
         self._give_way = give_way
+        self._collect = collect
         self._holdings = holdings or Holdings()
         self._broker = broker
         self._gauges = gauges
@@ -84,6 +87,7 @@ class Pressure:
         self._looks += 1
         idle = self._looks >= _IDLE_LOOKS and self._free_least > self._free_before + _IDLE_BYTES_MAX
         if idle or free > self._free_before + _FREE_BYTES_MAX:
+            self._collect()
             self._gauges.trim_memory()
             self._free_before = free
         self._free_before = min(self._free_before, free)

@@ -263,7 +263,7 @@ class Server:
             self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
         self.pressure = Pressure(
             *(self.broker, self._gauges, config.data_dir, config),
-            *(self._give_way, self.holdings),
+            *(self._give_way, self.holdings, self.collector.tidy),
         )
 
     def _count_holdings(self, assembly: Assembly) -> None:
