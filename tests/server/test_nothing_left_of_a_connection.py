@@ -10,6 +10,7 @@ import gc
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ AMID = {
 class Turns:
     """A server whose turns are made here."""
 
+    server: Server
+
+    @classmethod
+    def of(cls, server: Server) -> Turns:
+        """Of this one, which has no topics."""
+        turns = cls.__new__(cls)
+        turns.server = server
+        return turns
+
     def __init__(self, tmp_path: Path) -> None:
         self.server = Server(Config(port=0, data_dir=tmp_path / "data", durability="os"))
         client = self.connect(
@@ -80,9 +90,12 @@ class Turns:
 
     def connect(self, *said: bytes) -> socket.socket:
         client = socket.create_connection(("127.0.0.1", self.server.port))
+        client.setblocking(False)  # what is sent is read by turns
         for data in said:
-            client.sendall(data)
-            self.run()
+            while data:
+                with suppress(BlockingIOError):
+                    data = data[client.send(data) :]
+                self.run()
         return client
 
     def run(self) -> None:

@@ -33,9 +33,9 @@ RESTORE_S: Final = 20 * WAIT_S  # a broker that the attackers left may still do 
 # What is cached on purpose is small, so that what is kept by mistake shows.
 OPTIONS: Final = {
     "durability": "os",
-    "cache_bytes_max": "8MiB",
-    "history_bytes_max": "8MiB",
-    "memory_bytes_max": "16MiB",
+    "cache_bytes_max": "2MiB",
+    "history_bytes_max": "2MiB",
+    "memory_bytes_max": "4MiB",
 }
 
 

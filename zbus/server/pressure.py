@@ -47,8 +47,8 @@ class Pressure:
         holdings: Holdings | None = None,
         collect: Callable[[], None] = lambda: None,
     ) -> None:
-        """`give_way` frees what can be had again, while memory is short. `collect` frees what Python
-        itself keeps for the next objects, which may be spread over all of what a crowd left."""
+        """`give_way` frees what can be had again, while memory is short. `collect` frees what
+        Python keeps for the next objects, which may be spread over all of what a crowd left."""
         self._give_way = give_way
         self._collect = collect
         self._holdings = holdings or Holdings()

@@ -1,0 +1,98 @@
+"""Python's collector comes rarely, and not again over much that was in use."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from zbus.server.collector import EVERY_S, PRESSED_EVERY_S, SHARE, SLOW_S, Collector
+
+
+class Time:
+    """Goes on where it is told, and in collections."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pause_s = 0.001  # of a collection
+        self.asked = 0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Calls:
+    """What the collector of Python was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = Time()
+        self.made: list[str] = []
+        monkeypatch.setattr(gc, "collect", self.collect)
+        monkeypatch.setattr(gc, "freeze", lambda: self.made.append("freeze"))
+        monkeypatch.setattr(gc, "unfreeze", lambda: self.made.append("unfreeze"))
+
+    def collect(self) -> int:
+        self.time.now_s += self.time.pause_s
+        self.made.append("collect")
+        return 0
+
+    def since(self) -> list[str]:
+        made, self.made = self.made, []
+        return made
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(monkeypatch)
+
+
+def test_full_collections_come_now_and_then(calls: Calls) -> None:
+    collector = Collector(calls.time)
+    for _ in range(int(EVERY_S) - 1):
+        calls.time.now_s += 1
+        collector.look()
+    assert calls.since() == []
+    calls.time.now_s += 1
+    collector.look()
+    assert calls.since() == ["collect"]
+    collector.look()
+    assert calls.since() == []
+
+
+def test_slow_ones_come_more_rarely_and_do_not_look_at_the_same_again(calls: Calls) -> None:
+    collector = Collector(calls.time)
+    calls.time.now_s += EVERY_S
+    calls.time.pause_s = 2 * EVERY_S / SHARE
+    assert calls.time.pause_s > SLOW_S
+    collector.look()
+    assert calls.since() == ["collect", "freeze"]
+    calls.time.now_s += 2 * EVERY_S - 1
+    collector.look()
+    assert calls.since() == []
+    calls.time.now_s += 2
+    collector.look()
+    assert calls.since() == ["collect", "freeze"]
+
+
+def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> None:
+    collector = Collector(calls.time)
+    collector.press()
+    assert calls.since() == ["collect"]
+    collector.press()
+    assert calls.since() == [], "not each second"
+    calls.time.now_s += PRESSED_EVERY_S
+    collector.press()
+    assert calls.since() == ["unfreeze", "collect", "freeze"]
+    calls.time.now_s += PRESSED_EVERY_S
+    collector.press()
+    assert calls.since() == ["collect"]
+
+
+def test_it_tidies_unless_that_takes_long(calls: Calls) -> None:
+    collector = Collector(calls.time)
+    collector.tidy()
+    assert calls.since() == ["collect"]
+    calls.time.pause_s = 2 * SLOW_S
+    collector.tidy()
+    collector.tidy()
+    assert calls.since() == ["collect"]
