@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -108,12 +108,15 @@ class Turns:
             loop.turn(events)
             quiet = 0 if events or loop._ring else quiet + 1
 
-    def gone(self) -> None:
-        """Until no connection is left."""
+    def until(self, done: Callable[[], bool]) -> None:
         end_s = time.monotonic() + WAIT_S
-        while self.server.loop.links:
+        while not done():
             self.run()
             assert time.monotonic() < end_s
+
+    def gone(self) -> None:
+        """Until no connection is left."""
+        self.until(lambda: not self.server.loop.links)
 
 
 @pytest.fixture
