@@ -192,3 +192,11 @@ def test_a_group_tells_how_it_leases() -> None:
     assert (info["ackRequired"], info["ackWindow"], info["ackTimeout"]) == (True, 7, 1_234)
     info = document(ok(client, http("/T/h?cmd=declare")))
     assert (info["ackRequired"], info["ackWindow"], info["ackTimeout"]) == (False, 100, 10_000)
+
+
+def test_scattered_offsets_are_paid_for() -> None:
+    _, client = leased(3)
+    before = client.peer.work
+    offsets = ",".join(str(offset) for offset in range(0, 3_000, 2))
+    assert client.request(settle("ack", offsets)).status == 200
+    assert before - client.peer.work >= 750

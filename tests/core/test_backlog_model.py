@@ -132,7 +132,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def finish_tried(self, number: int, count: int) -> None:
         offset = number % (self.model.end + 3)
         offsets = range(offset, offset + count)
-        assert finish_tried(self.backlog, offsets) == self.model.finish_tried(offsets)
+        assert finish_tried(self.backlog, [offsets]) == self.model.finish_tried(offsets)
         self.stepped()
 
     @rule(number=PICKS, count=st.integers(0, 40))

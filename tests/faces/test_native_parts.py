@@ -190,3 +190,31 @@ def test_the_status_of_what_another_dialect_routed(
     failed: bool, opaque: object, status: int
 ) -> None:
     assert status_of(Routed(b"1", b"s", b"", b"", failed, opaque)) == status
+
+
+MOST = (1 << 63) - 1
+RANGES = {
+    b"7": [range(7, 8)],
+    b"3,5-9,12": [range(3, 4), range(5, 10), range(12, 13)],
+    b"1,2,3-5,6": [range(1, 7)],
+    b"0,0,1": [range(1), range(2)],
+    b"5,4,3": [range(5, 6), range(4, 5), range(3, 4)],
+    b"2-2": [range(2, 3)],
+    b"0007": [range(7, 8)],
+    b"0-9": [range(10)],
+    b"0-10": None,
+    b"0,1,2,3,4,5,6,7,8,9": [range(10)],
+    b"0,1,2,3,4,5,6,7,8,9,10": None,
+    b"0,0,0,0,0,0,0,0,0,0,0": None,
+    b"%d" % MOST: [range(MOST, MOST + 1)],
+    b"%d" % (MOST + 1): None,
+    b"99999999999999999999": None,
+    b"5-4": None,
+    **dict.fromkeys([b"", b",", b"1,", b",1", b"1,,2", b"-", b"1-", b"-1", b"1-2-3"]),
+    **dict.fromkeys([b"+1", b" 1", b"1 ", b"1_0", b"1\n", b"x", b"1,x", b"\xd9\xa1", b"1." * 9]),
+}
+
+
+@pytest.mark.parametrize("text", RANGES)
+def test_numbers_and_ranges(text: bytes) -> None:
+    assert parse_ranges(text, 10) == RANGES[text]

@@ -218,7 +218,8 @@ class Scene:
         for worker in self.process.workers:
             worker.run()
         for link in self.process.loop.links:
-            assert link.out_bytes == len(link.unsent) + sum(map(len, link.out))
+            assert link.out_bytes == link.unsent_bytes + sum(map(len, link.out))
+            assert link.unsent_bytes == sum(map(len, link.unsent))
             assert link.open_tickets >= link.open_waits >= 0
             assert link.held_bytes >= 0
             assert link.turns or link.open_waits or not link.held_bytes

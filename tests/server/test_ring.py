@@ -18,6 +18,7 @@ from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualC
 
 PING = request("/?cmd=ping")
 ACK = request("/T?cmd=ack&offset=0-9999")
+SCATTERED = request(f"/T?cmd=ack&offset={','.join(map(str, range(0, 600, 2)))}")
 CHUNKS = (
     b"POST /T?cmd=produce HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     + b"1\r\nx\r\n" * 9_000
@@ -28,6 +29,7 @@ MUCH = {
     "new heads": b"".join(request(f"/?cmd=ping&n={n}") for n in range(1_000)),
     "refused requests": b"".join(request(f"/T?cmd=consume&timeout=x{n}") for n in range(1_000)),
     "ranges": ACK * 1_000,
+    "scattered ranges": SCATTERED * 300,
     "pulls": request("/T?cmd=consume") * 1_000,
     "chunks": CHUNKS,
     "a websocket": handshake() + frame(1, PING) * 1_500,

@@ -91,7 +91,8 @@ class Rig:
         for worker in self.process.workers:
             worker.run()
         for link in self.process.loop.links:
-            assert link.out_bytes == len(link.unsent) + sum(map(len, link.out))
+            assert link.out_bytes == link.unsent_bytes + sum(map(len, link.out))
+            assert link.unsent_bytes == sum(map(len, link.unsent))
 
     def until(self, done: Callable[[], bool], *clients: SecureClient) -> None:
         """Steps of any size until it is done."""

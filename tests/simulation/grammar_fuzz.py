@@ -204,7 +204,7 @@ class Round:
         if spent > TURN_CPU_S_MAX:
             raise Fault(f"a turn took {spent:.3f} s of processor time")
         for link in self.process.loop.links:
-            if link.out_bytes != len(link.unsent) + sum(map(len, link.out)):
+            if link.out_bytes != link.unsent_bytes + sum(map(len, link.out)):
                 raise Fault(f"{link.address}: output is counted wrong")
             if not link.open_tickets >= link.open_waits >= 0 <= link.held_bytes:
                 raise Fault(f"{link.address}: tickets are counted wrong")

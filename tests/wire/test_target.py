@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbus.wire.target import decode_valid_percent, encode_header_value, split_target
+from zbus.wire.target import decode_valid_percent, encode_header_value, is_crowded, split_target
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,26 @@ def test_split_target(
     target: bytes, segments: list[bytes], pairs: list[tuple[bytes, bytes]]
 ) -> None:
     assert split_target(target) == (segments, pairs)
+
+
+@pytest.mark.parametrize(
+    ("query", "crowded"),
+    [
+        (b"", False),
+        (b"&".join([b"a=1"] * 100), False),
+        (b"&".join([b"a=1"] * 100) + b"&&", False),
+        (b"&".join([b"a=1"] * 101), True),
+        (b"cmd=ping&token=t" + b"&a=1" * 5_000, True),
+    ],
+)
+def test_of_a_crowded_query_little_is_read(query: bytes, crowded: bool) -> None:
+    for target in (b"/a&b?" + query, b"?" + query):
+        assert is_crowded(target) == crowded
+        _, pairs = split_target(target)
+        assert len(pairs) == (10 if crowded else query.count(b"a"))
+        if query.startswith(b"cmd"):
+            assert pairs[:2] == [(b"cmd", b"ping"), (b"token", b"t")]
+    assert not is_crowded(b"/a" + b"&" * 200 + b"?a=1")
 
 
 @pytest.mark.parametrize(

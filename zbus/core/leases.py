@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, within
+from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition
 
@@ -20,12 +20,13 @@ def ack(
     backlog = group.backlogs[partition.index]
     first, recovered = partition.first, partition.recovered
     count = 0
-    for offsets in ranges:
-        begin, stop = offsets.start, offsets.stop
-        if begin < recovered and first < stop:
-            count += finish_all(backlog, range(max(begin, first), min(stop, recovered)))
-        if recovered < stop:
-            count += finish_tried(backlog, range(max(begin, recovered), stop))
+    if recovered:
+        for offsets in ranges:
+            begin, stop = offsets.start, offsets.stop
+            if begin < recovered and first < stop:
+                count += finish_all(backlog, range(max(begin, first), min(stop, recovered)))
+        ranges = [range(max(r.start, recovered), r.stop) for r in ranges if recovered < r.stop]
+    count += finish_tried(backlog, ranges)
     if count:
         dispatch.tick.change(partition, group)
         if group.waiting or group.aside is not None:
@@ -91,7 +92,7 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
     """Those that are, in the given order; if none is, the ticket is told."""
     known = group.backlogs[partition.index].leased
-    found = dict.fromkeys(o for offsets in ranges for o in within(offsets, known))
+    found = dict.fromkeys(known_of(ranges, known))
     if not found:
         count = distinct(ranges)
         text = f"offset {ranges[0].start if ranges else 0} is not leased"

@@ -22,6 +22,20 @@ def within(offsets: range, known: Collection[int]) -> list[int]:
     return sorted([offset for offset in known if offset in offsets])
 
 
+def known_of(ranges: Ranges, known: Collection[int]) -> list[int]:
+    """Which of the known are in ranges, in their order. Scattered offsets, each a range, must not
+    cost much more than a look each."""
+    if not known:
+        return []
+    found: list[int] = []
+    for offsets in ranges:
+        if len(offsets) != 1:
+            found += within(offsets, known)
+        elif offsets.start in known:
+            found.append(offsets.start)
+    return found
+
+
 def distinct(ranges: Ranges) -> int:
     """How many offsets there are in ranges, some of which may overlap."""
     count = end = 0
@@ -31,14 +45,16 @@ def distinct(ranges: Ranges) -> int:
     return count
 
 
-def finish_tried(backlog: Backlog, offsets: range) -> int:
+def finish_tried(backlog: Backlog, ranges: Ranges) -> int:
     """Finish those that were handed out at some time; how many were not finished."""
-    return _finish(backlog, within(offsets, backlog.attempts))
+    return _finish(backlog, known_of(ranges, backlog.attempts))
 
 
 def finish_all(backlog: Backlog, offsets: range) -> int:
     """Finish every one; how many were not finished. The cursor jumps over what it has come to, and
     that costs nothing."""
+    if len(offsets) == 1 and offsets.start != backlog.cursor:
+        return int(backlog.finish(offsets.start))
     exceptions = within(offsets, backlog.places) + within(offsets, backlog.leased)
     count = _finish(backlog, sorted(exceptions + backlog.delayed.within(offsets)))
     cursor = backlog.cursor

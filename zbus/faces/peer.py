@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Session
+from zbus.faces.reader import DEAF, Reader
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.http import Request
@@ -42,56 +43,21 @@ class Planner(Protocol):
         """Tell a message that nobody on this connection has asked for."""
 
 
-class Deaf:
-    """The reader of a connection from which nothing more is read."""
-
-    interim = b""
-    done = more = False
-    error: WireError | None = None
-    came_bytes = spent = 0
-    refused: Head | None = None
-
-    def receive(self, data: bytes) -> list[Request]:
-        return []
-
-    def waiting_for(self) -> Literal["nothing", "head", "body"]:
-        return "nothing"
-
-    def close(self) -> None:
-        pass
-
-
-_DEAF = Deaf()
-
 REQUEST_WORK, HEAD_WORK = 5, 50
 """What a request costs that is like others before, and what one costs beside that whose head is
 new: about so many microseconds. Whoever does more for one takes it off the peer's `work`."""
 
 ENDLESS_WORK = 1 << 60
 
+LARGE_BYTES, LARGE_WORK_BITS = 256 << 10, 11
+"""A body over this is worth not to be copied; to send two kilobytes of one costs about as much of a
+turn as a microsecond."""
+
 PUSHED_BYTES_MAX = 16 << 20
 """A peer with more untaken is pushed nothing. It may be more than what stalls it: whoever has many
 calls open is given all replies, though they come at once and are large."""
 
 log = logging.getLogger("zbus")
-
-
-class Reader(Protocol):
-    """Cuts what a connection received into requests: `HttpReader`, or after a handshake another."""
-
-    interim: bytes
-    done: bool
-    error: WireError | None
-    spent: int  # work that the requests do not show, in microseconds or so, since it was set to 0
-
-    came_bytes: int  # of what came in parts
-    more: bool  # `receive` can go on without new bytes: a call does no more than a step
-    refused: Head | None
-    """The error is about its body, which is too long."""
-
-    def receive(self, data: bytes) -> list[Request]: ...
-    def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
-    def close(self) -> None: ...
 
 
 class Framing(Protocol):
@@ -120,6 +86,7 @@ class Peer(Session):
 
     __slots__ = (
         "_ready",
+        "_steps",
         "_undone",
         "admitted",
         "asker",
@@ -175,7 +142,9 @@ class Peer(Session):
         # What may be done for it in this turn, in units of about a microsecond. Without any left,
         # its requests wait; what one of them takes beyond it is a debt to the next turns.
         self.work = ENDLESS_WORK
-        self._undone: list[Request] | None = None  # came while the peer took no replies
+        # Came while the peer took no replies, or while a request before them was not done.
+        self._undone: list[Request] | None = None
+        self._steps: Iterator[int] | None = None  # of the request that is being done
         self.turns: deque[Answering] | None = None  # requests that are answered in order
         # A ticket of many peers, with this one's only request that is answered in order.
         self.together: Together | None = None
@@ -205,6 +174,9 @@ class Peer(Session):
         else:
             requests = self._undone + reader.receive(data) if data else self._undone
             self._undone = None
+            if self._steps is not None and not self._go_on(self._steps):
+                self._undone = requests
+                return
         while True:
             if reader.spent:
                 self.work -= reader.spent
@@ -236,6 +208,23 @@ class Peer(Session):
             self.closing = True
         if reader.error is not None and not self.closing:
             self.refuse(reader.error)
+
+    def begin(self, steps: Iterator[int]) -> None:
+        """Do the request that is being run in steps, each of which tells what work it was. What
+        this turn has no work for is done in later ones, and before whatever else was asked."""
+        if not self._go_on(steps):
+            self._steps = steps
+            self._undone = []  # more, if there is more
+
+    def _go_on(self, steps: Iterator[int]) -> bool:
+        """Take steps as long as there is work left; whether that was all of them."""
+        while self.work > 0:
+            work = next(steps, None)
+            if work is None:
+                self._steps = None
+                return True
+            self.work -= work
+        return False
 
     def resume(self) -> None:
         """Go on with what it has asked for: it takes replies again, or it is its turn."""
@@ -294,7 +283,7 @@ class Peer(Session):
         here is dropped."""
         self.heartbeat = heartbeat
         self.reader.close()
-        self.reader = _DEAF
+        self.reader = DEAF
         self.open_tickets += 1
         self.open_waits += 1
 
@@ -334,8 +323,11 @@ class Peer(Session):
             self.stalled = True
 
     def forget_requests(self) -> None:
-        """The peer is gone: what it asked for and was not begun is not done."""
-        self._undone = None
+        """The peer sends no more, or is gone: what it asked for and was not begun is not done. What
+        was begun is, as long as somebody may be told."""
+        if self.closed:
+            self._steps = None
+        self._undone = None if self._steps is None else []
         self.reader.close()
 
     @property
@@ -355,7 +347,7 @@ class Peer(Session):
     @property
     def finished(self) -> bool:
         """Nothing more will be sent, but the farewell if there is one."""
-        if not self.closing or self.out or self._undone or self.reader.more:
+        if not self.closing or self.out or self._undone is not None or self.reader.more:
             return False
         if self.broken:  # pulls and calls are not waited for
             return self.open_tickets == self.open_waits
@@ -372,6 +364,17 @@ class Answering:
     id: bytes
     ordered: bool
     data: bytes | None
+
+    def send_large(self, head: bytes, body: bytes) -> None:
+        """What `send` does, without a copy of the body."""
+        peer = self.peer
+        peer.work -= len(body) >> LARGE_WORK_BITS
+        if peer.framing is not None or (self.ordered and peer.turns and peer.turns[0] is not self):
+            self.send(head + body)
+            return
+        peer.write(head)
+        peer.write(body)
+        self.send(b"")
 
     def send(self, data: bytes) -> None:
         """The final answer; empty = none is sent. Every request ends here, once."""

@@ -39,6 +39,7 @@ class Link(Peer):
         "tls",
         "turn",
         "unsent",
+        "unsent_bytes",
     )
 
     def __init__(
@@ -59,7 +60,10 @@ class Link(Peer):
         self.recv, self.send_some = sock.recv, sock.send  # looked up once, used for every request
         self.tls = tls  # None: plain
         self.secure = tls is not None
-        self.unsent = bytearray()  # what the socket did not take yet
+        # What the socket did not take yet: large pieces as they are, which may be shared with
+        # others, and what is small together.
+        self.unsent: list[bytearray | memoryview] = []
+        self.unsent_bytes = 0
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
         self.heard_ms = now_ms

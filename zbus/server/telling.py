@@ -50,7 +50,7 @@ def why_over(link: Link, error: BaseException | None) -> str:
     if link.tls is not None and not link.tls.established:
         return link.tls.error or "TLS was not begun"
     if link.unsent:
-        return f"{len(link.unsent)} bytes were not taken"
+        return f"{link.unsent_bytes} bytes were not taken"
     if link.broken:
         return "it was refused"
     if link.linger_until_ms:

@@ -13,6 +13,8 @@ A status line is as good as a request line, so what a consumer received can be s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.http import Request
@@ -20,13 +22,28 @@ from zbus.wire.http import Request
 MESSAGES_MAX = 10_000
 
 
+_STEP_WORK = 100
+"""After so much work, units of about a microsecond, a step ends."""
+
+
 def parse_messages(body: bytes, heads: Heads, messages_max: int = MESSAGES_MAX) -> list[Request]:
     """Cut a container into messages; WireError (always 400) names the first bad one, from 0."""
-    read = heads.contained.read
+    return [message for step in parse_in_steps(body, heads, messages_max) for message in step]
+
+
+def parse_in_steps(body: bytes, heads: Heads, messages_max: int) -> Iterator[list[Request]]:
+    """The same in steps of bounded work: each gives some messages."""
+    contained = heads.contained
+    read = contained.read
     messages: list[Request] = []
-    at = 0
+    at = before = 0  # messages of earlier steps
+    enough = contained.spent + _STEP_WORK
     while at < len(body):
-        index = len(messages)
+        index = before + len(messages)
+        if len(messages) + contained.spent >= enough:
+            yield messages
+            messages, before = [], index
+            enough = contained.spent + _STEP_WORK
         if index == messages_max:
             raise WireError(400, f"the body holds more than {messages_max} messages")
         end = body.find(b"\r\n\r\n", at)
@@ -43,4 +60,4 @@ def parse_messages(body: bytes, heads: Heads, messages_max: int = MESSAGES_MAX) 
         if at > len(body):
             raise WireError(400, f"message {index} is cut short")
         messages.append((head, id_, body[end:at]))
-    return messages
+    yield messages

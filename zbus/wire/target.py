@@ -15,12 +15,15 @@ _TO_ENCODE = re.compile(rb"[\r\n\0]|%(?=[0-9A-Fa-f]{2})")
 
 
 PAIRS_MAX = 100
-"""Parameters of a query that are read."""
+"""Parameters that a query may have."""
+
+_PAIRS_OF_CROWDED = 10
+"""Those that are read of one with more: whoever refuses it may have to know who asks for what."""
 
 
 def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
     """Path segments (no empty ones) and query pairs of a request target, decoded. Of a query with
-    too many pairs there is one more than `PAIRS_MAX`."""
+    too many pairs there are the first few."""
     path, _, query = target.partition(b"?")
     if not path.startswith(b"/"):
         scheme, separator, rest = path.partition(b"://")
@@ -29,12 +32,24 @@ def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]
     segments = [_decode(segment) for segment in path.split(b"/") if segment]
     if not query:
         return segments, []
+    pieces = query.rstrip(b"&").split(b"&", PAIRS_MAX)
+    if _is_crowded(query):
+        del pieces[_PAIRS_OF_CROWDED:]
     pairs = []
-    for piece in query.replace(b"+", b" ").split(b"&", PAIRS_MAX):
+    for piece in pieces:
         if piece:
-            name, _, value = piece.partition(b"=")
+            name, _, value = piece.replace(b"+", b" ").partition(b"=")
             pairs.append((_decode(name), _decode(value)))
     return segments, pairs
+
+
+def is_crowded(target: bytes) -> bool:
+    """A target's query has more parameters than it may."""
+    return _is_crowded(target.partition(b"?")[2])
+
+
+def _is_crowded(query: bytes) -> bool:
+    return query.rstrip(b"&").count(b"&") >= PAIRS_MAX
 
 
 def decode_valid_percent(value: bytes) -> bytes:

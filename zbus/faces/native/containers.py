@@ -10,7 +10,7 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from zbus.core.outcomes import Piece, Raw
 from zbus.core.topic import Group, Topic
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
-from zbus.wire.messages import parse_messages
+from zbus.wire.messages import parse_in_steps
 from zbus.wire.target import encode_header_value
 
 MESSAGES = b"application/vnd.zbus.messages"
@@ -176,25 +176,35 @@ def _text(value: bytes) -> bytes:
 class Columns(NamedTuple):
     """The messages of a produced container, before they have a topic: one list for each part."""
 
-    fields: Sequence[dict[bytes, bytes]]  # messages with equal heads mostly share one
+    fields: Sequence[dict[bytes, bytes]]  # equal heads mostly share one; a single one is everyone's
     ids: Sequence[bytes]
     bodies: Sequence[bytes]
 
 
-def decode_columns(container: bytes, body: bytes, heads: Heads, count_max: int) -> Columns:
-    """The messages of a produced body. Raises WireError for one that is not well-formed."""
+def decode_columns(
+    container: bytes, body: bytes, heads: Heads, count_max: int
+) -> Generator[int, None, Columns]:
+    """The messages of a produced body, in steps; each tells what work it was, in microseconds or
+    so. Raises WireError for a body that is not well-formed."""
     if container == NDJSON:
         if body.count(b"\n") > 2 * count_max:  # blank lines do not count, but not without end
             raise WireError(400, f"a batch has at most {count_max} messages")
-        lines = [line.rstrip(b"\r") for line in body.split(b"\n")]
-        lines = [line for line in lines if line.strip()]
-        return Columns([{b"content-type": JSON}] * len(lines), [b""] * len(lines), lines)
-    messages = parse_messages(body, heads, count_max)
-    return Columns(
-        [head.fields for head, _, _ in messages],
-        [id for _, id, _ in messages],
-        [part for _, _, part in messages],
-    )
+        lines = body.split(b"\n")
+        if b"\r" in body:
+            lines = [line.rstrip(b"\r") for line in lines]
+        lines = [line for line in lines if line and not line.isspace()]
+        return Columns([{b"content-type": JSON}], [b""] * len(lines), lines)
+    fields: list[dict[bytes, bytes]] = []
+    ids: list[bytes] = []
+    bodies: list[bytes] = []
+    spent = heads.contained.spent
+    for step in parse_in_steps(body, heads, count_max):
+        fields += [head.fields for head, _, _ in step]
+        ids += [id for _, id, _ in step]
+        bodies += [part for _, _, part in step]
+        yield len(step) + heads.contained.spent - spent
+        spent = heads.contained.spent
+    return Columns(fields, ids, bodies)
 
 
 def encode_raw(raw: Raw) -> tuple[bytes, bytes]:

@@ -17,6 +17,9 @@ from zbus.faces.peer import Peer
 _LOOKS_BITS = 5
 """To look at 32 offsets costs a connection as much of its turn as to change one."""
 
+_RANGES_BITS = 1
+"""To read two ranges, and to hold them against what is open, costs as much."""
+
 
 class Settling(GroupPlan):
     """What the three have in common: offsets of a partition."""
@@ -30,7 +33,8 @@ class Settling(GroupPlan):
         if not self.offsets:
             raise BadRequest(400, "400: Bad Format, Missing offset")
         self.partition = params.number(b"partition") or 0
-        self.looks = sum(map(len, self.offsets)) >> _LOOKS_BITS
+        looks = sum(map(len, self.offsets)) >> _LOOKS_BITS
+        self.looks = looks + (len(self.offsets) >> _RANGES_BITS)
 
 
 class Ack(Settling):

@@ -16,7 +16,7 @@ from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
-from zbus.wire.target import PAIRS_MAX, decode_valid_percent, encode_header_value, split_target
+from zbus.wire.target import decode_valid_percent, encode_header_value, is_crowded, split_target
 
 _EVERYWHERE = frozenset(
     (
@@ -109,9 +109,7 @@ class Params:
     def _merge_target(self, skip: int) -> None:
         segments, query = split_target(self.head.target)
         segments = segments[skip:]
-        if len(query) > PAIRS_MAX:
-            self.crowded = True
-            del query[PAIRS_MAX:]
+        self.crowded = is_crowded(self.head.target)
         for name, value in query:
             name = name.lower()
             if name == b"cmd":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import topic_unknown
@@ -30,6 +30,11 @@ from zbus.faces.native.vocabulary import ID_BYTES_MAX
 from zbus.faces.peer import Peer
 from zbus.wire.errors import WireError
 from zbus.wire.target import decode_valid_percent, encode_header_value
+
+_ROWS_PER_STEP, _ROW_WORK = 50, 2
+
+id_of = id
+"""Identity of a field table: the messages of a body that have equal heads share one."""
 
 
 class Produce:
@@ -309,36 +314,59 @@ class Produce:
         return encode_header_value(id)
 
     def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
+        peer.begin(self._batch(topic, ticket, peer, id, body))
+
+    def _batch(
+        self, topic: Topic, ticket: BatchReply, peer: Peer, id: bytes, body: bytes
+    ) -> Iterator[int]:
+        """Put a batch, in steps: thousands of messages in one go are a long turn for others. Each
+        tells its work. Nothing is stored before the last one."""
         try:
             count_max = self.face.settings.batch_messages_max
-            columns = decode_columns(self.container, body, self.face.heads, count_max)
+            columns = yield from decode_columns(self.container, body, self.face.heads, count_max)
+            if not columns.bodies:
+                raise BadRequest(400, "400: Bad Format, the batch is empty")
+            partition = self._batch_partition(topic, columns.fields)
+            chunk = yield from self._batch_chunk(columns, peer, self._idempotency_key(id))
         except WireError as error:
-            peer.work -= len(body) >> 6  # about what it took to come to the fault
-            raise BadRequest(400, f"400: Bad Format, {error.text}") from None
-        peer.work -= len(columns.bodies) >> 1  # half a microsecond each
-        if not columns.bodies:
-            raise BadRequest(400, "400: Bad Format, the batch is empty")
-        partition = self._batch_partition(topic, columns.fields)
-        chunk = self._batch_chunk(columns, peer, self._idempotency_key(id))
-        ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
-        ticket.count = len(chunk)
-        self._put(partition, chunk, ticket)
+            peer.work -= len(body) >> 10  # that are looked at in one go
+            ticket.tell(400, body=f"400: Bad Format, {error.text}".encode())
+        except BadRequest as error:
+            ticket.tell(error.status, error.lines, error.text.encode())
+        else:
+            peer.work -= len(chunk) >> 1  # half a microsecond each, to put and to write
+            if self.broker.topics.get(self.topic_key) is not topic or topic.options.calls:
+                ticket.settle(topic_unknown(self.params.topic))  # it was removed between two steps
+                return
+            ticket.count = len(chunk)
+            self._put(partition, chunk, ticket)
 
-    def _batch_chunk(self, columns: Columns, peer: Peer, once: bytes) -> Chunk:
+    def _batch_chunk(
+        self, columns: Columns, peer: Peer, once: bytes
+    ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
         shared = self._sender(peer) + b"origin_method: %b\r\n" % self.params.head.method
-        different = {id_of(fields): fields for fields in columns.fields}
-        rows = {known: self._batch_row(fields, shared) for known, fields in different.items()}
+        rows: dict[int, tuple[bytes, bytes, bytes]] = {}
+        different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))
+        for number, (known, fields) in enumerate(different.items(), 1):
+            rows[known] = self._batch_row(fields, shared)
+            if not number % _ROWS_PER_STEP:
+                yield _ROWS_PER_STEP * _ROW_WORK
         check_id(max(columns.ids, key=len))
         due_ms, expires_ms = self._times()
-        headers, tags, keys = zip(*[rows[id_of(fields)] for fields in columns.fields], strict=True)
+        if len(columns.fields) == 1:
+            found = [*rows.values()] * len(columns.bodies)
+        else:
+            found = [rows[known] for known in map(id_of, columns.fields)]
+        tagged, keyed = (any(row[at] for row in rows.values()) for at in (1, 2))
         chunk = Chunk()
         chunk.fill(
             columns.ids,
-            headers,
+            [row[0] for row in found],
             columns.bodies,
-            tags,
-            keys,
+            [row[1] for row in found] if tagged else (),
+            [row[2] for row in found] if keyed else (),
             due_ms,
             expires_ms,
             once,
@@ -400,8 +428,3 @@ class Produce:
             broker.put_all(partition, chunk, ticket)
         else:
             broker.call(partition, chunk, ticket, peer, deadline_ms)
-
-
-def id_of(fields: dict[bytes, bytes]) -> int:
-    """Identity of a field table: the messages of a body that have equal heads share one."""
-    return id(fields)

@@ -14,7 +14,7 @@ from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeAnswering
-from zbus.faces.peer import Peer
+from zbus.faces.peer import LARGE_BYTES, Peer
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
@@ -128,6 +128,10 @@ class PullReply(NativeAnswering, Pull):
         if skipped:
             lines += b"skipped: %d\r\n" % skipped
         if params.plain:
+            if len(body) > LARGE_BYTES and not self.open:
+                head = _DELIVERED % (len(body), params.topic_line, self.id, lines, b"")
+                self.send_large(head, body)
+                return
             data = encode_delivery(params, self.id, lines, body)
         else:
             data = params.reply(200, self.id, lines, body, SHOWN_TYPES)

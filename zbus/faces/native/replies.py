@@ -18,8 +18,9 @@ from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, topic_info
 from zbus.faces.native.params import Params
-from zbus.faces.peer import Answering, Peer
+from zbus.faces.peer import LARGE_BYTES, Answering, Peer
 from zbus.faces.status import STATUS, retry_line
+from zbus.wire.replies import encode_reply
 
 log = logging.getLogger("zbus")
 
@@ -98,6 +99,15 @@ class NativeAnswering(Answering):
         self.peer.work -= len(body) >> _DOCUMENT_BITS
         self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
+    def tell_raw(self, lines: bytes, body: bytes) -> None:
+        """A 200 whose body may be large."""
+        params = self.params
+        if len(body) <= LARGE_BYTES or not params.plain or self.quiet:
+            self.tell(200, lines, body)
+            return
+        lines = b"%bid: %b\r\n%b" % (params.topic_line, self.id, lines)
+        self.send_large(encode_reply(200, lines, body, head_only=True), body)
+
     def tell_error(self, error: BrokerError) -> None:
         lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
@@ -113,8 +123,7 @@ class NativeAnswering(Answering):
         elif isinstance(outcome, Done):
             self.tell(200, body=b"%d" % self.face.broker.now_ms)
         elif isinstance(outcome, Raw):
-            lines, body = containers.encode_raw(outcome)
-            self.tell(200, lines, body)
+            self.tell_raw(*containers.encode_raw(outcome))
         else:
             raise AssertionError(f"unexpected outcome {outcome!r}")
 
