@@ -197,8 +197,6 @@ def test_refusals_and_that_it_goes_on(bus: BlockingClient, topic: str) -> None:
     assert caught.value.text == f"404: Topic({topic}) Not Found"
     bus.declare(topic)
     with pytest.raises(zbus.client.TooLarge):
-        bus.produce(topic, b"x" * (2 << 20))
-    with pytest.raises(zbus.client.TooLarge):
         bus.produce(topic, b"x" * (17 << 20))  # the broker does not even read that
     assert bus.produce(topic, "fits").offset == 0
     with pytest.raises(zbus.client.NotFound), bus.consume(topic, "nobody") as messages:

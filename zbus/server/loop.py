@@ -288,6 +288,8 @@ class Loop:
             if link.has_requests:
                 link.resume()
                 self._hold(link)
+                if link.tls is not None and link.tls.over and not link.has_requests:
+                    self._hung_up(link)
             elif not link.stalled or link.closing:
                 self._read(link)
         except (BlockingIOError, InterruptedError):
@@ -320,7 +322,7 @@ class Loop:
             self._hold(link)
         elif data and link.linger_until_ms:
             link.linger(self.now_ms)
-        if over and not link.closed:
+        if over and not (link.closed or link.has_requests):
             self._hung_up(link)
 
     def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
