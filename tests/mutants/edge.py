@@ -476,8 +476,8 @@ SERVER: list[Mutant] = [
         "zbus/server/output.py",
         (
             "reply-overtakes-what-is-unsent",
-            "            unsent.append(bytearray(data))",
-            "            unsent.insert(0, bytearray(data))",
+            "            unsent[-1] += data",
+            "            unsent[-1][:0] = data",
             "server/test_mixed_links.py server/test_loop_parts.py simulation/test_simulation.py",
         ),
         (

@@ -288,8 +288,7 @@ class Loop:
             if link.has_requests:
                 link.resume()
                 self._hold(link)
-                if link.tls is not None and link.tls.over and not link.has_requests:
-                    self._hung_up(link)
+                self._end_of_tls(link)
             elif not link.stalled or link.closing:
                 self._read(link)
         except (BlockingIOError, InterruptedError):
@@ -298,6 +297,11 @@ class Loop:
             self.drop(link)
         except Exception:
             self.failed(link)
+
+    def _end_of_tls(self, link: Link) -> None:
+        """The peer said goodbye behind requests: they are done now, if none is left."""
+        if link.tls is not None and link.tls.over and not (link.has_requests or link.closed):
+            self._hung_up(link)
 
     def wait_for_turn(self, link: Link) -> None:
         """What it has asked for beyond its work is done when it is its turn."""
