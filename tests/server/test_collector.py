@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from zbus.server.collector import EVERY_S, PRESSED_EVERY_S, SHARE, SLOW_S, Collector
+from zbus.server.collector import EVERY_S, PRESSED_EVERY_S, REMOVED_MAX, SHARE, SLOW_S, Collector
 
 
 class Time:
@@ -96,3 +96,10 @@ def test_it_tidies_unless_that_takes_long(calls: Calls) -> None:
     collector.tidy()
     collector.tidy()
     assert calls.since() == ["collect"]
+
+
+def test_it_tidies_after_many_removals(calls: Calls) -> None:
+    collector = Collector(calls.time)
+    for count in (1, REMOVED_MAX - 1, REMOVED_MAX, REMOVED_MAX + 1, 2 * REMOVED_MAX):
+        collector.removed(count)
+    assert calls.since() == ["collect"] * 2

@@ -71,6 +71,7 @@ class Broker:
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns = 0
+        self.removed = 0  # partitions, ever: they and their topics know each other
         self.stopping = False
         self.puts = puts = make_puts(self.tick, limits)
         # Its verbs are the broker's.
@@ -218,6 +219,7 @@ class Broker:
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
+        self.removed += len(topic.partitions)
         self.changes.note(self.now_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():

@@ -20,6 +20,9 @@ SLOW_S: Final = 0.02
 SHARE: Final = 1_000
 """Full collections take one part in so many of the time."""
 
+REMOVED_MAX: Final = 256
+"""Removed partitions that wait for a collection."""
+
 PRESSED_EVERY_S: Final = 5.0
 """How often to collect while memory is short."""
 
@@ -39,6 +42,7 @@ class Collector:
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
         self._pause_s = 0.0  # of the last one
+        self._removed = 0  # partitions, when it was done for them last
 
     def settle(self) -> None:
         """The broker has opened: what is there stays."""
@@ -55,6 +59,12 @@ class Collector:
             if pause_s > SLOW_S:
                 gc.freeze()
             self._next_s = self._clock() + max(EVERY_S, pause_s * SHARE)
+
+    def removed(self, count: int) -> None:
+        """So many partitions were removed, ever. Each leaves some 40 objects in cycles."""
+        if count >= self._removed + REMOVED_MAX:
+            self._removed = count
+            self.tidy()
 
     def tidy(self) -> None:
         """A crowd has gone: collect, unless that takes long."""

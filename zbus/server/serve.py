@@ -322,12 +322,16 @@ class Server:
         parts = [
             *[listener.resume for listener in self.listeners],
             self.pressure.look,
-            self.collector.look,
+            self._upkeep_collector,
             self._assembly.upkeep,
             self._upkeep_journal,
             self.front.upkeep,
         ]
         each(parts if self.tokens is None else [self.tokens.look, *parts])
+
+    def _upkeep_collector(self) -> None:
+        self.collector.removed(self.broker.removed)
+        self.collector.look()
 
     def _upkeep_journal(self) -> None:
         self.journal.upkeep(self.loop.now_ms)

@@ -29,6 +29,10 @@ _RETENTION = (b"retention_ms", b"retention_bytes", b"retention_count")
 """Parameters that limit how much of a topic is kept."""
 
 
+_MAKING_WORK, _DISCARDING_WORK = 200, 20
+"""What each partition costs a connection of its turn, in microseconds or so: files are made."""
+
+
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
@@ -71,6 +75,8 @@ class Declare:
         ticket = DeclareReply(self.face, self.params, peer, id)
         broker, name = self.face.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
+        if topic is None:
+            peer.work -= _MAKING_WORK * (self.partitions or 1)
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
         fixed = None
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
@@ -234,6 +240,7 @@ class Discard:
             done = "removing" if self._params.cmd == b"remove" else "emptying"
             fields = {"topic": topic.name, "group": group.name if group else ""}
             log.debug(done, extra={"peer": peer.address, **fields})
+            peer.work -= _DISCARDING_WORK * len(topic.partitions)
             self.discard(self._face.broker, reply, topic, group)
 
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
