@@ -112,7 +112,8 @@ def test_a_client_that_sends_on_is_answered_before_it_is_read_again() -> None:
     """Others that send meanwhile are part of the turn."""
     process = Process(Disk(), VirtualClock(EPOCH_MS), Options(durability="os"), "p", Random(1))
     eager, other = process.accept(100, 1 << 20), process.accept(101, 1 << 20)
-    eager.send(get("/T?cmd=declare"))
+    process.accept(102, 1 << 20).send(get("/T?cmd=declare"))
+    eager.send(get("/?cmd=ping"))  # it is known to ask for little
     process.turn()
     assert len(eager.replies()) == 1
     looks = 0

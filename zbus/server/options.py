@@ -175,6 +175,6 @@ class Marks:
         0,
         0,
         1024 * GIB,
-        "With more resident memory, puts are refused (503). 0 = 40 % of what the cgroup "
-        "or machine has.",
+        "With more resident memory, puts are refused (503), and no kind of thing may take more "
+        "than its share of it. 0 = 40 % of what the cgroup or machine has.",
     )

@@ -241,9 +241,10 @@ SCHEMAS: dict[str, Schema] = {
         live=_BOOLEAN,
     ),
     "ServerInfo": _document(
-        "connectionCount memoryBytes refusing",
+        "connectionCount heldBytes memoryBytes refusing",
         connectionCount=_count("To whoever may see everything."),
         infoVersion=_count("Grows with every document."),
+        heldBytes={"type": "object", "additionalProperties": {"type": "integer"}},
         memoryBytes=_count("Resident; as connectionCount."),
         refusing=_described(_TEXT, "Why nothing is put now, if so."),
         serverAddress=_ref("ServerAddress"),
