@@ -106,7 +106,7 @@ class Turns:
             events = loop._readiness.wait(0.002, 1024)
             loop.now_ms = int(time.monotonic() * 1000)
             loop.turn(events)
-            quiet = 0 if events or loop._ring else quiet + 1
+            quiet = 0 if events or loop._ring.links else quiet + 1
 
     def until(self, done: Callable[[], bool]) -> None:
         end_s = time.monotonic() + WAIT_S

@@ -73,6 +73,7 @@ class Loop:
         self.ready = self.output.ready
         self._held = self.output.held
         self._ring = Ring(self._serve_in_turn)
+        self._queue = self._ring.links
         self.resume = broker.resume
         self._leaving: deque[Link] = deque()  # are gone, and the broker does not know all of it
         self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
@@ -145,7 +146,7 @@ class Loop:
         drain_until_ms = 0
         while not self.failure:
             # Right after work the next is near: wait for it here for a moment, without trio.
-            due = bool(self.ready or self._ring or self._leaving) or self._is_due()
+            due = bool(self.ready or self._queue or self._leaving) or self._is_due()
             events = wait(_LINGER_S if worked and not due else 0, events_max)
             worked = bool(events)
             now = time.monotonic()
@@ -164,7 +165,7 @@ class Loop:
                     return
 
     def _is_due(self) -> bool:
-        if self.sweep is not None and self.sweep.busy:
+        if self.sweep is not None and self.sweep.left:
             return True
         due_ms = self._broker.next_due()
         return due_ms is not None and due_ms <= self._clock.now_ms()
@@ -184,7 +185,8 @@ class Loop:
         broker = self._broker
         try:
             broker.begin(self._clock.now_ms())
-            self._ends_left = _ENDS_PER_TURN
+            if self._ends_left != _ENDS_PER_TURN:
+                self._ends_left = _ENDS_PER_TURN
             if self._leaving:
                 self._see_off()
             if self._mailbox.signalled:
@@ -201,18 +203,14 @@ class Loop:
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
-        better. But nobody is read from twice: who pipelines gets replies, to have work as well."""
-        self._turn += 1
-        served = bool(self._ring)
-        if served:
-            self._ring.run()  # first, so that it is not between a light request and its reply
-        self._serve_ready(events, served)
-        if not served and self._ring:
-            self._ring.run()  # there is no need to wait
+        better. But nobody is read from twice: who pipelines gets replies, to have work as well.
 
-    def _serve_ready(self, events: Events, served: bool) -> None:
-        """Serve what is ready until nothing is. `served`: this turn has done something already."""
-        turn = self._turn
+        The ring comes first, so that it is not between a light request and its reply; who comes
+        into an empty one need not wait for the next turn."""
+        self._turn = turn = self._turn + 1
+        ran = served = bool(self._queue)
+        if ran:
+            self._ring.run()
         for _ in range(_GATHERS_PER_TURN):
             for target, mask in events:
                 if type(target) is Link:
@@ -225,9 +223,11 @@ class Loop:
                 else:
                     self._accept(target)
             if not served:
-                return
+                break
             events = self._readiness.wait(0, self.limits.tick_events_max)
             served = False
+        if self._queue and not ran:
+            self._ring.run()
 
     def _accept(self, acceptor: Acceptor) -> None:
         try:

@@ -40,26 +40,20 @@ class Ring:
     def __init__(self, serve: Callable[[Link], None]) -> None:
         """`serve` reads from a connection, or goes on with what it has asked for."""
         self._serve = serve
-        self._links: deque[Link] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._links)
-
-    def __len__(self) -> int:
-        return len(self._links)
+        self.links: deque[Link] = deque()  # whose turn it is next, first
 
     def add(self, link: Link) -> None:
         """It has something to do, or to say."""
         if not link.queued:
             link.queued = True
-            self._links.append(link)
+            self.links.append(link)
 
     def run(self) -> None:
         """Serve those whose turn it is."""
         self._let_debtors_in()
         left = TURN_WORK
-        for _ in range(len(self._links)):
-            link = self._links.popleft()
+        for _ in range(len(self.links)):
+            link = self.links.popleft()
             link.queued = False
             if link.closed:
                 continue
@@ -80,7 +74,7 @@ class Ring:
 
     def _let_debtors_in(self) -> None:
         """If all are in debt, nobody gains by letting them wait."""
-        most = max((link.work for link in self._links), default=0)
+        most = max((link.work for link in self.links), default=0)
         if most <= -QUANTUM:
-            for link in self._links:
+            for link in self.links:
                 link.work -= most

@@ -49,7 +49,7 @@ class Sweep:
         self._timeouts = timeouts
         self._also = also  # what else is to be done now and then
         self._next_ms = 0
-        self._left: list[Link] = []  # of this second
+        self.left: list[Link] = []  # not looked at yet in this second
         # Of the replies that are not taken or have not had their turn: how much that may be of all
         # connections (0 = without a bound), how much it was a second ago, and what one may leave.
         self.output_bytes_max = 0
@@ -57,20 +57,15 @@ class Sweep:
         self._counted_bytes = 0
         self._each_bytes = 0
 
-    @property
-    def busy(self) -> bool:
-        """There are connections that it has not looked at in this second."""
-        return bool(self._left)
-
     def run(self, now_ms: int) -> None:
-        if not self._left:
+        if not self.left:
             if now_ms < self._next_ms:
                 return
             self._next_ms = now_ms + EVERY_MS
-            self._left = list(self._links)
-            self._share_output(len(self._left))
+            self.left = list(self._links)
+            self._share_output(len(self.left))
             self._faults.guard(self._also)
-        portion, self._left = self._left[-_LINKS_PER_TURN:], self._left[:-_LINKS_PER_TURN]
+        portion, self.left = self.left[-_LINKS_PER_TURN:], self.left[:-_LINKS_PER_TURN]
         for link in portion:
             if not link.closed:
                 self._counted_bytes += link.out_bytes + link.held_bytes
