@@ -5,11 +5,10 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
+from zbus.wire.replies import encode_reply
+
 REFUSAL = b"429: this address has %d connections, and may have no more"
-_HEAD = (
-    b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\nretry-after: 1\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
-)
+_LINES = b"content-type: text/plain\r\nretry-after: 1\r\n"
 
 
 class Crowds:
@@ -43,6 +42,6 @@ class Crowds:
         text = REFUSAL % self.connections_max
         with suppress(OSError):
             if not secure:
-                sock.send(_HEAD % (len(text), text))
+                sock.send(encode_reply(429, _LINES, text, close=True))
                 sock.shutdown(socket.SHUT_WR)
         sock.close()
