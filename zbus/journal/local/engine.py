@@ -52,7 +52,19 @@ from zbus.journal.port import (
 )
 
 _NEVER_MS = 1 << 62
+_FEW_LANES = 1_000
+"""With no more, the landmarks are written with each removal, so that a lane that comes at once under
+the same name need not be made with a dozen syncs. With more that costs more than it saves."""
+
 _AT_HAND_BYTES = 32 << 20  # kept of what opening read, until recovery wants it
+
+
+def _in_turn(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        then()
+
+    return both
 
 
 class LocalJournal:
@@ -175,8 +187,12 @@ class LocalJournal:
         for lane, one in found:
             self._let_go(lane, one)
         segments = [segment for _, one in found for segment in one.segments]
+        save = None
+        if not self._saving and len(known) <= _FEW_LANES:
+            save, saved = self._save_landmarks()
+            done = _in_turn(saved, done)
         # One name stands for all of them, and a name is taken away wholly or not at all.
-        self._removal.remove_directory(found[0][1].directory.parent, segments, done)
+        self._removal.remove_directory(found[0][1].directory.parent, segments, done, save)
 
     def open(
         self,
@@ -227,11 +243,14 @@ class LocalJournal:
         changed, self._changed = self._changed, {}
         for known in changed.values():
             self._landmarks.claim(known.landmark())
-        save, ghosts = self._save_later(), self._landmarks.ghosts()
-        self._saving = True
+        save, saved = self._save_landmarks()
         # The claims become true with the round that writes them, or with one before.
-        number = self._sync(changed.values(), save)
-        self._syncer.wait(number, partial(self._saved, ghosts))
+        self._syncer.wait(self._sync(changed.values(), save), saved)
+
+    def _save_landmarks(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """What the next round is to do, and what to call after it."""
+        self._saving = True
+        return self._save_later(), partial(self._saved, self._landmarks.ghosts())
 
     def _save_later(self) -> Callable[[], None]:
         return partial(self._landmarks.save, self._landmarks.claims())

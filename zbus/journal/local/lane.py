@@ -113,8 +113,11 @@ class LocalLane:
     ) -> LocalLane:
         """Begin a new lane with its first checkpoint. `haunted`: the landmarks on disk may speak of
         a former lane of that name, so no half of a segment may ever be seen under it."""
-        files.make_directory(directory.parent)
-        files.make_directory(directory)
+        try:
+            files.make_directory(directory)
+        except FileNotFoundError:  # the topic's first lane
+            files.make_directory(directory.parent)
+            files.make_directory(directory)
         lane = cls(files, handles, syncer, directory, naming.lane_key(directory))
         segment = Segment(batches[0].header.base_offset, directory, noted=True)
         write = lane._replacement if haunted else lane._write_new

@@ -89,10 +89,14 @@ class Removal:
             self._when_durable(lane, partial(self._remove_next, lane))
 
     def remove_directory(
-        self, path: Path, segments: Sequence[Segment], done: Callable[[], None]
+        self,
+        path: Path,
+        segments: Sequence[Segment],
+        done: Callable[[], None],
+        also: Callable[[], None] | None = None,
     ) -> None:
         """Take its name away, durably before anything in it: a crash leaves all of it or nothing.
-        What may take long is done elsewhere."""
+        What may take long is done elsewhere. The syncer does `also` when the name is gone."""
         parent = path.parent
         try:
             try:
@@ -112,7 +116,7 @@ class Removal:
                 self._reader.remove(segments, remove, self._fail, partial(drop, empty))
             done()
 
-        self.round = self._syncer.add((), {parent})
+        self.round = self._syncer.add((), {parent}, (), also)
         self._syncer.wait(self.round, gone)
 
     def _rename(self, directory: Path, path: Path) -> Path:
