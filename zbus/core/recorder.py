@@ -25,6 +25,10 @@ class Recorder(Protocol):
     def sure(self) -> bool:
         """What is written is out of this process's hands: only for `synced` need one ask."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the messages of topics in memory take."""
+
     def write(
         self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:

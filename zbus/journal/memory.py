@@ -48,7 +48,7 @@ class MemoryJournal:
         self._lanes: dict[Lane, _MemoryLane] = {}
         self.verdicts: dict[Lane, Verdict] = {}
         self.bytes_max = bytes_max  # of all messages together; None = no limit
-        self._bytes_used = 0
+        self.bytes_used = 0  # by messages
 
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         known = self._lanes.get(lane)
@@ -60,9 +60,9 @@ class MemoryJournal:
         if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
         size = sum([len(batch.raw) for batch in batches if batch.header.kind is Kind.DATA])
-        if size and self.bytes_max is not None and self._bytes_used + size > self.bytes_max:
+        if size and self.bytes_max is not None and self.bytes_used + size > self.bytes_max:
             raise JournalFull(f"messages in memory take {self.bytes_max} bytes already")
-        self._bytes_used += size
+        self.bytes_used += size
         if known is None:
             known = self._lanes[lane] = _MemoryLane()
         known.size += size
@@ -111,13 +111,13 @@ class MemoryJournal:
             return
         if before is None:
             del self._lanes[lane]
-            self._bytes_used -= known.size
+            self.bytes_used -= known.size
         else:
             # The newest stays: the end of the log must be known, whatever was read.
             count = min(bisect_right(known.ends, before), len(known.data) - 1)
             if count > 0:
                 size = sum([len(batch) for _, batch in known.data[:count]])
-                self._bytes_used -= size
+                self.bytes_used -= size
                 known.size -= size
                 del known.data[:count], known.bases[:count], known.ends[:count]
 

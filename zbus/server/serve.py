@@ -277,6 +277,7 @@ class Server:
         holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
         holdings.add("cache", lambda: broker.memory.recent_bytes)
         holdings.add("history", lambda: broker.memory.replayed_bytes)
+        holdings.add("memoryTopics", lambda: broker.recorder.memory_bytes)
         for kind, bytes_used in assembly.front.holds().items():
             holdings.add(kind, bytes_used)
 

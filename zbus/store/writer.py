@@ -125,6 +125,10 @@ class LogWriter:
     def sure(self) -> bool:
         return not (self._durable.late or self._durable.verdicts)
 
+    @property
+    def memory_bytes(self) -> int:
+        return self._memory.bytes_used
+
     def _engine(self, partition: Partition) -> Journal:
         in_memory = partition.topic.options.durability == "memory"
         return self._memory if in_memory else self._durable
