@@ -410,7 +410,7 @@ class Dispatch:
     def _refuse_surplus(self) -> None:
         """There was nothing for them at once, and more wait than may."""
         surplus, self._surplus = self._surplus, []
-        text = f"{self._waiting_max} consumes wait on this broker already"
+        text = f"{self._waiting_max} requests for messages wait on this broker already"
         for pull in surplus:
             if pull.open and self.waiting > self._waiting_max:
                 self.end(pull, BrokerError(Refusal.TOO_MANY, text))

@@ -13,6 +13,8 @@ from typing import Final
 import attrs
 
 from zbus.config import Config
+from zbus.server.assembly import Assembly
+from zbus.server.loop import Loop
 
 SHARES: Final[Mapping[str, int]] = MappingProxyType(
     {"bodies_bytes_max": 4, "cache_bytes_max": 4, "history_bytes_max": 8, "memory_bytes_max": 4}
@@ -53,3 +55,19 @@ class Holdings:
     def bytes_used(self) -> dict[str, int]:
         """By kind."""
         return {kind: ask() for kind, ask in self._asked.items()}
+
+
+def count_holdings(holdings: Holdings, loop: Loop, assembly: Assembly) -> None:
+    """Everything that this broker holds in memory."""
+    broker, sweep = assembly.broker, loop.sweep
+    holdings.add("connections", lambda: CONNECTION_BYTES * len(loop.links))
+    holdings.add("output", lambda: sweep.output_bytes if sweep else 0)
+    holdings.add("bodies", lambda: assembly.bodies.bytes_used)
+    holdings.add("heads", lambda: assembly.heads.bytes_used)
+    holdings.add("pulls", lambda: PULL_BYTES * broker.dispatch.waiting)
+    holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
+    holdings.add("cache", lambda: broker.memory.recent_bytes)
+    holdings.add("history", lambda: broker.memory.replayed_bytes)
+    holdings.add("memoryTopics", lambda: broker.recorder.memory_bytes)
+    for kind, bytes_used in assembly.front.holds().items():
+        holdings.add(kind, bytes_used)

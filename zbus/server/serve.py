@@ -36,14 +36,7 @@ from zbus.server.collector import Collector
 from zbus.server.crowds import Crowds
 from zbus.server.faults import each
 from zbus.server.gauges import Gauges, OsGauges
-from zbus.server.holdings import (
-    CALL_BYTES,
-    CONNECTION_BYTES,
-    OUTPUT_SHARE,
-    PULL_BYTES,
-    Holdings,
-    within,
-)
+from zbus.server.holdings import OUTPUT_SHARE, Holdings, count_holdings, within
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
@@ -257,7 +250,7 @@ class Server:
             )
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
-        self._count_holdings(assembly)
+        count_holdings(self.holdings, self.loop, assembly)
         if self.loop.sweep is not None:
             most = memory_max(self._gauges, config) // OUTPUT_SHARE
             self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
@@ -265,21 +258,6 @@ class Server:
             *(self.broker, self._gauges, config.data_dir, config),
             *(self._give_way, self.holdings, self.collector.tidy),
         )
-
-    def _count_holdings(self, assembly: Assembly) -> None:
-        """Everything that is held in memory."""
-        holdings, broker = self.holdings, self.broker
-        holdings.add("connections", lambda: CONNECTION_BYTES * len(self.loop.links))
-        holdings.add("output", lambda: self.loop.sweep.output_bytes if self.loop.sweep else 0)
-        holdings.add("bodies", lambda: assembly.bodies.bytes_used)
-        holdings.add("heads", lambda: assembly.heads.bytes_used)
-        holdings.add("pulls", lambda: PULL_BYTES * broker.dispatch.waiting)
-        holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
-        holdings.add("cache", lambda: broker.memory.recent_bytes)
-        holdings.add("history", lambda: broker.memory.replayed_bytes)
-        holdings.add("memoryTopics", lambda: broker.recorder.memory_bytes)
-        for kind, bytes_used in assembly.front.holds().items():
-            holdings.add(kind, bytes_used)
 
     def _give_way(self) -> None:
         """Memory is short: what is remembered for speed alone goes."""
