@@ -53,8 +53,8 @@ from zbus.journal.port import (
 
 _NEVER_MS = 1 << 62
 _FEW_LANES = 1_000
-"""With no more, the landmarks are written with each removal, so that a lane that comes at once under
-the same name need not be made with a dozen syncs. With more that costs more than it saves."""
+"""With no more, the landmarks are written with each removal: then a lane that comes at once under
+that name need not be made with a dozen syncs. With more, that costs more than it saves."""
 
 _AT_HAND_BYTES = 32 << 20  # kept of what opening read, until recovery wants it
 
