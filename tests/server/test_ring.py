@@ -120,6 +120,27 @@ def test_all_that_was_asked_is_answered(scene: Scene, much: str) -> None:
     assert [scene.replies(client) for client in clients] == [asked] * 3
 
 
+BATCH = request("/T?cmd=produce", b"x\n" * 5_000, "content-type: application/x-ndjson")
+
+
+def test_light_clients_that_all_ask_for_much_at_once_are_served_one_after_another(
+    scene: Scene,
+) -> None:
+    """Each has asked for little until now, so that none of them is in the ring."""
+    clients = [scene.connect(PING) for _ in range(20)]
+    for _ in range(3):
+        scene.turn()
+    for client in clients:
+        client.say(BATCH)
+    stored = [0]
+    topic = scene.process.broker.topics["t"]
+    while stored[-1] < 5_000 * len(clients):
+        scene.turn()
+        stored.append(topic.depth())
+        assert stored[-1] - stored[-2] <= 5_000 * 2
+    assert [scene.replies(client) for client in clients] == [2] * len(clients)
+
+
 def test_those_who_ask_for_much_are_served_alike(scene: Scene) -> None:
     clients = [scene.connect(PING * 2_000) for _ in range(30)]
     for _ in range(60):

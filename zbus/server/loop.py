@@ -29,7 +29,7 @@ from zbus.server.mailbox import Mailbox
 from zbus.server.options import LoopLimits
 from zbus.server.output import Output
 from zbus.server.readiness import READ, WRITE, Events, Readiness
-from zbus.server.ring import HEAVY_BELOW, QUANTUM, Ring
+from zbus.server.ring import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_WORK, Ring
 from zbus.server.sockets import Acceptor
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError
@@ -208,6 +208,7 @@ class Loop:
         The ring comes first, so that it is not between a light request and its reply; who comes
         into an empty one need not wait for the next turn."""
         self._turn = turn = self._turn + 1
+        self._ring.used = 0
         ran = served = bool(self._queue)
         if ran:
             self._ring.run()
@@ -251,11 +252,13 @@ class Loop:
             if not data:
                 return self._hung_up(link)
             link.heard_ms = self.now_ms
-            link.work = QUANTUM
+            spent = self._ring.used >= TURN_WORK and len(data) > SMALL_BYTES
+            link.work = 0 if spent else QUANTUM
             link.receive(data)
             if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
                 self._held[link] = None
             if link.work <= 0:
+                self._ring.used -= link.work
                 self.wait_for_turn(link)
         except (BlockingIOError, InterruptedError):
             pass
@@ -278,7 +281,9 @@ class Loop:
             self._ring.add(link)
             return
         link.work = QUANTUM
-        self._read(link)
+        self._read(link, large_waits=self._ring.used >= TURN_WORK)
+        if link.work < 0:
+            self._ring.used -= link.work
         self.wait_for_turn(link)
 
     def _serve_in_turn(self, link: Link) -> None:
@@ -312,8 +317,8 @@ class Loop:
         if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
             self._held[link] = None
 
-    def _read(self, link: Link) -> None:
-        """Do what has come on a link of any kind."""
+    def _read(self, link: Link, *, large_waits: bool = False) -> None:
+        """Do what has come on a link of any kind; `large_waits`: if it is much, in its turn."""
         tls = link.tls
         data = link.sock.recv(_RECEIVE_BYTES)
         over = not data
@@ -322,6 +327,8 @@ class Loop:
             over = tls.over
         if data and not link.closing:  # what comes after the last request is dropped
             link.heard_ms = self.now_ms
+            if large_waits and len(data) > SMALL_BYTES:
+                link.work = 0
             link.receive(data)
             self._hold(link)
         elif data and link.linger_until_ms:

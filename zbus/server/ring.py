@@ -30,6 +30,10 @@ HEAVY_BELOW = QUANTUM - LIGHT
 TURN_WORK = 1_000
 """What a turn of the loop gives to the ring."""
 
+SMALL_BYTES = 4 << 10
+"""Whoever sends more at once asks for much, maybe: that waits for its turn in the ring, if what
+others have asked for is enough for this turn of the loop."""
+
 VISIT_WORK = 5
 """What it costs to look after a connection that asks for nothing."""
 
@@ -41,6 +45,7 @@ class Ring:
         """`serve` reads from a connection, or goes on with what it has asked for."""
         self._serve = serve
         self.links: deque[Link] = deque()  # whose turn it is next, first
+        self.used = 0  # of what this turn of the loop gives; debts that others made count as well
 
     def add(self, link: Link) -> None:
         """It has something to do, or to say."""
@@ -70,7 +75,8 @@ class Ring:
                 link.work = QUANTUM
             left -= used + VISIT_WORK
             if left <= 0:
-                return
+                break
+        self.used = TURN_WORK - left
 
     def _let_debtors_in(self) -> None:
         """If all are in debt, nobody gains by letting them wait."""
