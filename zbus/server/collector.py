@@ -17,6 +17,9 @@ from typing import Final
 
 EVERY_S: Final = 60.0
 SLOW_S: Final = 0.02
+TIDY_S: Final = 0.005
+"""A collection that nobody needs may take so much."""
+
 SHARE: Final = 1_000
 """Full collections take one part in so many of the time."""
 
@@ -26,9 +29,9 @@ REMOVED_MAX: Final = 256
 PRESSED_EVERY_S: Final = 5.0
 """How often to collect while memory is short."""
 
-THRESHOLDS: Final = (20_000, 20, 20)
-"""New objects more than freed ones before the young are collected: a millisecond. The older every
-20 times of that."""
+THRESHOLDS: Final = (5_000, 5, 400)
+"""New objects more than freed ones before the young are collected: less than a millisecond. The
+older are every 5 times of that, a few milliseconds, and all others nearly never by themselves."""
 
 log = logging.getLogger("zbus")
 
@@ -68,7 +71,7 @@ class Collector:
 
     def tidy(self) -> None:
         """A crowd has gone: collect, unless that takes long."""
-        if self._pause_s <= SLOW_S:
+        if self._pause_s <= TIDY_S:
             self._collect()
 
     def press(self) -> None:

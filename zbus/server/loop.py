@@ -12,6 +12,7 @@ a request, a peer that takes nothing, silence) is noticed by a sweep once a seco
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
@@ -229,6 +230,10 @@ class Loop:
             served = False
         if self._queue and not ran:
             self._ring.run()
+        if self._ring.used >= TURN_WORK:
+            # Python does it by itself when more was made than was freed: not while a crowd comes
+            # and another goes. Then it stops for what was made in a hundred turns.
+            gc.collect(0)
 
     def _accept(self, acceptor: Acceptor) -> None:
         try:
