@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -410,3 +412,19 @@ def test_without_descriptors_nothing_ends(tmp_path: Path, loop: Loop, step: str)
     disk.few = False
     journal.close()
     assert loop.failures == []
+
+
+def test_what_is_not_there_leaves_nothing_for_the_collector(tmp_path: Path) -> None:
+    """The frames of whoever asked would stay, with all that they hold."""
+    files, gone = OsFiles(), tmp_path / "gone" / "gone"
+    gc.collect()
+    for ask in (
+        lambda: files.open(gone, "read"),
+        lambda: files.rename(gone, tmp_path / "new"),
+        lambda: files.sync_directory(gone),
+        lambda: files.make_directory(gone),
+        lambda: files.remove(gone),
+    ):
+        with suppress(FileNotFoundError):
+            ask()
+    assert gc.collect() == 0

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, Protocol
 
 from zbus.journal.port import JournalFull
 
@@ -89,7 +89,8 @@ class OsFiles:
         try:
             file = os.open(path, _FLAGS[mode], _FILE_MODE)
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
         if mode == "lock":
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +121,8 @@ class OsFiles:
             while written < len(data):  # a short write is no error; the next call tells the reason
                 written += os.pwrite(file, memoryview(data)[written:], position + written)
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
 
     def truncate(self, file: int, size: int) -> None:
         os.ftruncate(file, size)
@@ -132,7 +134,8 @@ class OsFiles:
         try:
             os.posix_fallocate(file, 0, size)
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
 
     def sync(self, file: int) -> None:
         os.fdatasync(file)
@@ -149,7 +152,8 @@ class OsFiles:
         try:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
         try:
             os.fsync(directory)
         finally:
@@ -159,7 +163,8 @@ class OsFiles:
         try:
             os.replace(path, target)
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
 
     def remove(self, path: Path) -> None:
         try:
@@ -167,7 +172,8 @@ class OsFiles:
         except IsADirectoryError:
             os.rmdir(path)
         except OSError as error:  # some file systems need space for it
-            _raise(error)
+            _refuse_if_full(error)
+            raise
 
     def list(self, path: Path) -> list[str]:
         return os.listdir(path)
@@ -178,14 +184,15 @@ class OsFiles:
         except FileExistsError:
             return False
         except OSError as error:
-            _raise(error)
+            _refuse_if_full(error)
+            raise
         return True
 
 
-def _raise(error: OSError) -> NoReturn:
+def _refuse_if_full(error: OSError) -> None:
+    """Who raises an error that was handed to him leaves a cycle: the caller raises all others."""
     if error.errno in _FULL:
         raise JournalFull(os.strerror(error.errno or errno.ENOSPC)) from error
-    raise error
 
 
 def _find_syncfs() -> ctypes._NamedFuncPointer | None:
