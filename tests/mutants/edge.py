@@ -439,6 +439,18 @@ SERVER: list[Mutant] = [
             LOOP,
         ),
         (
+            "all-that-is-large-at-once",
+            "            link.work = 0 if spent else QUANTUM\n",
+            "            link.work = QUANTUM\n",
+            "server/test_ring.py",
+        ),
+        (
+            "debts-of-light-links-are-forgotten",
+            "            if link.work <= 0:\n                self._ring.used -= link.work\n",
+            "            if link.work <= 0:\n",
+            "server/test_ring.py",
+        ),
+        (
             "pull-of-who-hung-up",
             "        link.forget_requests()\n        self.leave(link)",
             "        link.forget_requests()",
@@ -455,7 +467,7 @@ SERVER: list[Mutant] = [
         ),
         (
             "a-turn-without-end",
-            "            if left <= 0:\n                return",
+            "            if left <= 0:\n                break",
             "            if left <= 0:\n                pass",
             "server/test_ring.py",
         ),

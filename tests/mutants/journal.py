@@ -67,8 +67,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "landmark-before-sync",
-            "        number = self._sync(changed.values(), save)",
-            "        save()\n        number = self._sync(changed.values(), lambda: None)",
+            "        return self._save_later(), partial(",
+            "        self._save_later()()\n        return (lambda: None), partial(",
             CAMPAIGN,
         ),
         (
