@@ -134,6 +134,7 @@ class TopicOptions:
     retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
+    settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.settled`)
 
     @property
     def retains(self) -> bool:
@@ -155,6 +156,16 @@ class GroupOptions:
     temporary: bool | None = None
     paused: bool | None = None
     created_ms: int = 0
+    # What becomes of a message that is not acknowledged (`zbus.core.retries`).
+    attempts_max: int = 0  # handed out so often, it is dead; 0 = as often as it takes
+    backoff_ms: int = 0  # before its second attempt, and twice as long before each one after that
+    backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
+    dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
+    on_loss: str = "keep"  # its holder is gone: "keep" the lease, or give it back in "front"
+    # How fast, and to whom.
+    order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
+    one_batch: bool = False  # a partition is handed out again when its last batch is settled
+    rate_per_s: int = 0  # messages handed out; 0 = no limit
 
     def same_as(self, other: GroupOptions) -> bool:
         """Equal but for the time of creation."""
