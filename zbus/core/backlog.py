@@ -34,8 +34,15 @@ from zbus.core.life import Life
 from zbus.core.overdue import LOOK_MS, Overdue, Place
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
 
+_NONE_SETTLING: Final[set[int]] = set()
+"""Stays empty, as the next."""
+
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
+
+
+SETTLING_MS: Final = 1_000
+"""How often it is looked whether a lease that was to end is settled."""
 
 
 class Backlog:
@@ -55,6 +62,7 @@ class Backlog:
         "leased",
         "overdue",
         "places",
+        "settling",
         "skipped",
         "untold",
         "wake_ms",
@@ -68,6 +76,9 @@ class Backlog:
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased: Deadlines[int] = Deadlines()
+        # Of those leased: what becomes of them is being decided. They are not given back, and their
+        # leases do not end.
+        self.settling = _NONE_SETTLING
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
@@ -183,6 +194,8 @@ class Backlog:
         """Messages whose lease ended go back to their places; what is due, to the end. How many
         were made ready: of what is due, no more than a lot; the others when they are needed."""
         ended = self.leased.pop_due(now_ms)
+        if self.settling:
+            ended = self._keep_settling(ended, now_ms)
         for offset in ended:
             self._put(offset, offset)
         due_ms = self.delayed.next_due()
@@ -191,6 +204,24 @@ class Backlog:
         many = bool(self.overdue)  # then some were made ready before them
         self._serial = self.overdue.add(now_ms, end, self._serial)
         return len(ended) + (0 if many else self._make_ready())
+
+    def settle_later(self, offset: int) -> None:
+        """What is leased stays so until it is settled, or `settle_no_more`."""
+        if self.settling is _NONE_SETTLING:
+            self.settling = set()
+        self.settling.add(offset)
+
+    def settle_no_more(self, offset: int) -> None:
+        """It goes on as any other lease."""
+        self.settling.discard(offset)
+
+    def _keep_settling(self, ended: list[int], now_ms: int) -> list[int]:
+        """Give those whose lease ends indeed. The others' lasts as long as it takes, which is
+        nothing that has to be told."""
+        for offset in ended:
+            if offset in self.settling:
+                self.leased.set(offset, now_ms + SETTLING_MS)
+        return [offset for offset in ended if offset not in self.settling]
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
@@ -359,7 +390,11 @@ class Backlog:
         if key is not None:
             del self._ready[key]
             return True
-        return self.leased.discard(offset) or self.delayed.discard(offset)
+        if self.leased.discard(offset):
+            if self.settling:
+                self.settling.discard(offset)
+            return True
+        return self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -431,6 +466,7 @@ class Backlog:
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()
+        self.settling = _NONE_SETTLING
         self._lowest = -1
 
     def check(self) -> None:
@@ -444,6 +480,7 @@ class Backlog:
         assert set(self.attempts) <= exceptions, "attempts of something finished"
         assert self.floor() == min((self.cursor, *exceptions))
         assert self.untold <= self.skipped
+        assert all(offset in self.leased for offset in self.settling)
         self.leased.check()
         self.delayed.check()
         self.overdue.check()

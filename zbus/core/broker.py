@@ -36,6 +36,7 @@ from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
+from zbus.core.settling import Settling
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
@@ -79,6 +80,7 @@ class Broker:
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
+        self.settling = Settling(self.topics, self.dispatch, puts, timers)
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
             *(self.new_id, self.adopt),
@@ -104,6 +106,8 @@ class Broker:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
         if self.faults.doubt is not None:
             raise self.faults.doubt
+        if self.settling.found:
+            self.settling.recover()
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
@@ -169,6 +173,8 @@ class Broker:
         """It was read from storage, at the start or again."""
         partition.log = Log(partition, self.memory)
         partition.recovered = partition.end
+        if partition.settlements is not None:
+            self.settling.found.append(partition)
         remind(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)

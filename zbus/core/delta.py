@@ -6,6 +6,7 @@ from __future__ import annotations
 import attrs
 
 from zbus.core.originals import KEY_MS
+from zbus.core.settlements import Settlements
 from zbus.core.state import GroupChange, StateChange
 from zbus.core.topic import Partition
 
@@ -13,7 +14,7 @@ from zbus.core.topic import Partition
 def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     """Everything a checkpoint has to hold."""
     partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
-    topic, index = partition.topic, partition.index
+    topic, index, known = partition.topic, partition.index, partition.settlements
     groups = []
     for group in topic.groups.values():
         change = group.backlogs[index].snapshot(group.name, group.incarnation)
@@ -32,6 +33,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
         number=0 if index else topic.number,
         emptied=() if index else topic.emptied,
         purges=tuple(partition.purges.items()),
+        settlements=() if known is None else tuple(known.open.values()),
     )
 
 
@@ -41,6 +43,10 @@ def _purged_to(partition: Partition) -> int:
     return 0 if undecided else partition.purged_to
 
 
+def _has_news(settlements: Settlements) -> bool:
+    return bool(settlements.fresh or settlements.settled)
+
+
 def take_changes(partition: Partition) -> StateChange | None:
     """What this tick changed, and nothing left to tell; None = nothing."""
     if not (
@@ -48,6 +54,7 @@ def take_changes(partition: Partition) -> StateChange | None:
         or partition.removed_groups
         or partition.topic_changed
         or _purged_to(partition) > partition.first
+        or (partition.settlements is not None and _has_news(partition.settlements))
     ):
         return None
     index, known = partition.index, partition.topic
@@ -78,6 +85,9 @@ def take_changes(partition: Partition) -> StateChange | None:
     first = _purged_to(partition) if _purged_to(partition) > partition.first else 0
     purges = tuple(partition.purges.items()) if partition.topic_changed else ()
     partition.topic_changed = False
+    settlements, settled = (
+        ((), ()) if partition.settlements is None else partition.settlements.take()
+    )
     return StateChange(
         topic,
         tuple(changes),
@@ -85,4 +95,6 @@ def take_changes(partition: Partition) -> StateChange | None:
         number=known.number if decides else 0,
         emptied=known.emptied if decides else (),
         purges=purges,
+        settlements=settlements,
+        settled=settled,
     )

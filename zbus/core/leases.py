@@ -91,8 +91,10 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
 
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
     """Those that are, in the given order; if none is, the ticket is told."""
-    known = group.backlogs[partition.index].leased
-    found = dict.fromkeys(known_of(ranges, known))
+    backlog = group.backlogs[partition.index]
+    found = dict.fromkeys(known_of(ranges, backlog.leased))
+    for offset in backlog.settling:
+        found.pop(offset, None)
     if not found:
         count = distinct(ranges)
         text = f"offset {ranges[0].start if ranges else 0} is not leased"

@@ -7,7 +7,14 @@ stored log applies them in order, be it to serve it or to repair it.
 from __future__ import annotations
 
 from zbus.core.backlog import Backlog
-from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
+from zbus.core.state import (
+    GroupChange,
+    GroupOptions,
+    Origin,
+    Settlement,
+    StateChange,
+    TopicOptions,
+)
 
 
 class Replayed:
@@ -20,6 +27,7 @@ class Replayed:
         self.number = 0  # the highest of a decision that is spoken of
         self.emptied: tuple[int, ...] = ()
         self.purges: dict[int, int] = {}
+        self.settlements: dict[int, Settlement] = {}
         self.forgotten = 0  # messages below it are no more
         # By name and incarnation. Partition 0 has one of each name; the others have
         # those, too, of which they cannot know whether they are the past or the future.
@@ -38,6 +46,7 @@ class Replayed:
             self.backlogs.clear()
             self.origins.clear()
             self.purges.clear()
+            self.settlements.clear()
             self.incarnation, self.number, self.emptied = change.incarnation, 0, ()
         self.topic = change.topic or self.topic
         if change.first > self.forgotten:
@@ -48,6 +57,9 @@ class Replayed:
         self.number = max(self.number, change.number, *[number for number, _ in change.purges])
         self.emptied = change.emptied or self.emptied
         self.purges.update(change.purges)
+        self.settlements.update({one.number: one for one in change.settlements})
+        for number in change.settled:
+            self.settlements.pop(number, None)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:

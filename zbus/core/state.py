@@ -200,6 +200,20 @@ class GroupChange:
     origin: Origin | None = None  # in partition 0, until all partitions have told of the group
 
 
+@attrs.frozen
+class Settlement:
+    """Deliveries of some group that are settled by what is put here (`zbus.core.settling`)."""
+
+    number: int  # of its partition
+    end: int  # it counts if the messages before this offset are here
+    topic: str
+    topic_ms: int  # when that was created, or another may have its name; likewise of the group
+    group: str
+    group_ms: int
+    partition: int
+    ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
+
+
 @attrs.define  # as good as frozen: frozen ones take twice as long to make
 class StateChange:
     """All that a tick changed in one partition, or (in a checkpoint) all there is."""
@@ -213,6 +227,9 @@ class StateChange:
     number: int = 0  # the last one given to a decision; in partition 0
     emptied: tuple[int, ...] = ()  # likewise: a decision's number, then each partition's first
     purges: tuple[tuple[int, int], ...] = ()  # numbers of such decisions, and what is first here
+    # What is put here settles elsewhere, and numbers of what is settled.
+    settlements: tuple[Settlement, ...] = ()
+    settled: tuple[int, ...] = ()
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -229,5 +246,10 @@ class StateChange:
         first = min(self.first, end)
         purges = tuple((number, min(place, end)) for number, place in self.purges)
         return attrs.evolve(
-            self, groups=tuple(groups), first=first, originals=originals, purges=purges
+            self,
+            groups=tuple(groups),
+            first=first,
+            originals=originals,
+            purges=purges,
+            settlements=tuple([one for one in self.settlements if one.end <= end]),
         )

@@ -327,6 +327,8 @@ class Tick:
         """Messages that found no room were never there."""
         partition.end = first
         partition.originals.truncate(first)
+        if partition.settlements is not None:
+            partition.settlements.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for number, place in partition.purges.items():
             partition.purges[number] = min(place, first)

@@ -20,6 +20,7 @@ from zbus.core.followed import Followed
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
 from zbus.core.quotas import Quota
+from zbus.core.settlements import Settlements
 from zbus.core.state import GroupOptions, Origin, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.wants import ONE, EmptyReason, Wants
@@ -298,6 +299,7 @@ class Partition:
         "recovered",
         "removed",
         "removed_groups",
+        "settlements",
         "staged",
         "stored",
         "topic",
@@ -324,6 +326,7 @@ class Partition:
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
+        self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it

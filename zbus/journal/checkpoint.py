@@ -47,6 +47,7 @@ from zbus.core.state import (
     GroupChange,
     GroupOptions,
     Origin,
+    Settlement,
     StateChange,
     TopicOptions,
 )
@@ -95,6 +96,17 @@ class _StoredGroup(msgspec.Struct):
     origin: Origin | None = None
 
 
+class _StoredSettlement(msgspec.Struct, array_like=True):
+    number: _Natural
+    end: _Natural
+    topic: str
+    topic_ms: _Natural
+    group: str
+    group_ms: _Natural
+    partition: _Natural
+    ranges: tuple[tuple[_Natural, _Natural], ...]
+
+
 class _StoredChange(msgspec.Struct):
     topic: _Fields | None = None
     groups: tuple[_StoredGroup, ...] = ()
@@ -104,6 +116,8 @@ class _StoredChange(msgspec.Struct):
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
     purges: tuple[tuple[_Natural, _Natural], ...] = ()
+    settlements: tuple[_StoredSettlement, ...] = ()
+    settled: tuple[_Natural, ...] = ()
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -111,7 +125,8 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
+    more = change.first or change.originals or change.settlements or change.settled
+    if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
         if group.options is None and not rest:
@@ -147,6 +162,10 @@ def _encode_any(change: StateChange) -> bytes:
         stored["emptied"] = change.emptied
     if change.purges:
         stored["purges"] = change.purges
+    if change.settlements:
+        stored["settlements"] = [attrs.astuple(one) for one in change.settlements]
+    if change.settled:
+        stored["settled"] = change.settled
     text = _to_json(stored)
     parts: list[_Bytes] = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
@@ -282,6 +301,8 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         stored.number,
         stored.emptied,
         stored.purges,
+        tuple([Settlement(*msgspec.structs.astuple(one)) for one in stored.settlements]),
+        stored.settled,
     )
 
 
