@@ -91,6 +91,7 @@ class _StoredGroup(msgspec.Struct):
     pages: _Natural = 0
     skipped: _Natural = 0
     untold: _Natural = 0
+    dead: _Natural = 0
     incarnation: _Natural = 0
     origin: Origin | None = None
 
@@ -113,8 +114,8 @@ def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
     if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
         group = change.groups[0]
-        rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
-        if group.options is None and not rest:
+        rest = group.removed or group.reset or group.entries or group.delayed
+        if group.options is None and not (rest or group.skipped or group.dead):
             return _encode_cursor(group)
     return _encode_any(change)
 
@@ -193,6 +194,8 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["skipped"] = group.skipped
     if group.untold:
         stored["untold"] = group.untold
+    if group.dead:
+        stored["dead"] = group.dead
     if group.incarnation:
         stored["incarnation"] = group.incarnation
     if group.origin is not None:
@@ -264,6 +267,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
                 delayed=delayed,
                 skipped=group.skipped,
                 untold=group.untold,
+                dead=group.dead,
                 incarnation=group.incarnation,
                 origin=group.origin,
             )
