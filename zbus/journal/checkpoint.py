@@ -92,6 +92,7 @@ class _StoredGroup(msgspec.Struct):
     pages: _Natural = 0
     skipped: _Natural = 0
     untold: _Natural = 0
+    dead: _Natural = 0
     incarnation: _Natural = 0
     origin: Origin | None = None
 
@@ -128,8 +129,8 @@ def encode_change(change: StateChange) -> bytes:
     more = change.first or change.originals or change.settlements or change.settled
     if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
-        rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
-        if group.options is None and not rest:
+        rest = group.removed or group.reset or group.entries or group.delayed
+        if group.options is None and not (rest or group.skipped or group.dead):
             return _encode_cursor(group)
     return _encode_any(change)
 
@@ -212,6 +213,8 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["skipped"] = group.skipped
     if group.untold:
         stored["untold"] = group.untold
+    if group.dead:
+        stored["dead"] = group.dead
     if group.incarnation:
         stored["incarnation"] = group.incarnation
     if group.origin is not None:
@@ -283,6 +286,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
                 delayed=delayed,
                 skipped=group.skipped,
                 untold=group.untold,
+                dead=group.dead,
                 incarnation=group.incarnation,
                 origin=group.origin,
             )
