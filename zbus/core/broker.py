@@ -21,6 +21,7 @@ from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
+from zbus.core.dead_letters import DeadLetters
 from zbus.core.declare import Declaring
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
@@ -82,6 +83,7 @@ class Broker:
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
+        DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
             *(self.new_id, self.adopt),
