@@ -13,9 +13,7 @@ from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
 
 LEASE_MS = 10_000
-DYING = GroupOptions(
-    lease=True, window=100, lease_ms=LEASE_MS, attempts_max=2, dead_letter="Dead"
-)
+DYING = GroupOptions(lease=True, window=100, lease_ms=LEASE_MS, attempts_max=2, dead_letter="Dead")
 
 
 def prepared(durability: str = "disk", count: int = 1) -> Box:

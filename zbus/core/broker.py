@@ -37,6 +37,7 @@ from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
+from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
 from zbus.core.settling import Settling
 from zbus.core.ticket import Silent, Ticket
@@ -84,6 +85,7 @@ class Broker:
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
+        self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
             *(self.new_id, self.adopt),

@@ -130,11 +130,12 @@ def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
     found = Chunk()
     id = chunk.id_of(at, index)
-    found.add(id, without_lines(chunk.headers[at]) + lines, chunk.bodies[at], *_labels(chunk, at))
+    found.add(id, without_lines(chunk.headers[at]) + lines, chunk.bodies[at], *labels(chunk, at))
     return found
 
 
-def _labels(chunk: Chunk, at: int) -> tuple[bytes, bytes]:
+def labels(chunk: Chunk, at: int) -> tuple[bytes, bytes]:
+    """Tag and key of a row."""
     tag = b"" if chunk.tags is None else chunk.tags[at]
     return tag, b"" if chunk.keys is None else chunk.keys[at]
 

@@ -125,6 +125,11 @@ COMMANDS: dict[str, Command] = {
         "Keep deliveries longer.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Their leases end later.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
+    "redrive": Command(
+        "Put dead messages back to where they come from.", "messages", _BOTH, "consume", Groups.ONE,
+        _timed("So many are there, durably, and acknowledged here; others could not be moved.",
+               "count", "stayed"),
+        (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
     "route": Command(
         "Send a message straight to a session.", "messages", _ROOT, "route", Groups.NONE,
         _timed("It was taken."),

@@ -26,6 +26,7 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+REDRIVE_COUNT_DEFAULT = 1_000
 TEN_YEARS_AHEAD = "ten years ahead"
 
 
@@ -179,6 +180,12 @@ front | flag, true | true | without a delay: before everything else, or behind w
 EXTEND = _parameters(
     "group_ack_timeout | mask | the group's | milliseconds from now until the lease ends"
 )
+REDRIVE = _parameters(f"""
+count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
+offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
+partition | number | all, 0 with `offset` | of this partition
+to | name | where each comes from | into this topic
+""")
 ROUTE = _parameters("""
 recver | text | none | the session: the `sender` of a delivery
 id | text | made | of the message as it arrives. The id of a call that this session has open answers
