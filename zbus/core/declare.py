@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from zbus.core import deciding
+from zbus.core import deciding, retries
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
@@ -144,11 +144,29 @@ class Declaring:
             return BrokerError(Refusal.ILLEGAL, f"group: {text}")
         if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
             return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-        is_new = topic is not None and topic.group(wish.name) is None
+        known = None if topic is None else topic.group(wish.name)
+        if (problem := self._option_problem(options, wish.options, known)) is not None:
+            return problem
+        is_new = topic is not None and known is None
         if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
             text = f"there are {limits.groups_per_topic_max} groups already"
             return BrokerError(Refusal.TOO_MANY, text)
         return None
+
+    def _option_problem(
+        self, topic: TopicOptions, options: GroupOptions, known: Group | None
+    ) -> BrokerError | None:
+        """Of a group that is new or changes; the topic is to have these options."""
+        before = GroupOptions() if known is None else known.options
+        if options.same_as(before):
+            return None
+        lease = topic.lease if options.lease is None else options.lease
+        text = retries.problem(options, lease)
+        if text is not None:
+            return BrokerError(Refusal.ILLEGAL, text)
+        if not options.dead_letter or options.dead_letter == before.dead_letter:
+            return None
+        return retries.dead_letter_problem(self._topics, topic.name, options.dead_letter)
 
     def _apply(
         self,

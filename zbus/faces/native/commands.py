@@ -148,6 +148,14 @@ COMMANDS: dict[str, Command] = {
         "Forget what a group, or every group of a topic, has not finished.",
         "topics", _BOTH, "empty", Groups.NAMED,
         _timed("It is empty, durably."), (*_GONE, *_CHANGE), (*takes.OF_TOPIC, *takes.EMPTY)),
+    "pause": Command(
+        "Hold the deliveries of a group back, until `resume`.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+    "resume": Command(
+        "Go on with the deliveries of a group.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(

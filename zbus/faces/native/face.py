@@ -66,6 +66,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"ssl": tracker.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
+    b"pause": manage.Pause,
+    b"resume": manage.Pause,
     b"read": read.Read,
     b"heartbeat": manage.Heartbeat,
     b"ping": manage.Ping,
