@@ -24,10 +24,12 @@ COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 
 # What the specification says, command by command.
 NEEDS_OPERATION = {
-    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read"), "consume"),
+    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
 }
-ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "remove", "empty"}
+ON_A_GROUP = {
+    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "remove", "empty"),
+}
 ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
