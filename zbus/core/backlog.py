@@ -30,6 +30,7 @@ from sortedcontainers import SortedDict
 
 from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.fates import Fate, Fates
 from zbus.core.life import Life
 from zbus.core.overdue import LOOK_MS, Overdue, Place
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
@@ -59,6 +60,7 @@ class Backlog:
         "cursor",
         "delayed",
         "dirty",
+        "fates",
         "leased",
         "overdue",
         "places",
@@ -86,6 +88,7 @@ class Backlog:
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
+        self.fates: Fates | None = None  # what became of messages, if that is kept
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -147,8 +150,10 @@ class Backlog:
 
     # -- steps of a life ------------------------------------------------------------------
 
-    def finish(self, offset: int) -> bool:
+    def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if self.fates is not None and self.life(offset) is not Life.DONE:
+            self.fates.note(offset, fate, self.attempts.get(offset, 0))
         if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
@@ -248,6 +253,11 @@ class Backlog:
             offset = self._ready.pop((rank, serial))
             self.places[offset] = key = (end, serial)
             self._ready[key] = offset
+
+    def keep_fates(self, kept: bool) -> None:
+        """Remember what becomes of messages, from now on, or forget it."""
+        if kept != (self.fates is not None):
+            self.fates = Fates() if kept else None
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
@@ -467,6 +477,8 @@ class Backlog:
         self.overdue.clear()
         self.ahead.clear()
         self.settling = _NONE_SETTLING
+        if self.fates is not None:
+            self.fates = Fates()  # what is read again is another story
         self._lowest = -1
 
     def check(self) -> None:

@@ -175,7 +175,10 @@ class Group:
         self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
         # It does nothing but read one log.
-        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
+        kept = inherited.settled_ms > 0
+        for backlog in self.backlogs:
+            backlog.keep_fates(kept)
+        usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
         self.usual = usual and not self.paused
 
     # Pulls that wait here.
