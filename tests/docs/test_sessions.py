@@ -41,6 +41,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-kafka",
         "coming-from-rabbitmq",
         "coming-from-sqs",
+        "consume-transform-produce",
         "idempotent-produce",
         "quotas",
         "retention",

@@ -54,6 +54,8 @@ GROUPS = st.builds(
     reset=st.booleans(),
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
+    skipped=st.just(0) | NATURAL,
+    dead=st.just(0) | NATURAL,
 )
 OPAQUE = st.just(b"") | (st.integers(-(2**63), 2**64 - 1) | st.lists(st.booleans() | NAMES)).map(
     msgspec.json.encode

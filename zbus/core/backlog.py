@@ -8,7 +8,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   lease ended: its own offset, so that old messages come before newer ones.
 * `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
-* `leased`: handed out, not settled; each has a deadline.
+* `leased`: handed out, not settled; each has a deadline (`zbus.core.open_leases`).
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
@@ -21,53 +21,31 @@ seen: the caller passes both.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import Final
 
 import attrs
 from sortedcontainers import SortedDict
 
-from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
 from zbus.core.fates import Fate, Fates
 from zbus.core.life import Life
+from zbus.core.open_leases import OpenLeases
 from zbus.core.overdue import LOOK_MS, Overdue, Place
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
-
-_NONE_SETTLING: Final[set[int]] = set()
-"""Stays empty, as the next."""
+from zbus.core.told import all_entries, some_entries
 
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
-
-
-SETTLING_MS: Final = 1_000
-"""How often it is looked whether a lease that was to end is settled."""
 
 
 class Backlog:
     """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
 
     __slots__ = (
-        "_lowest",
-        "_ready",
-        "_reset",
-        "_serial",
-        "_touched",
-        "ahead",
-        "attempts",
-        "cursor",
-        "delayed",
-        "dirty",
-        "fates",
-        "leased",
-        "overdue",
-        "places",
-        "settling",
-        "skipped",
-        "untold",
-        "wake_ms",
+        *("_lowest", "_ready", "_reset", "_serial", "_touched", "ahead", "attempts", "cursor"),
+        *("dead", "delayed", "dirty", "fates", "leased", "overdue", "places", "skipped"),
+        *("untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
@@ -77,10 +55,7 @@ class Backlog:
         self._serial = 0
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
-        self.leased: Deadlines[int] = Deadlines()
-        # Of those leased: what becomes of them is being decided. They are not given back, and their
-        # leases do not end.
-        self.settling = _NONE_SETTLING
+        self.leased = OpenLeases()
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
@@ -89,6 +64,7 @@ class Backlog:
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
         self.fates: Fates | None = None  # what became of messages, if that is kept
+        self.dead = 0  # messages that were given up, ever
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -148,6 +124,11 @@ class Backlog:
             delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
         return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
 
+    @property
+    def settling(self) -> set[int]:
+        """Given up, and somebody is at work to say what becomes of them."""
+        return self.leased.settling
+
     # -- steps of a life ------------------------------------------------------------------
 
     def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
@@ -173,7 +154,7 @@ class Backlog:
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""
-        if offset not in self.leased:
+        if offset not in self.leased or offset in self.leased.settling:
             return False
         self.leased.set(offset, deadline_ms)
         self._touch(offset)
@@ -195,38 +176,37 @@ class Backlog:
         self._take(offset)
         self._put(offset, end)
 
-    def wake(self, now_ms: int, end: int) -> int:
-        """Messages whose lease ended go back to their places; what is due, to the end. How many
-        were made ready: of what is due, no more than a lot; the others when they are needed."""
-        ended = self.leased.pop_due(now_ms)
-        if self.settling:
-            ended = self._keep_settling(ended, now_ms)
+    def settle_later(self, offset: int) -> None:
+        """It stays LEASED, for nobody, until somebody has done his work and says what it is."""
+        self.leased.settle_later(offset)
+
+    def settle_no_more(self, offset: int) -> None:
+        """He has not done it: the lease ends by time, and he is asked again."""
+        self.leased.settle_no_more(offset)
+
+    def put_back(self, offset: int) -> None:
+        """LEASED -> READY, at its own place."""
+        self._take(offset)
+        self._put(offset, offset)
+
+    def give_up(self, offset: int) -> None:
+        """READY or LEASED -> DEAD."""
+        if self.finish(offset, Fate.DEAD):
+            self.dead += 1
+
+    def wake(self, now_ms: int, end: int, expire: Callable[[int], None] | None = None) -> int:
+        """Messages whose lease ended go back to their places, or where `expire` puts each of them;
+        what is due, to the end. How many were made ready: of what is due, no more than a lot; the
+        others when they are needed."""
+        ended = self.leased.ended(now_ms)
         for offset in ended:
-            self._put(offset, offset)
+            (expire or self.put_back)(offset)
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)
         many = bool(self.overdue)  # then some were made ready before them
         self._serial = self.overdue.add(now_ms, end, self._serial)
         return len(ended) + (0 if many else self._make_ready())
-
-    def settle_later(self, offset: int) -> None:
-        """What is leased stays so until it is settled, or `settle_no_more`."""
-        if self.settling is _NONE_SETTLING:
-            self.settling = set()
-        self.settling.add(offset)
-
-    def settle_no_more(self, offset: int) -> None:
-        """It goes on as any other lease."""
-        self.settling.discard(offset)
-
-    def _keep_settling(self, ended: list[int], now_ms: int) -> list[int]:
-        """Give those whose lease ends indeed. The others' lasts as long as it takes, which is
-        nothing that has to be told."""
-        for offset in ended:
-            if offset in self.settling:
-                self.leased.set(offset, now_ms + SETTLING_MS)
-        return [offset for offset in ended if offset not in self.settling]
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
@@ -305,40 +285,26 @@ class Backlog:
         delayed = NOTHING
         if touched:
             offsets: Collection[int] = touched
+            attempts = self.attempts
             if self.delayed:
-                attempts = self.attempts
                 delayed, others = self.delayed.select([o for o in touched if o not in attempts])
                 offsets = [offset for offset in touched if offset in others or offset in attempts]
-            entries = self._entries(offsets)
-        return GroupChange(
-            name,
-            self.cursor,
-            entries=entries,
-            delayed=delayed,
-            skipped=self.skipped,
-            untold=self.untold,
-            incarnation=incarnation,
-        )
+            entries = some_entries(offsets, attempts, self.places, self.leased, self.delayed)
+        return self._told(name, incarnation, entries, delayed)
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
-        attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
-        entries = NO_ENTRIES
-        if ready or leased or attempts or self.ahead:
-            entries, places, count = Entries(), self.places, attempts.get
-            # To look into `delayed` is dear, and what was tried and is nowhere else is there.
-            retried = sorted([o for o in attempts if not (o in places or o in leased)])
-            known = (o for o in self.ahead if not (o in places or o in leased or o in attempts))
-            done = sorted([offset for offset in known if offset not in delayed])
-            counts = [count(offset, 0) for offset in ready.values()]
-            entries.add_all(EntryState.READY, ready.values(), counts, ranks=[r for r, _ in ready])
-            counts = [count(offset, 0) for offset in leased]
-            entries.add_all(EntryState.LEASED, leased, counts, map(leased.due_of, leased))
-            counts = [attempts[offset] for offset in retried]
-            entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
-            entries.add_all(EntryState.DONE, done)
-        change = partial(GroupChange, name, self.cursor, entries=entries, delayed=delayed.columns())
-        return change(skipped=self.skipped, untold=self.untold, incarnation=incarnation)
+        ahead, attempts, ready, leased = self.ahead, self.attempts, self._ready, self.leased
+        entries, delayed = NO_ENTRIES, self.delayed
+        if ready or leased or attempts or ahead:
+            entries = all_entries(ahead, attempts, ready, self.places, leased, delayed)
+        return self._told(name, incarnation, entries, delayed.columns())
+
+    def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
+        change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
+        change.skipped, change.untold, change.dead = self.skipped, self.untold, self.dead
+        change.incarnation = number
+        return change
 
     def apply(self, change: GroupChange) -> None:
         """Take over what `changes` or `snapshot` told."""
@@ -348,26 +314,13 @@ class Backlog:
         self._lowest = -1
         self.skipped = change.skipped
         self.untold = change.untold
+        self.dead = change.dead
         if self.ahead:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
         if change.delayed:
             self._apply_delayed(change.delayed)
         for offset, state, time_ms, attempts, rank in change.entries.rows():
             self._apply_entry(offset, state, time_ms, attempts, rank)
-
-    def _entries(self, offsets: Collection[int]) -> Entries:
-        entries, leased, delayed, places = Entries(), self.leased, self.delayed, self.places
-        for offset in offsets:
-            attempts = self.attempts.get(offset, 0)
-            if offset in leased:
-                entries.add(offset, EntryState.LEASED, leased.due_of(offset), attempts)
-            elif offset in delayed:
-                entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), attempts)
-            elif offset in places:
-                entries.add(offset, EntryState.READY, 0, attempts, places[offset][0])
-            else:
-                entries.add(offset, EntryState.DONE)
-        return entries
 
     def _apply_delayed(self, delayed: Columns) -> None:
         if self.places or self.leased or self.attempts:
@@ -400,11 +353,7 @@ class Backlog:
         if key is not None:
             del self._ready[key]
             return True
-        if self.leased.discard(offset):
-            if self.settling:
-                self.settling.discard(offset)
-            return True
-        return self.delayed.discard(offset)
+        return self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -476,7 +425,6 @@ class Backlog:
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()
-        self.settling = _NONE_SETTLING
         if self.fates is not None:
             self.fates = Fates()  # what is read again is another story
         self._lowest = -1
@@ -492,7 +440,6 @@ class Backlog:
         assert set(self.attempts) <= exceptions, "attempts of something finished"
         assert self.floor() == min((self.cursor, *exceptions))
         assert self.untold <= self.skipped
-        assert all(offset in self.leased for offset in self.settling)
         self.leased.check()
         self.delayed.check()
         self.overdue.check()

@@ -16,6 +16,7 @@ from functools import partial
 from sys import maxsize
 
 from zbus.core import deciding, leases, leaving, purging, reads
+from zbus.core.at_hand import at_hand
 from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -326,7 +327,7 @@ class Broker:
         chunk = group.chunks[0]
         at = cursor - chunk.first
         if not 0 <= at < len(chunk.bodies):
-            found = self.dispatch.at_hand(group, 0, partition, cursor)
+            found = at_hand(group, 0, partition, cursor)
             if found is None:
                 return None
             chunk, at = found, cursor - found.first

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from zbus.core import retries
 from zbus.core.aside import Aside, Line
+from zbus.core.at_hand import at_hand
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
+from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
@@ -61,13 +64,13 @@ class Dispatch:
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
         self._wakes = timers.timer(self._wake, lambda place: place[0])
-        self._skips_left = 0  # of the group that is being served
-        self._all_skips_left = 0
+        self._pace = Pace(timers, self.activate)
+        self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
+        self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
         self._starved: set[Group] = set()  # were given less than their part of this tick
         self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
         self._leased_ms = 0  # from when on
-        self._woken_left = WOKEN_PER_TURN_MAX
-        self._batched_left = 0
+        self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
         self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
 
@@ -135,7 +138,8 @@ class Dispatch:
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
         backlog.wake_ms = 0
-        if count := backlog.wake(self.tick.now_ms, partition.end):
+        expire = partial(retries.expire, self, group, index)
+        if count := backlog.wake(self.tick.now_ms, partition.end, expire):
             self.tick.change(partition, group)
         self._woken_left -= 1 + count
         self.schedule(group, index)
@@ -157,6 +161,7 @@ class Dispatch:
         """The group is gone."""
         for index in range(len(group.backlogs)):
             self._wakes.discard((group, index))
+        self._pace.forget(group)
 
     # -- serving --------------------------------------------------------------------------
 
@@ -234,6 +239,8 @@ class Dispatch:
             if wants.many and self._batched_left <= 0:
                 self.activate(group)
                 return False
+            if group.rate is not None and self._pace.waits(group, self.tick.now_ms):
+                return False
             if session.stalled or session.leaving:
                 group.set_aside(pull).stall(pull)
                 continue
@@ -259,6 +266,8 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
+        if group.lease:
+            retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
@@ -296,8 +305,8 @@ class Dispatch:
         """The next messages for this pull, as many as it wants and are there without waiting;
         partitions have their turns."""
         wants, count_max = pull.wants, pull.wants.count_max
-        if group.lease:
-            count_max = min(count_max, group.options.window - group.leased_count())
+        if group.lease or group.rate is not None:
+            count_max = group.room(count_max)
         bytes_max = wants.bytes_max
         if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
             bytes_max = min(bytes_max, LIVE_BYTES_MAX)
@@ -314,20 +323,22 @@ class Dispatch:
                 if pieces.full:
                     group.turn = index + 1
                     break
+        if group.rate is not None:
+            group.rate.take(count_max - pieces.count_left)
         return pieces.found
 
     def _scan(self, group: Group, index: int, pull: Pull, pieces: Pieces) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
-        if partition.fenced is not None:
+        if partition.fenced is not None or (group.options.one_batch and backlog.leased):
             return
         now_ms, lease, match = self.tick.now_ms, group.lease, group.match
         while not pieces.full:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return
-            chunk = self.at_hand(group, index, partition, offset)
+            chunk = at_hand(group, index, partition, offset)
             if chunk is None and not (chunk := self._fetch(group, index, partition, offset)):
                 return
             if not backlog.dirty:
@@ -353,7 +364,9 @@ class Dispatch:
                 if not self.leased:
                     self._leased_ms = self._outside.asked_ms()
                 self.leased.append((group, index, offset))
-                attempts = backlog.lease(offset, self._leased_ms + group.options.lease_ms)
+                lease_ms = pull.wants.lease_ms or group.options.lease_ms
+                attempts = backlog.lease(offset, self._leased_ms + lease_ms)
+                backlog.leased.holders[offset] = pull.session.id
                 self.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue
@@ -365,24 +378,11 @@ class Dispatch:
             if self._skips_left <= 0:
                 return
 
-    def at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        """The chunk that holds an offset. A group mostly goes on where it was."""
-        chunk = group.chunks[index]
-        if 0 <= offset - chunk.first < len(chunk.bodies):
-            return chunk
-        log = partition.log
-        found = log.find(offset)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                log.read_on(found)
-        return found
-
     def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
         alone = offset < group.backlogs[index].cursor
         partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
         # If storage answered at once it is here now.
-        return self.at_hand(group, index, partition, offset)
+        return at_hand(group, index, partition, offset)
 
     def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
         if isinstance(found, BrokerError):

@@ -1,4 +1,5 @@
-"""A session leaves: what it waits for ends, and it reads no more.
+"""A session leaves: what it waits for ends, and it reads no more. What it holds of groups that want
+that is given back.
 
 It may have a thousand pulls in as many groups, and a hundred such sessions may go at once. So the
 end is in parts, each of which costs no more than it ends, and whoever can bound a turn asks for a
@@ -20,6 +21,7 @@ from zbus.core.errors import BrokerError
 from zbus.core.faults import Faults
 from zbus.core.follow import Following
 from zbus.core.outcomes import EmptyReason
+from zbus.core.retries import give_back
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Session
 
@@ -61,6 +63,16 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
             groups.pop(group, None)
             group.readers.pop(session, None)
             broker.faults.blame(group, error)
+    while session.held and most > 0:
+        group = next(iter(session.held))
+        try:
+            count = give_back(broker.dispatch, session, group, most)
+        except Exception as error:
+            count = 0
+            broker.faults.blame(group, error)
+        most -= count or 1
+        if not count:
+            session.held.pop(group, None)
     return most > 0
 
 

@@ -1,4 +1,4 @@
-"""Putting messages that settle deliveries, both or neither: consume, transform, produce.
+"""Putting messages that settle deliveries, both or neither: take, transform, put.
 
 What is put and what it settles lie in different logs, and a crash may keep what was written to one
 and lose what was written to the other. So the log that is put to decides. Before the messages, and
@@ -108,7 +108,7 @@ class Settling:
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
-                return BrokerError(Refusal.OFFSET_UNKNOWN, text, str(missing))
+                return BrokerError(Refusal.OFFSET_UNKNOWN, text)
         return None
 
     def release(self, sources: Sequence[Source]) -> None:

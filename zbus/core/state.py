@@ -197,6 +197,7 @@ class GroupChange:
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     untold: int = 0  # those of them that no delivery has told the group of
+    dead: int = 0  # messages that were given up, ever
     incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
     origin: Origin | None = None  # in partition 0, until all partitions have told of the group
     fates: Endings = NO_ENDINGS  # what became of messages, in a topic that keeps it

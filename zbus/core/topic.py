@@ -19,7 +19,7 @@ from zbus.core.filters import compile_filter
 from zbus.core.followed import Followed
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
-from zbus.core.quotas import Quota
+from zbus.core.quotas import Bucket, Quota
 from zbus.core.settlements import Settlements
 from zbus.core.state import GroupOptions, Origin, TopicOptions
 from zbus.core.ticket import Ticket
@@ -31,8 +31,8 @@ class Session:
     connection. An idle one holds next to nothing: there are thousands."""
 
     __slots__ = (
-        *("address", "closed", "faults", "follower", "groups", "id", "leaving", "left", "pulls"),
-        "stalled",
+        *("address", "closed", "faults", "follower", "groups", "held", "id", "leaving", "left"),
+        *("pulls", "stalled"),
     )
 
     def __init__(self, id: bytes, address: str) -> None:
@@ -41,6 +41,7 @@ class Session:
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
         # Those that wait behind another of the same group.
         self.pulls: dict[Group, dict[Pull, None]] | None = None
+        self.held: dict[Group, None] | None = None  # that want its leases back when it goes
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
@@ -69,14 +70,7 @@ class Pull(Ticket):
     asks."""
 
     __slots__ = (
-        "credit",
-        "deadline_ms",
-        "group",
-        "handed",
-        "key",
-        "postponed",
-        "session",
-        "skipped",
+        *("credit", "deadline_ms", "group", "handed", "key", "postponed", "session", "skipped"),
         "wants",
     )
 
@@ -117,27 +111,9 @@ class Group:
     first come, first served."""
 
     __slots__ = (
-        "active",
-        "aside",
-        "backlogs",
-        "chunks",
-        "exclusive",
-        "had_reader",
-        "incarnation",
-        "lease",
-        "match",
-        "name",
-        "options",
-        "origin",
-        "paused",
-        "readers",
-        "temporary",
-        "topic",
-        "turn",
-        "untold",
-        "updated_ms",
-        "usual",
-        "waiting",
+        *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
+        *("lease", "match", "name", "options", "origin", "paused", "rate", "readers"),
+        *("temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
     )
 
     def __init__(
@@ -163,6 +139,7 @@ class Group:
         self.active = False  # the broker's mark: will be served in this tick
         self.untold = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
+        self.rate: Bucket | None = None  # what is left of its messages a second
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:
@@ -174,12 +151,14 @@ class Group:
         self.exclusive = _either(options.exclusive, inherited.exclusive)
         self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
+        if options.rate_per_s != (self.rate.per_s if self.rate else 0):
+            self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
         # It does nothing but read one log.
         kept = inherited.settled_ms > 0
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
         usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
-        self.usual = usual and not self.paused
+        self.usual = usual and not self.paused and self.rate is None
 
     # Pulls that wait here.
 
@@ -243,6 +222,12 @@ class Group:
         """Messages that the log forgot before this group had finished them, ever."""
         return sum(backlog.skipped for backlog in self.backlogs)
 
+    def room(self, wanted: int) -> int:
+        """How many of these it may be handed now."""
+        if self.lease:
+            wanted = min(wanted, self.options.window - self.leased_count())
+        return wanted if self.rate is None else min(wanted, self.rate.left())
+
     def window_full(self) -> bool:
         return self.lease and self.leased_count() >= self.options.window
 
@@ -254,6 +239,8 @@ class Group:
             return EmptyReason.LEASED
         if self.delayed_count():
             return EmptyReason.DELAYED
+        if self.rate is not None and self.rate.left() <= 0:
+            return EmptyReason.THROTTLED
         if pull.skipped:
             return EmptyReason.FILTERED
         if self.leased_count():

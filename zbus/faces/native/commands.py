@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command] = {
         "messages", _BOTH, "produce", Groups.NONE,
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
-        (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
          _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(

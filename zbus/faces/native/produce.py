@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from zbus.core.chunk import Chunk
-from zbus.core.errors import topic_unknown
+from zbus.core.errors import BrokerError, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Partition, Topic
@@ -16,6 +16,7 @@ from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
 from zbus.faces.native.replies import CallReply, NativeReply
+from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import (
     CREDENTIALS,
     NOT_STORED,
@@ -66,6 +67,7 @@ class Produce:
         "plain",
         "puts",
         "quiet",
+        "settles",
         "silent",
         "tag",
         "timeout_ms",
@@ -79,7 +81,7 @@ class Produce:
         self.params = params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.topic_key = params.topic.lower()
+        self.topic_key, self.settles = params.topic.lower(), Settles.of(face, params)
         self.quiet = not params.flag(b"ack")
         self.tag = params.fields.get(b"tag", b"")
         self.key = params.fields.get(b"key", b"")
@@ -129,6 +131,7 @@ class Produce:
             and not self.once
             and params.browser is None
             and not self.misplaced
+            and self.settles is None
         )
         self.plain = simple and not self.idempotent
         self.keyed = simple and self.idempotent
@@ -260,6 +263,13 @@ class Produce:
 
     def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         broker = self.face.broker
+        if self.settles is not None:
+            sources = self.settles.sources()
+            if isinstance(sources, BrokerError):
+                ticket.settle(sources)
+            else:
+                broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
+            return
         recognised = chunk.once is not None or partition.topic.options.dedupe_ms
         if recognised or self.expected_offset is not None:
             broker.put_once(partition, chunk, ticket, self.expected_offset)
@@ -395,8 +405,8 @@ class Produce:
         """A produce to a topic of services: the reply is what a service routes back."""
         face, params = self.face, self.params
         broker = face.broker
-        if self.once or self.idempotent or self.expected_offset is not None:
-            text = "a call takes no idempotency-key and no expected_offset"
+        if self.once or self.idempotent or self.expected_offset is not None or self.settles:
+            text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
             raise BadRequest(400, f"400: Bad Format, {text}")
         lines = self.called_lines + self._sender(peer)
         body = body or self.body

@@ -20,7 +20,8 @@ OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 NOT_STORED = frozenset(
     (
-        b"ack body cmd connection consume_group content-length delay deliver_at expect"
+        b"ack ack_group ack_offset ack_partition ack_topic"
+        b" body cmd connection consume_group content-length delay deliver_at expect"
         b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
         b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"

@@ -133,6 +133,10 @@ partition | number | by key | put it there
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
+ack_group | text | the name of `ack_topic` | of this consumer group
+ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
+ack_partition | number | 0 | of the deliveries
 timeout | duration | `call_timeout_ms` | of a [call](#rpc): how long to wait for the answer, ms
 module | text | none | of a [call by URL](#rpc): the module of the service
 method | text | the second segment | of a [call by URL](#rpc): the method of the service
