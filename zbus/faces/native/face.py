@@ -19,6 +19,7 @@ from zbus.faces.native import (
     consume,
     events,
     leases,
+    listed,
     login,
     manage,
     openapi,
@@ -26,8 +27,10 @@ from zbus.faces.native import (
     produce,
     read,
     routes,
+    single,
     track,
     tracker,
+    why,
 )
 from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.frames import Frames, speaks_json
@@ -54,6 +57,12 @@ COMMANDS: dict[bytes, Prepare] = {
     b"ack": leases.Ack,
     b"nack": leases.Nack,
     b"extend": leases.Extend,
+    b"delete": single.delete,
+    b"cancel": single.cancel,
+    b"fire": single.fire,
+    b"reschedule": single.reschedule,
+    b"peek": listed.Peek,
+    b"why": why.Ask,
     b"route": routes.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,
