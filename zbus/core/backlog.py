@@ -28,6 +28,7 @@ import attrs
 from sortedcontainers import SortedDict
 
 from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.fates import Fate, Fates
 from zbus.core.life import Life
 from zbus.core.open_leases import OpenLeases
 from zbus.core.overdue import LOOK_MS, Overdue, Place
@@ -42,23 +43,9 @@ class Backlog:
     """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
 
     __slots__ = (
-        "_lowest",
-        "_ready",
-        "_reset",
-        "_serial",
-        "_touched",
-        "ahead",
-        "attempts",
-        "cursor",
-        "dead",
-        "delayed",
-        "dirty",
-        "leased",
-        "overdue",
-        "places",
-        "skipped",
-        "untold",
-        "wake_ms",
+        *("_lowest", "_ready", "_reset", "_serial", "_touched", "ahead", "attempts", "cursor"),
+        *("dead", "delayed", "dirty", "fates", "leased", "overdue", "places", "skipped"),
+        *("untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
@@ -76,6 +63,7 @@ class Backlog:
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
+        self.fates: Fates | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
@@ -143,8 +131,10 @@ class Backlog:
 
     # -- steps of a life ------------------------------------------------------------------
 
-    def finish(self, offset: int) -> bool:
+    def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if self.fates is not None and self.life(offset) is not Life.DONE:
+            self.fates.note(offset, fate, self.attempts.get(offset, 0))
         if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
@@ -201,7 +191,7 @@ class Backlog:
 
     def give_up(self, offset: int) -> None:
         """READY or LEASED -> DEAD."""
-        if self.finish(offset):
+        if self.finish(offset, Fate.DEAD):
             self.dead += 1
 
     def wake(self, now_ms: int, end: int, expire: Callable[[int], None] | None = None) -> int:
@@ -243,6 +233,11 @@ class Backlog:
             offset = self._ready.pop((rank, serial))
             self.places[offset] = key = (end, serial)
             self._ready[key] = offset
+
+    def keep_fates(self, kept: bool) -> None:
+        """Remember what becomes of messages, from now on, or forget it."""
+        if kept != (self.fates is not None):
+            self.fates = Fates() if kept else None
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
@@ -430,6 +425,8 @@ class Backlog:
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()
+        if self.fates is not None:
+            self.fates = Fates()  # what is read again is another story
         self._lowest = -1
 
     def check(self) -> None:

@@ -17,7 +17,11 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     topic, index, known = partition.topic, partition.index, partition.settlements
     groups = []
     for group in topic.groups.values():
-        change = group.backlogs[index].snapshot(group.name, group.incarnation)
+        backlog = group.backlogs[index]
+        change = backlog.snapshot(group.name, group.incarnation)
+        if backlog.fates is not None:
+            fates = backlog.fates.snapshot(now_ms, topic.options.settled_ms)
+            change = attrs.evolve(change, fates=fates)
         origin = None if index else group.origin
         groups.append(attrs.evolve(change, options=group.options, origin=origin))
     groups += [
@@ -47,7 +51,7 @@ def _has_news(settlements: Settlements) -> bool:
     return bool(settlements.fresh or settlements.settled)
 
 
-def take_changes(partition: Partition) -> StateChange | None:
+def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
     """What this tick changed, and nothing left to tell; None = nothing."""
     if not (
         partition.changed
@@ -66,6 +70,9 @@ def take_changes(partition: Partition) -> StateChange | None:
         backlog = group.backlogs[index]
         backlog.dirty = False
         change = backlog.changes(group.name, group.incarnation)
+        if backlog.fates is not None:
+            tell = backlog.fates.snapshot if change.reset else backlog.fates.take
+            change = attrs.evolve(change, fates=tell(now_ms, known.options.settled_ms))
         if group in partition.options_changed:
             origin = None if index else group.origin
             change = attrs.evolve(change, options=group.options, origin=origin)

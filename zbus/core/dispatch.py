@@ -15,6 +15,7 @@ from zbus.core.aside import Aside, Line
 from zbus.core.at_hand import at_hand
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.fates import Fate
 from zbus.core.follow import Following
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
@@ -338,28 +339,26 @@ class Dispatch:
             if offset is None:
                 return
             chunk = at_hand(group, index, partition, offset)
-            if chunk is None:
-                chunk = self._fetch(group, index, partition, offset)
-                if chunk is None:
-                    return
+            if chunk is None and not (chunk := self._fetch(group, index, partition, offset)):
+                return
             if not backlog.dirty:
                 self.tick.change(partition, group)
             at = offset - chunk.first
-            if not (lease or match or chunk.timed) and backlog.in_order:
+            if not (lease or match or chunk.timed or backlog.fates) and backlog.in_order:
                 stop = pieces.add_run(index, chunk, at, at + partition.visible - offset)
                 backlog.cursor = chunk.first + stop
                 continue
             due_ms = 0 if chunk.due is None else chunk.due[at]
             expires_ms = 0 if chunk.expires is None else chunk.expires[at]
-            if due_ms > now_ms:
+            if due_ms > now_ms and offset == backlog.cursor:  # of others it was looked at before
                 backlog.delay(offset, due_ms)
                 self.schedule(group, index)
                 if (watch := partition.topic.followed) is not None:
                     self.following.delay(watch, index, offset, due_ms)
             elif expires_ms and expires_ms <= now_ms:
-                backlog.finish(offset)
+                backlog.finish(offset, Fate.EXPIRED)
             elif match is not None and not match(chunk.tag_of(at)):
-                backlog.finish(offset)
+                backlog.finish(offset, Fate.FILTERED)
                 pull.skipped = True
             elif lease:
                 if not self.leased:

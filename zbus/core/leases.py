@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.fates import Fate
 from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
 from zbus.core.retries import GIVEN_BACK, retry
 from zbus.core.ticket import Ticket
@@ -88,7 +89,7 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
         return
     for group in partition.topic.groups.values():
         backlog = group.backlogs[partition.index]
-        if offset not in backlog.leased and backlog.finish(offset):
+        if offset not in backlog.leased and backlog.finish(offset, Fate.DELETED):
             dispatch.tick.change(partition, group)
 
 

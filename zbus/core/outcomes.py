@@ -90,6 +90,13 @@ DONE = Done()
 
 
 @attrs.frozen
+class Changed(Outcome):
+    """So many messages are not what they were, durably; one of several groups counts in each."""
+
+    count: int
+
+
+@attrs.frozen
 class Declared(Outcome):
     """A topic, and the group if one was asked for, exist as described."""
 

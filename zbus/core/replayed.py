@@ -7,6 +7,7 @@ stored log applies them in order, be it to serve it or to repair it.
 from __future__ import annotations
 
 from zbus.core.backlog import Backlog
+from zbus.core.fates import Fates
 from zbus.core.state import (
     GroupChange,
     GroupOptions,
@@ -81,5 +82,8 @@ class Replayed:
             self.number = max(self.number, change.incarnation)
             backlog = known[change.incarnation] = Backlog()
         backlog.apply(change)
+        if change.fates:
+            backlog.fates = backlog.fates or Fates()
+            backlog.fates.apply(change.fates)
         if change.origin is not None:
             self.origins[key] = change.origin

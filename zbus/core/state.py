@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from zbus.core.delays import NOTHING, Columns
+from zbus.core.fates import NO_ENDINGS, Endings
 from zbus.core.originals import Original
 
 
@@ -134,7 +135,7 @@ class TopicOptions:
     retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
-    settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.settled`)
+    settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.fates`)
 
     @property
     def retains(self) -> bool:
@@ -199,6 +200,7 @@ class GroupChange:
     dead: int = 0  # messages that were given up, ever
     incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
     origin: Origin | None = None  # in partition 0, until all partitions have told of the group
+    fates: Endings = NO_ENDINGS  # what became of messages, in a topic that keeps it
 
 
 @attrs.frozen

@@ -227,7 +227,7 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
-        change = take_changes(partition)
+        change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
             while not stored and self.make_room(chunk):

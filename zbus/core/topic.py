@@ -111,28 +111,9 @@ class Group:
     first come, first served."""
 
     __slots__ = (
-        "active",
-        "aside",
-        "backlogs",
-        "chunks",
-        "exclusive",
-        "had_reader",
-        "incarnation",
-        "lease",
-        "match",
-        "name",
-        "options",
-        "origin",
-        "paused",
-        "rate",
-        "readers",
-        "temporary",
-        "topic",
-        "turn",
-        "untold",
-        "updated_ms",
-        "usual",
-        "waiting",
+        *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
+        *("lease", "match", "name", "options", "origin", "paused", "rate", "readers"),
+        *("temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
     )
 
     def __init__(
@@ -173,7 +154,10 @@ class Group:
         if options.rate_per_s != (self.rate.per_s if self.rate else 0):
             self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
         # It does nothing but read one log.
-        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
+        kept = inherited.settled_ms > 0
+        for backlog in self.backlogs:
+            backlog.keep_fates(kept)
+        usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
         self.usual = usual and not self.paused and self.rate is None
 
     # Pulls that wait here.

@@ -255,6 +255,7 @@ def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | N
             partition.options_changed[group] = None
     # Segments may be gone of which nothing was written down.
     backlog.fall_off(partition.first)
+    backlog.keep_fates(group.topic.options.settled_ms > 0)
     group.backlogs[index] = backlog
 
 

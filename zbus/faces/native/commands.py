@@ -17,7 +17,7 @@ from zbus.faces.native import vocabulary as takes
 from zbus.faces.native.vocabulary import Kind, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
-DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"
+DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
 """The paths."""
 
 
@@ -80,6 +80,8 @@ _R = Refusal
 _GONE = (_R.TOPIC_UNKNOWN, _R.GROUP_UNKNOWN)
 _CHANGE = (_R.STOPPING, _R.FULL, _R.FENCED)
 _LEASED = (*_GONE, _R.OFFSET_UNKNOWN, *_CHANGE)
+_SINGLE = (*_GONE, _R.OFFSET_UNKNOWN, _R.TOO_MANY, *_CHANGE)
+_DELAYED = (*_SINGLE, _R.CONFLICT, _R.DAMAGED)
 _ROOT, _BOTH = (SERVER,), (TOPIC, GROUP)
 _CONTAINERS = ("Message[]", "application/x-ndjson", "application/vnd.zbus.messages")
 _GO_ON = Answer("Go on to the page, with the cookie; or to the form.", ("location", "set-cookie"))
@@ -130,6 +132,38 @@ COMMANDS: dict[str, Command] = {
         _timed("So many are there, durably, and acknowledged here; others could not be moved.",
                "count", "stayed"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
+    "delete": Command(
+        "Finish messages that a group, or every group of a topic, has not finished.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are not handed out any more.", "count"),
+        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "cancel": Command(
+        "The same, only while they are delayed.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are never handed out.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "fire": Command(
+        "Messages that are delayed are due now.", "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are handed out next, behind what is ready.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "reschedule": Command(
+        "Messages that are delayed are due at another time.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are due then.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.RESCHEDULE, *takes.ACK)),
+    "peek": Command(
+        "List what a group has delayed, leased or ready.", "messages", _BOTH, "consume", Groups.ONE,
+        {200: Answer(
+            "By the time at which they are due or their leases end; what is ready by partition and"
+            " offset. If there may be more, `next` says how to ask for it.",
+            ("count", "next", "unseen"), ("ListedMessage[]",))},
+        (*_GONE, _R.FENCED, _R.DAMAGED), (*takes.OF_GROUP, *takes.PEEK), reads=True),
+    "why": Command(
+        "Why a message is not with the consumers of a group: one sentence; with an `accept` of JSON"
+        " all that is known.", "messages", (WHY, *_BOTH), "consume", Groups.ONE,
+        {200: Answer("The sentence.", (), ("text/plain", "Why"))},
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.FENCED, _R.DAMAGED), (*takes.OF_GROUP, *takes.WHY),
+        reads=True),
     "route": Command(
         "Send a message straight to a session.", "messages", _ROOT, "route", Groups.NONE,
         _timed("It was taken."),

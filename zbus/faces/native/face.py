@@ -19,6 +19,7 @@ from zbus.faces.native import (
     consume,
     events,
     leases,
+    listed,
     login,
     manage,
     openapi,
@@ -27,8 +28,10 @@ from zbus.faces.native import (
     read,
     redrive,
     routes,
+    single,
     track,
     tracker,
+    why,
 )
 from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.frames import Frames, speaks_json
@@ -56,6 +59,12 @@ COMMANDS: dict[bytes, Prepare] = {
     b"nack": leases.Nack,
     b"redrive": redrive.Redrive,
     b"extend": leases.Extend,
+    b"delete": single.delete,
+    b"cancel": single.cancel,
+    b"fire": single.fire,
+    b"reschedule": single.reschedule,
+    b"peek": listed.Peek,
+    b"why": why.Ask,
     b"route": routes.Route,
     b"declare": manage.Declare,
     b"query": manage.Query,

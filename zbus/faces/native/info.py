@@ -71,6 +71,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     retention_ms: int | msgspec.UnsetType
     server_address: msgspec.Raw
     server_version: str
+    settled_ms: int | msgspec.UnsetType
     topic_name: str
 
 
@@ -133,6 +134,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         options.retention_ms or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
+        options.settled_ms or msgspec.UNSET,
         topic.name,
     )
 

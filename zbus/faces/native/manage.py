@@ -60,6 +60,7 @@ class Declare:
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
+        self.settled_ms = params.number(b"settled_ms")
         self.group_mask = params.number(b"group_mask")
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window")
@@ -134,6 +135,8 @@ class Declare:
             options = attrs.evolve(options, **self.retention)
         if self.dedupe_ms is not None:
             options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
+        if self.settled_ms is not None:
+            options = attrs.evolve(options, settled_ms=self.settled_ms)
         return options
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:

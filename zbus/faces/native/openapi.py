@@ -26,6 +26,7 @@ from zbus.faces.native.commands import (
     LOG,
     SERVER,
     TOPIC,
+    WHY,
     Command,
 )
 from zbus.faces.native.context import Context
@@ -62,6 +63,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (TOPIC, "post"): ("produce", "Put a message"),
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
     (LOG, "get"): ("log", "Look at a topic's log"),
+    (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }

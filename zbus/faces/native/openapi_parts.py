@@ -10,9 +10,11 @@ from typing import Any
 
 from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
+from zbus.core.listing import STATES
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
 from zbus.core.retries import LOSSES
+from zbus.core.why import Cause
 from zbus.faces.native.commands import COMMANDS
 from zbus.faces.native.replies import TEXTS
 from zbus.faces.native.vocabulary import (
@@ -150,6 +152,8 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "sender": ("The session that sent the message.", _TEXT),
     "location": ("Where to go.", _TEXT),
     "set-cookie": ("The token.", _TEXT),
+    "next": ("What `after` is for those behind these.", _TEXT),
+    "unseen": ("Messages that may be delayed, which the group has not come to.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "retry-after": ("Seconds.", _COUNT),
 }
@@ -249,6 +253,42 @@ SCHEMAS: dict[str, Schema] = {
         ),
         "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
     },
+    "ListedMessage": _document(
+        "attempts body body_base64 holder key tag until",
+        id=_TEXT,
+        topic=_NAME,
+        partition=_COUNT,
+        offset=_COUNT,
+        timestamp=_TIME,
+        state=words(*STATES),
+        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
+        attempts=_count("Times it was handed out under a lease."),
+        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
+        tag=_TEXT,
+        key=_TEXT,
+        size=_count("Bytes of its body."),
+        body=_described(_TEXT, "If it was asked for and is UTF-8."),
+        body_base64=_described(_TEXT, "If it is not."),
+    ),
+    "Why": _document(
+        "attempts before ended expires holder id key tag timestamp until",
+        text=_described(_TEXT, "One sentence."),
+        state=words(*[cause.value for cause in Cause]),
+        topic=_NAME,
+        consume_group=_NAME,
+        partition=_COUNT,
+        offset=_COUNT,
+        id=_TEXT,
+        tag=_TEXT,
+        key=_TEXT,
+        timestamp=_TIME,
+        expires=_TIME,
+        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
+        attempts=_count("Times it was handed out under a lease."),
+        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
+        ended=_described(_TIME, "When the group was done with it, epoch milliseconds."),
+        before=_count("Messages that the group has to come past."),
+    ),
     "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
     "ServerEvent": _document(
         "certificate live",
@@ -269,7 +309,7 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs",
+        "retentionBytes retentionCount retentionDone retentionMs settledMs",
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
@@ -285,6 +325,7 @@ SCHEMAS: dict[str, Schema] = {
         retentionMs=_COUNT,
         serverAddress=_ref("ServerAddress"),
         serverVersion=_TEXT,
+        settledMs=_count("How long it is known what became of messages."),
         topicName=_NAME,
     ),
     "TrackerInfo": _document(

@@ -13,6 +13,7 @@ import attrs
 from zbus.core.declare import DURABILITIES
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.listing import STATES
 from zbus.core.quotas import RATE_MAX
 from zbus.core.retries import ATTEMPTS_MAX, LOSSES
 
@@ -29,6 +30,7 @@ READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
 REDRIVE_COUNT_DEFAULT = 1_000
+LISTED_COUNT_MAX = 1_000
 TEN_YEARS_AHEAD = "ten years ahead"
 
 
@@ -100,6 +102,8 @@ _KINDS: dict[str, Kind] = {
     "key": Text(KEY_BYTES_MAX),
     "filter": Text(FILTER_BYTES_MAX),
     "durability": Word(DURABILITIES),
+    "listed state": Word(tuple(STATES)),
+    "listed count": Number(LISTED_COUNT_MAX, minimum=1),
     "json": Word(("json",)),
     "command": Word(),
 }
@@ -219,6 +223,8 @@ retention_count | number | 0, or as it is | keep about so many messages of each 
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
     are not looked at
+settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
+    each group, ms; 0: it is forgotten at once
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 group_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. 0 goes by the topic's
@@ -257,6 +263,34 @@ offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
     batch
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
+""")
+_BY_ID = """
+msgid | id | none | instead of `offset`: the message's id, in a topic with
+    [`dedupe_ms`](#putting-once). In a query `id` says the same
+"""
+SINGLE = _parameters(f"""
+consume_group | text | none: every group | the group
+offset | offsets | required | of the message; of many: numbers and ranges, `3,5-9,12`, at most
+    {OFFSETS_MAX:,} in all
+partition | number | 0 | of the offsets
+{_BY_ID.strip()}
+""")
+RESCHEDULE = _parameters("""
+delay | duration | none | milliseconds from now until it is due
+deliver_at | time to come | required | the same as a time, epoch ms; one that has passed is now
+""")
+PEEK = _parameters("""
+state | listed state | ready | which ones
+key | key | any | only those of this key
+tag | filter | any | only those whose tag this [filter](#filters) matches
+count | listed count | 100 | at most so many
+after | text | the first | what comes behind that: the `next` of the reply before
+body | flag | false | with their bodies, up to 1 MiB of them
+""")
+WHY = _parameters(f"""
+offset | number | required | of the message
+partition | number | 0 | of the offset
+{_BY_ID.strip()}
 """)
 SSL = _parameters("server | text | this broker's advertised address | whose certificate")
 OPENAPI = _parameters("command | command | all | describe this command alone")
