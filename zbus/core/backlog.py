@@ -10,6 +10,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
 * `leased`: handed out, not settled; each has a deadline.
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+* parked: ready, each with a rank, and yet not next, because its key is busy (`zbus.core.keyed`).
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
@@ -26,45 +27,30 @@ from functools import partial
 from typing import Final
 
 import attrs
-from sortedcontainers import SortedDict
 
 from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.keyed import PARKED_MAX, Keyed
 from zbus.core.life import Life
-from zbus.core.overdue import LOOK_MS, Overdue, Place
+from zbus.core.overdue import LOOK_MS, Overdue
+from zbus.core.places import Places
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
 
-_NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
-"""Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
+NO_RANK: Final = 1 << 63
+"""Beyond all ranks."""
 
 
-class Backlog:
-    """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
+class Backlog(Places):
+    """See the module."""
 
     __slots__ = (
-        "_lowest",
-        "_ready",
-        "_reset",
-        "_serial",
-        "_touched",
-        "ahead",
-        "attempts",
-        "cursor",
-        "delayed",
-        "dirty",
-        "leased",
-        "overdue",
-        "places",
-        "skipped",
-        "untold",
-        "wake_ms",
+        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "delayed", "dirty"),
+        *("keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
+        super().__init__()
         self.cursor = cursor
-        self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self.places: dict[int, Place] = {}  # offset -> its key in _ready
-        self._serial = 0
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased: Deadlines[int] = Deadlines()
@@ -75,6 +61,7 @@ class Backlog:
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
+        self.keyed: Keyed | None = None  # of a group with order per key
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -89,11 +76,17 @@ class Backlog:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
+        reached = self.cursor
+        if self.keyed is not None:
+            self.keyed.settle(self)
+            if self.parked_count >= PARKED_MAX:
+                # The cursor waits; what is put back may be what frees a key, so that does not.
+                reached, end = NO_RANK, reached
         if self.overdue:
-            self._catch_up()
-        if self.places:
+            self._catch_up(reached)
+        if self._ready:
             (rank, _), offset = self._ready.peekitem(0)
-            if rank <= self.cursor:
+            if rank <= reached:
                 return offset
         return self.cursor if self.cursor < end else None
 
@@ -179,6 +172,19 @@ class Backlog:
         self._take(offset)
         self._put(offset, end)
 
+    def park(self, offset: int) -> None:
+        """READY, and stays so, but is not next before `unpark`."""
+        if offset not in self.places:
+            self._take(offset)
+            self._put(offset, offset)
+        del self._ready[self.places[offset]]
+
+    def order_no_more(self) -> None:
+        """No key is busy, and nothing is parked."""
+        if self.keyed is not None:
+            self.keyed = None
+            self.unpark_all()
+
     def wake(self, now_ms: int, end: int) -> int:
         """Messages whose lease ended go back to their places; what is due, to the end. How many
         were made ready: of what is due, no more than a lot; the others when they are needed."""
@@ -212,11 +218,7 @@ class Backlog:
         self.cursor = min(self.cursor, end)
         self._cut(end)
         self.overdue.truncate(end)
-        for rank, serial in [key for key in self._ready if key[0] > end]:
-            # Put back behind what was never written: that is now the end.
-            offset = self._ready.pop((rank, serial))
-            self.places[offset] = key = (end, serial)
-            self._ready[key] = offset
+        self._end_at(end)
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
@@ -234,6 +236,7 @@ class Backlog:
             self.cursor = first
         self.skipped += lost
         self.untold += lost
+        self._touch_keyed()
         return lost
 
     def copy_from(self, other: Backlog) -> None:
@@ -241,7 +244,7 @@ class Backlog:
         self.seek(other.cursor)
         self.delayed.merge(other.delayed)
         self.ahead |= other.ahead
-        for offset in other._ready.values():
+        for offset in other._all_in_order():
             self._insert(offset, other.places[offset][0])
         for offset in other.leased:  # what the other has handed out, this one has not
             self._insert(offset, offset)
@@ -281,16 +284,17 @@ class Backlog:
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
-        attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
+        attempts, places, leased, delayed = self.attempts, self.places, self.leased, self.delayed
         entries = NO_ENTRIES
-        if ready or leased or attempts or self.ahead:
-            entries, places, count = Entries(), self.places, attempts.get
+        if places or leased or attempts or self.ahead:
+            entries, ready, count = Entries(), self._all_in_order(), attempts.get
             # To look into `delayed` is dear, and what was tried and is nowhere else is there.
             retried = sorted([o for o in attempts if not (o in places or o in leased)])
             known = (o for o in self.ahead if not (o in places or o in leased or o in attempts))
             done = sorted([offset for offset in known if offset not in delayed])
-            counts = [count(offset, 0) for offset in ready.values()]
-            entries.add_all(EntryState.READY, ready.values(), counts, ranks=[r for r, _ in ready])
+            counts = [count(offset, 0) for offset in ready]
+            ranks = [places[offset][0] for offset in ready]
+            entries.add_all(EntryState.READY, ready, counts, ranks=ranks)
             counts = [count(offset, 0) for offset in leased]
             entries.add_all(EntryState.LEASED, leased, counts, map(leased.due_of, leased))
             counts = [attempts[offset] for offset in retried]
@@ -355,11 +359,7 @@ class Backlog:
 
     def _forget(self, offset: int) -> bool:
         """Take an offset out of every exception but `ahead`; True if it was in one."""
-        key = self.places.pop(offset, None)
-        if key is not None:
-            del self._ready[key]
-            return True
-        return self.leased.discard(offset) or self.delayed.discard(offset)
+        return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -375,21 +375,11 @@ class Backlog:
         self._insert(offset, rank)
         self._touch(offset)
 
-    def _insert(self, offset: int, rank: int) -> None:
-        self._serial += 1
-        self._insert_at(offset, (rank, self._serial))
-
-    def _insert_at(self, offset: int, key: Place) -> None:
-        if self._ready is _NO_READY:
-            self._ready = SortedDict()
-        self.places[offset] = key
-        self._ready[key] = offset
-
-    def _catch_up(self) -> None:
+    def _catch_up(self, reached: int) -> None:
         """Make ready what is overdue and comes next."""
         overdue = self.overdue
-        while overdue and overdue.first[0] <= self.cursor:
-            if self.places and self._ready.peekitem(0)[0] <= overdue.first:
+        while overdue and overdue.first[0] <= reached:
+            if self._ready and self._ready.peekitem(0)[0] <= overdue.first:
                 return
             self._make_ready()
 
@@ -401,15 +391,16 @@ class Backlog:
             self._touch(offset)
         return len(found)
 
-    def _front(self) -> int:
-        """The rank before everything else."""
-        first = self._ready.peekitem(0)[0][0] if self.places else 0
-        return min(first, 0) - 1
-
     def _touch(self, offset: int) -> None:
         """`changes` tells in this order, so that equal ranks and times keep theirs."""
         self._touched.pop(offset, None)
         self._touched[offset] = None
+        if self.keyed is not None:
+            self.keyed.touch(offset)
+
+    def _touch_keyed(self) -> None:
+        if self.keyed is not None:
+            self.keyed.touch_all()
 
     def _step_over(self) -> None:
         while self.cursor in self.ahead:
@@ -424,6 +415,7 @@ class Backlog:
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
         self._touched = {offset: None for offset in self._touched if offset < end}
+        self._touch_keyed()
 
     def _clear(self) -> None:
         for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
@@ -432,10 +424,15 @@ class Backlog:
         self.overdue.clear()
         self.ahead.clear()
         self._lowest = -1
+        self._touch_keyed()
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
-        assert {self._ready[key]: key for key in self._ready} == self.places
+        if self.keyed is None:
+            assert not self._parked()
+        else:
+            self.keyed.settle(self)
+            self.keyed.check(self, self._parked())
         kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"

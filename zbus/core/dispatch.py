@@ -8,15 +8,14 @@ again when it came: nobody waits for a disk here.
 
 from __future__ import annotations
 
-from functools import partial
-
 from zbus.core.aside import Aside, Line
-from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.follow import Following
+from zbus.core.keyed import Keyed
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
 from zbus.core.pieces import Pieces
+from zbus.core.reach import Reach
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -68,7 +67,8 @@ class Dispatch:
         self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
-        self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
+        self.reach = Reach(self.activate)
+        self.at_hand = self.reach.at_hand
 
     # -- what makes groups active ---------------------------------------------------------
 
@@ -178,8 +178,8 @@ class Dispatch:
             sated, self._sated = self._sated, []
             for group in sated:
                 self.activate(group)
-        if self._failed:
-            failed, self._failed = self._failed, []
+        if self.reach.failed:
+            failed, self.reach.failed = self.reach.failed, []
             for group, why in failed:
                 self.end_waiting(group, why)
         if self._fresh:
@@ -321,16 +321,19 @@ class Dispatch:
         partition = group.topic.partitions[index]
         if partition.fenced is not None:
             return
-        now_ms, lease, match = self.tick.now_ms, group.lease, group.match
+        now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
+        if group.ordered and (keyed := self._keyed(group, index, partition)) is None:
+            return
         while not pieces.full:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)
-            if chunk is None:
-                chunk = self._fetch(group, index, partition, offset)
-                if chunk is None:
-                    return
+            if (
+                chunk is None
+                and (chunk := self.reach.fetch(group, index, partition, offset)) is None
+            ):
+                return
             if not backlog.dirty:
                 self.tick.change(partition, group)
             at = offset - chunk.first
@@ -350,6 +353,8 @@ class Dispatch:
             elif match is not None and not match(chunk.tag_of(at)):
                 backlog.finish(offset)
                 pull.skipped = True
+            elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
+                pass  # it waits for others of its key
             elif lease:
                 if not self.leased:
                     self._leased_ms = self._outside.asked_ms()
@@ -366,35 +371,27 @@ class Dispatch:
             if self._skips_left <= 0:
                 return
 
-    def at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        """The chunk that holds an offset. A group mostly goes on where it was."""
-        chunk = group.chunks[index]
-        if 0 <= offset - chunk.first < len(chunk.bodies):
-            return chunk
-        log = partition.log
-        found = log.find(offset)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                log.read_on(found)
-        return found
-
-    def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        alone = offset < group.backlogs[index].cursor
-        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
-        # If storage answered at once it is here now.
-        return self.at_hand(group, index, partition, offset)
-
-    def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
-        if isinstance(found, BrokerError):
-            # Not now: a pull that is being served may have got some messages already.
-            self._failed.append((group, found))
-            return
-        self.activate(group)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                group.topic.partitions[index].log.read_on(found)
+    def _keyed(self, group: Group, index: int, partition: Partition) -> Keyed | None:
+        """Begin a batch where keys have their order. None: not all that are busy are known yet."""
+        backlog = group.backlogs[index]
+        keyed = backlog.keyed
+        if keyed is None:
+            keyed = backlog.keyed = Keyed(backlog.attempts)
+        while keyed.unknown:
+            offset = keyed.unknown[-1]
+            if self._skips_left <= 0:
+                return None
+            self._skips_left -= 1
+            if offset in backlog.attempts:
+                chunk = self.at_hand(group, index, partition, offset)
+                chunk = chunk or self.reach.fetch(group, index, partition, offset)
+                if chunk is None:
+                    return None
+                keyed.learn(backlog, chunk.key_of(offset - chunk.first))
+            else:
+                keyed.unknown.pop()
+        keyed.batch += 1
+        return keyed
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

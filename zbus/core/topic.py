@@ -127,7 +127,7 @@ class Group:
         "match",
         "name",
         "options",
-        "origin",
+        *("ordered", "origin"),
         "paused",
         "readers",
         "temporary",
@@ -174,6 +174,10 @@ class Group:
         self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
         # It does nothing but read one log.
+        self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
+        if not self.ordered:
+            for backlog in self.backlogs:
+                backlog.order_no_more()
         usual = len(self.backlogs) == 1 and self.match is None and not self.lease
         self.usual = usual and not self.paused
 
