@@ -92,7 +92,7 @@ def test_what_a_producer_says_of_a_death_is_not_believed() -> None:
 
 def test_redrive_with_tokens() -> None:
     """It needs the right to take here, and to put there."""
-    topics = {"Dead": [], "In": []}
+    topics: dict[str, list[str]] = {"Dead": [], "In": []}
     world, client = world_with(
         entry("both", "produce consume", topics),
         entry("takes", "consume", topics),

@@ -19,8 +19,8 @@ DYING = GroupOptions(lease=True, window=100, lease_ms=LEASE_MS, attempts_max=2, 
 def prepared(durability: str = "disk", count: int = 1) -> Box:
     """So many messages of In were handed out to g for the first time."""
     box = Box(CrashJournal())
-    box.declare(TopicOptions("In", durability=durability), "g", DYING)
     box.declare(TopicOptions("Dead", durability=durability), "r", GroupOptions())
+    box.declare(TopicOptions("In", durability=durability), "g", DYING)
     messages = [Message(b"id%d" % n, b"a.b", b"k", b"x-y: z\r\n", b"%d" % n) for n in range(count)]
     for message in messages:
         box.broker.put(

@@ -45,7 +45,7 @@ def hear_of_the_dead(box: Box) -> list[tuple[int, str]]:
     heard: list[tuple[int, str]] = []
 
     def dead(group: Group, index: int, offset: int, reason: str) -> None:
-        assert offset in group.backlogs[index].settling
+        assert offset in group.backlogs[index].leased.settling
         heard.append((offset, reason))
 
     box.broker.dispatch.dead = dead
@@ -231,7 +231,7 @@ def test_what_is_settling_is_nobody_s() -> None:
     assert box.take() == [b"1"]
     box.ack(0)
     box.settle()
-    assert (backlog.settling, backlog.life(0)) == (set(), Life.DONE)
+    assert (backlog.leased.settling, backlog.life(0)) == (set(), Life.DONE)
 
 
 def test_what_settles_no_more_is_asked_for_again() -> None:
@@ -240,7 +240,7 @@ def test_what_settles_no_more_is_asked_for_again() -> None:
     box.nack(0)
     box.settle()
     assert heard == [(0, "given back")]
-    box.group().backlogs[0].settle_no_more(0)
+    box.group().backlogs[0].leased.settle_no_more(0)
     box.settle(LEASE_MS)
     assert heard == [(0, "given back"), (0, "expired")]
 

@@ -16,7 +16,6 @@ from functools import partial
 from sys import maxsize
 
 from zbus.core import deciding, leases, leaving, purging, reads
-from zbus.core.at_hand import at_hand
 from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -331,7 +330,7 @@ class Broker:
         chunk = group.chunks[0]
         at = cursor - chunk.first
         if not 0 <= at < len(chunk.bodies):
-            found = at_hand(group, 0, partition, cursor)
+            found = self.dispatch.at_hand(group, 0, partition, cursor)
             if found is None:
                 return None
             chunk, at = found, cursor - found.first

@@ -77,7 +77,7 @@ class DeadLetters:
         """It cannot be stored now."""
         backlog = dying.group.backlogs[dying.partition]
         if dying.offset in backlog.leased:
-            backlog.settle_later(dying.offset)
+            backlog.leased.settle_later(dying.offset)
             self._again.set(dying, self._tick.now_ms + AGAIN_MS)
 
     def _target(self, group: Group) -> Topic | None:

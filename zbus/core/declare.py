@@ -24,6 +24,8 @@ from zbus.core.topic import Group, Topic
 
 DURABILITIES = ("memory", "os", "disk")
 
+ORDERS = ("", "key")
+
 
 Check = Callable[[bytes], str | None]
 """Given a message's id, says why a group is not to begin there; None = it may."""
@@ -137,9 +139,14 @@ class Declaring:
             return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
         elif options.durability != topic.options.durability:
             return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+        if topic is not None and not options.lease and topic.options.lease:
+            for group in topic.groups.values():
+                renewed = wish is not None and topic.group(wish.name) is group
+                if not renewed and (text := _order_problem(options, group.options)):
+                    return BrokerError(Refusal.ILLEGAL, f"group {group.name}: {text}")
         if wish is None:
             return None
-        text = name_problem(wish.name)
+        text = name_problem(wish.name) or _order_problem(options, wish.options)
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"group: {text}")
         if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
@@ -299,6 +306,14 @@ class _Places:
         self._left -= 1
         if not self._left:
             self._done(self._places)
+
+
+def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
+    """Why messages cannot be handed out in this order."""
+    if group.order not in ORDERS:
+        return "order is key, or none"
+    leases = topic.lease if group.lease is None else group.lease
+    return None if leases or not group.order else "order per key needs acknowledgements"
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

@@ -136,7 +136,7 @@ class _Job:
     def _begin(self, partition: Partition, offset: int) -> None:
         backlog, dispatch = self.group.backlogs[partition.index], self._redriving.dispatch
         backlog.lease(offset, dispatch.tick.now_ms + LEASE_MS)
-        backlog.settle_later(offset)
+        backlog.leased.settle_later(offset)
         dispatch.tick.change(partition, self.group)
         dispatch.schedule(self.group, partition.index)
         partition.log.get(offset, partial(self._found, partition, offset))
@@ -202,7 +202,7 @@ class _Job:
         for partition, offset in self._stays:
             backlog = self.group.backlogs[partition.index]
             if partition.fenced is None and offset in backlog.leased:
-                backlog.settle_no_more(offset)
+                backlog.leased.settle_no_more(offset)
                 backlog.put_back(offset)
                 attempts = backlog.attempts
                 attempts[offset] -= 1  # nobody has had it

@@ -136,7 +136,7 @@ def retry(
     attempts = backlog.attempts.get(offset, 1)
     if options.attempts_max and attempts >= options.attempts_max:
         if options.dead_letter:
-            backlog.settle_later(offset)
+            backlog.leased.settle_later(offset)
             dispatch.dead(group, index, offset, reason)
         else:
             backlog.give_up(offset)

@@ -84,7 +84,7 @@ class Settling:
         for group, source, ranges, _ in sources:
             backlog = group.backlogs[source.index]
             for offset in known_of(ranges, backlog.leased):
-                backlog.settle_later(offset)
+                backlog.leased.settle_later(offset)
         held = _Held(self, ticket, partition, sources)
         end = partition.end
         put(held)
@@ -102,7 +102,7 @@ class Settling:
                 text = f"group {group.name} acknowledges on delivery: there is nothing to settle"
                 return BrokerError(Refusal.ILLEGAL, text)
             backlog = group.backlogs[partition.index]
-            known = set(known_of(ranges, backlog.leased)) - backlog.settling
+            known = set(known_of(ranges, backlog.leased)) - backlog.leased.settling
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
@@ -112,8 +112,8 @@ class Settling:
     def release(self, sources: Sequence[Source]) -> None:
         """Nothing was stored: the deliveries are leased as before."""
         for group, partition, ranges, _ in sources:
-            for offset in known_of(ranges, group.backlogs[partition.index].settling):
-                group.backlogs[partition.index].settle_no_more(offset)
+            for offset in known_of(ranges, group.backlogs[partition.index].leased.settling):
+                group.backlogs[partition.index].leased.settle_no_more(offset)
 
     def settle(
         self, partition: Partition, sources: Sequence[Source], numbers: Sequence[int]
