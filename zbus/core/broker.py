@@ -36,6 +36,7 @@ from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
+from zbus.core.seeking import Seeking
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
@@ -79,11 +80,12 @@ class Broker:
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
+        seeking = Seeking(self.outside, self.dispatch, self.changes)
         declaring = Declaring(
-            *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
+            *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
             *(self.new_id, self.adopt),
         )
-        self.declare = declaring.declare
+        self.declare, self.seek = declaring.declare, seeking.seek
 
     # -- the turn -------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import attrs
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.declare import DURABILITIES, Check, GroupWish, Start
+from zbus.core.declare import DURABILITIES, GroupWish
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
+from zbus.core.seeking import Check, Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
