@@ -47,7 +47,7 @@ class Start:
         """Why there is no such place in a topic of so many partitions, whatever they hold."""
         text = ""
         if isinstance(self.offset, tuple) and len(self.offset) != partitions:
-            text = f"there are {partitions} partitions, not {len(self.offset)}"
+            text = f"offsets for {len(self.offset)} partitions, and the topic has {partitions}"
         elif isinstance(self.offset, tuple) and self.partition is not None:
             text = "offsets of all partitions are not those of one"
         elif self.partition is not None and self.partition >= partitions:
@@ -86,11 +86,11 @@ class Seeking:
         topic = group.topic
 
         def apply(places: list[int] | BrokerError) -> None:
-            if isinstance(places, BrokerError):
-                ticket.settle(places)
             # It may have gone while its place was looked for.
-            elif topic.partitions[0].removed or group not in topic.groups.values():
+            if topic.partitions[0].removed or group not in topic.groups.values():
                 ticket.settle(group_unknown(group.name))
+            elif isinstance(places, BrokerError):
+                ticket.settle(places)
             else:
                 now_ms = self._dispatch.tick.now_ms
                 self.move(group, places)

@@ -26,6 +26,7 @@ from zbus.faces.native import (
     produce,
     read,
     routes,
+    seek,
     track,
     tracker,
 )
@@ -56,6 +57,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"extend": leases.Extend,
     b"route": routes.Route,
     b"declare": manage.Declare,
+    b"seek": seek.Seek,
     b"query": manage.Query,
     b"server": manage.Query,
     b"tracker": tracker.Tracker,
@@ -130,6 +132,8 @@ class NativeFace:
             if params.crowded:
                 text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
                 raise BadRequest(400, text)
+            if params.twice:
+                raise BadRequest(400, f"400: Bad Format, {params.twice}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)

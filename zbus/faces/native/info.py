@@ -25,6 +25,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     """ConsumeGroupInfo, with what this broker knows beyond it. Fields are in the order of their
     names, as they are written."""
 
+    ack: bool
     ack_required: bool
     ack_timeout: int
     ack_window: int
@@ -32,34 +33,44 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     consumer_list: list[str]
     created_time: int
     delayed_count: int
+    exclusive: bool
     filter: str | msgspec.UnsetType
     group_name: str
     last_updated_time: int
+    lease_ms: int
     leased_count: int
     mask: int
     message_count: int
+    paused: bool
     skipped_count: int
+    temporary: bool
     topic_name: str
+    window: int
 
 
 class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     """TopicInfo, likewise."""
 
+    ack: bool
     consume_group_list: list[GroupInfo]
     consumer_count: int
     created_time: int
     dedupe_ms: int
     durability: str
+    exclusive: bool
     last_updated_time: int
     mask: int
     message_depth: int
     partition_count: int
+    paused: bool
     retention_bytes: int | msgspec.UnsetType
     retention_count: int | msgspec.UnsetType
     retention_done: bool | msgspec.UnsetType
     retention_ms: int | msgspec.UnsetType
+    rpc: bool
     server_address: msgspec.Raw
     server_version: str
+    temporary: bool
     topic_name: str
 
 
@@ -76,20 +87,26 @@ def group_info(group: Group) -> GroupInfo:
     ready, leased, delayed, skipped = group.counts()
     return GroupInfo(
         group.lease,
+        group.lease,
         options.lease_ms,
         options.window,
         len(group.readers),
         ["/" + session.address for session in group.readers],
         options.created_ms,
         delayed,
+        group.exclusive,
         options.filter or msgspec.UNSET,
         group.name,
         group.updated_ms,
+        options.lease_ms,
         leased,
         group_mask(options),
         ready,
+        group.paused,
         skipped,
+        group.temporary,
         group.topic.name,
+        options.window,
     )
 
 
@@ -98,21 +115,26 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
     groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
     infos = [group_info(group) for group in groups]
     return TopicInfo(
+        options.lease,
         infos,
         sum([info.consumer_count for info in infos]),
         options.created_ms,
         options.dedupe_ms,
         options.durability,
+        options.exclusive,
         topic.updated_ms,
         topic_mask(options),
         topic.depth(),
         len(topic.partitions),
+        options.paused,
         options.retention_bytes or msgspec.UNSET,
         options.retention_count or msgspec.UNSET,
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
+        options.calls,
         _address_json(settings.address, settings.tls),
         settings.version,
+        options.temporary,
         topic.name,
     )
 

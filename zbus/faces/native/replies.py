@@ -163,7 +163,7 @@ class NativeReply(NativeAnswering, Ticket):
 
 
 class DeclareReply(NativeReply):
-    """Of a declare: what it is now, as far as whoever asked may see it."""
+    """Of a declare or seek: what it is now, as far as whoever asked may see it."""
 
     __slots__ = ("grant",)
 
@@ -182,7 +182,7 @@ class DeclareReply(NativeReply):
         )
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
-        log.debug("declared", extra=fields)
+        log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
         self.tell(200, JSON, encode_document(document))
 
 
