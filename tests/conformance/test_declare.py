@@ -42,22 +42,17 @@ GROUP_KEYS = [
     "window",
 ]
 TOPIC_KEYS = [
-    "ack",
     "consumeGroupList",
     "consumerCount",
     "createdTime",
     "dedupeMs",
     "durability",
-    "exclusive",
     "lastUpdatedTime",
     "mask",
     "messageDepth",
     "partitionCount",
-    "paused",
-    "rpc",
     "serverAddress",
     "serverVersion",
-    "temporary",
     "topicName",
 ]
 

@@ -49,28 +49,28 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """TopicInfo, likewise."""
+    """TopicInfo, likewise. What it is not, and has no limit of, is left out."""
 
-    ack: bool
+    ack: bool | msgspec.UnsetType
     consume_group_list: list[GroupInfo]
     consumer_count: int
     created_time: int
     dedupe_ms: int
     durability: str
-    exclusive: bool
+    exclusive: bool | msgspec.UnsetType
     last_updated_time: int
     mask: int
     message_depth: int
     partition_count: int
-    paused: bool
+    paused: bool | msgspec.UnsetType
     retention_bytes: int | msgspec.UnsetType
     retention_count: int | msgspec.UnsetType
     retention_done: bool | msgspec.UnsetType
     retention_ms: int | msgspec.UnsetType
-    rpc: bool
+    rpc: bool | msgspec.UnsetType
     server_address: msgspec.Raw
     server_version: str
-    temporary: bool
+    temporary: bool | msgspec.UnsetType
     topic_name: str
 
 
@@ -115,26 +115,26 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
     groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
     infos = [group_info(group) for group in groups]
     return TopicInfo(
-        options.lease,
+        options.lease or msgspec.UNSET,
         infos,
         sum([info.consumer_count for info in infos]),
         options.created_ms,
         options.dedupe_ms,
         options.durability,
-        options.exclusive,
+        options.exclusive or msgspec.UNSET,
         topic.updated_ms,
         topic_mask(options),
         topic.depth(),
         len(topic.partitions),
-        options.paused,
+        options.paused or msgspec.UNSET,
         options.retention_bytes or msgspec.UNSET,
         options.retention_count or msgspec.UNSET,
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
-        options.calls,
+        options.calls or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
-        options.temporary,
+        options.temporary or msgspec.UNSET,
         topic.name,
     )
 

@@ -273,7 +273,8 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs",
+        "retentionBytes retentionCount retentionDone retentionMs"
+        " ack exclusive paused rpc temporary",
         ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
