@@ -337,13 +337,14 @@ class Follow(_Events):
         start = self.start
         if self.last is not None or start is None:
             return self.last
+        if start is EARLIEST:  # who names 0 is told of what is forgotten
+            return [partition.first for partition in partitions]
         if start.latest:
             return [partition.visible for partition in partitions]
-        if start.offset is None:
+        offsets = start.offset
+        if offsets is None:
             return None
-        if isinstance(start.offset, tuple):
-            return list(start.offset)
-        return [start.offset or partition.first for partition in partitions]
+        return list(offsets) if isinstance(offsets, tuple) else [offsets] * len(partitions)
 
 
 def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None:
