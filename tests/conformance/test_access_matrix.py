@@ -26,9 +26,11 @@ COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 NEEDS_OPERATION = {
     **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
+    "seek": "declare",
 }
 ON_A_GROUP = {
-    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "remove", "empty"),
+    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "seek"),
+    *("remove", "empty"),
 }
 ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}

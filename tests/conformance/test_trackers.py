@@ -371,7 +371,8 @@ def test_so_much_is_pushed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every follower that is slow holds a copy."""
     world, client = declared()
     followers = [follow(world) for _ in range(10)]
-    monkeypatch.setattr(track, "PUSH_BYTES_MAX", 1_000)
+    size = len(ok(declared("T")[1], cmd("tracker")).body)
+    monkeypatch.setattr(track, "PUSH_BYTES_MAX", size * 3 // 2)
     ok(client, cmd("declare", "topic: T"))
     told_by_then = []
     for _ in range(15):

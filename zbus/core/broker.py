@@ -38,6 +38,7 @@ from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
+from zbus.core.seeking import Seeking
 from zbus.core.settling import Settling
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
@@ -85,11 +86,12 @@ class Broker:
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
         self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
+        seeking = Seeking(self.outside, self.dispatch, self.changes)
         declaring = Declaring(
-            *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
+            *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
             *(self.new_id, self.adopt),
         )
-        self.declare = declaring.declare
+        self.declare, self.seek = declaring.declare, seeking.seek
 
     # -- the turn -------------------------------------------------------------------------
 
