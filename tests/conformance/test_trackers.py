@@ -323,7 +323,7 @@ def test_a_long_document_is_not_made_for_everybody_who_asks(request_line: str) -
 def test_a_first_follower_is_told_what_its_document_does_not_have() -> None:
     world, client = declared()
     many_topics(client)
-    world.connect().exchange(cmd("track_sub", "connection: close"))
+    world.connect().exchange(http("/?cmd=track_sub", "connection: close"))
     ok(client, cmd("declare", "topic: New"))
     follower = world.connect()
     follower.exchange(cmd("track_sub"))
@@ -390,7 +390,7 @@ def test_plain_http_gets_one_document() -> None:
     world.advance(1_000)
     assert not plain.replies()
     closing = world.connect()
-    ok(closing, cmd("track_sub", "connection: close"))
+    ok(closing, http("/?cmd=track_sub", "connection: close"))
     assert closing.closed
 
 

@@ -26,6 +26,11 @@ time is spent on them at most, however large they are."""
 PUSH_BYTES_MAX = 64 << 20
 """How much is pushed at a time: what is not sent at once, each follower has a copy of."""
 
+EARLY_MS = PAUSE_MS
+EARLY_BYTES_MIN = 1_000
+"""What is told before its time counts as `BYTES_PER_MS` does, each copy as a document; this much of
+it may come in a burst. A copy costs at least as much as one of so many bytes."""
+
 KEPT_BYTES_MAX = 64 << 20
 """Of documents of a kind."""
 
@@ -54,6 +59,7 @@ class Tracking:
         self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
+        self._early_ms = 0  # until when the time is spent that early pushes may take
         self._own = DocumentCache(self.server_info)
         self._all = DocumentCache(self.tracker_info)
 
@@ -203,12 +209,47 @@ class Tracking:
         self._forget_silent()
         if self._told != self._changes():
             self._told = self._changes()
-            self._behind |= self._followers  # who waits already is the first
+            behind = {p: f for p, f in self._followers.items() if f.state != self._told}
+            self._behind |= behind  # who waits already is the first
         self._push([peer for peer in self._behind if not peer.stalled])
         if self._behind:
             changes.wake(self._broker.now_ms)
         if (silent_ms := self.servers.next_silent()) is not None:
             changes.wake(silent_ms)
+
+    def tell_early(self, peer: Peer) -> None:
+        """A declare of this peer is about to be answered. Stock clients follow over a connection of
+        their own, and look for a topic in what that one was told, so followers of the same host are
+        told before. As far as there is time for it: whoever declares a thousand topics, or beside a
+        thousand followers, has them told at the usual pace."""
+        now_ms = self._broker.now_ms
+        untold = self._followers if self._told != self._changes() else self._behind
+        if not untold or self._early_ms - now_ms >= EARLY_MS:
+            return
+        host = peer.address.rpartition(":")[0]
+        near = [one for one in untold if one.address.rpartition(":")[0] == host]
+        spent_ms = max(self._early_ms, now_ms)
+        for follower in near:
+            if spent_ms - now_ms >= EARLY_MS:
+                break
+            if not follower.stalled:
+                spent_ms += self._push_early(follower)
+        self._early_ms = spent_ms
+
+    def _push_early(self, peer: Peer) -> int:
+        """Tell this one all there is; what that costs, in milliseconds of documents."""
+        follower = self._followers[peer]
+        if peer.heartbeat is not None or not follower.may(self._broker.now_ms):
+            return 0  # as `_push` will find
+        found, size = self._all.get(follower.grant), 0
+        if found is None or found.state != self._changes():
+            found = self._encode(self._all, follower.grant)
+            size = len(found.data)
+        encode = encode_json if follower.json else encode_reply
+        peer.write(encode(200, PUSHED, found.data))
+        follower.state = found.state
+        self._behind.pop(peer, None)
+        return 1 + (size + max(len(found.data), EARLY_BYTES_MIN)) // BYTES_PER_MS
 
     def _push(self, peers: list[Peer]) -> None:
         """Tell these; those that may see the same get the same bytes. What would take too long at a
@@ -283,11 +324,12 @@ class DocumentCache:
 class Follower:
     """Who asked to be told of changes, and how."""
 
-    __slots__ = ("_bearer", "json")
+    __slots__ = ("_bearer", "json", "state")
 
     def __init__(self, bearer: Bearer | None, json: bool) -> None:
         self._bearer = bearer
         self.json = json
+        self.state = -1  # how many changes there were when it was told before its time
 
     @property
     def grant(self) -> Grant | None:
