@@ -19,6 +19,7 @@ from zbus.core.outcomes import Declared
 from zbus.core.outside import Outside
 from zbus.core.puts import Puts
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import Tick
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 
@@ -281,6 +282,15 @@ class _Places:
         self._left -= 1
         if not self._left:
             self._done(self._places)
+
+
+def claim(tick: Tick, group: Group) -> None:
+    """Somebody reads the group that came with its topic: from now on it is like any other. Which is
+    written before anything that it is given."""
+    group.options = attrs.evolve(group.options, unclaimed=False)
+    decides = group.topic.partitions[0]
+    decides.options_changed[group] = None
+    tick.change(decides, group)
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

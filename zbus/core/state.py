@@ -155,6 +155,8 @@ class GroupOptions:
     temporary: bool | None = None
     paused: bool | None = None
     created_ms: int = 0
+    # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
+    unclaimed: bool = False
 
     def same_as(self, other: GroupOptions) -> bool:
         """Equal but for the time of creation."""

@@ -40,6 +40,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     message_count: int
     skipped_count: int
     topic_name: str
+    unclaimed: bool | msgspec.UnsetType
 
 
 class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -90,6 +91,7 @@ def group_info(group: Group) -> GroupInfo:
         ready,
         skipped,
         group.topic.name,
+        options.unclaimed or msgspec.UNSET,
     )
 
 

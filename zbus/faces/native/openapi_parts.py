@@ -198,7 +198,7 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "filter",
+        "filter unclaimed",
         ackRequired=_BOOLEAN,
         ackTimeout=_count("Milliseconds of a lease."),
         ackWindow=_count("Unacknowledged messages at once."),
@@ -214,6 +214,7 @@ SCHEMAS: dict[str, Schema] = {
         messageCount=_count("Still to be handed out; no filter considered."),
         skippedCount=_count("Forgotten before the group had them, ever."),
         topicName=_NAME,
+        unclaimed=_described(_BOOLEAN, "It came with its topic, and nobody has read it yet."),
     ),
     "Message": {
         **_document(
