@@ -21,7 +21,7 @@ from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
 from zbus.core.dead_letters import DeadLetters
-from zbus.core.declare import Declaring
+from zbus.core.declare import Declaring, claim
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.faults import Faults
@@ -349,6 +349,8 @@ class Broker:
             return group_taken(group.name)
         if session not in group.readers:
             self.changes.note(self.now_ms)
+            if group.options.unclaimed:
+                claim(self.tick, group)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:

@@ -18,6 +18,7 @@ from zbus.core.outcomes import Declared
 from zbus.core.puts import Puts
 from zbus.core.seeking import WITH_OTHERS, Seeking, Start
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import Tick
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 
@@ -232,6 +233,15 @@ def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
         return "order is key, or none"
     leases = topic.lease if group.lease is None else group.lease
     return None if leases or not group.order else "order per key needs acknowledgements"
+
+
+def claim(tick: Tick, group: Group) -> None:
+    """Somebody reads the group that came with its topic: from now on it is like any other. Which is
+    written before anything that it is given."""
+    group.options = attrs.evolve(group.options, unclaimed=False)
+    decides = group.topic.partitions[0]
+    decides.options_changed[group] = None
+    tick.change(decides, group)
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

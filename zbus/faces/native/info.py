@@ -55,6 +55,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     skipped_count: int
     temporary: bool
     topic_name: str
+    unclaimed: bool | msgspec.UnsetType
     window: int
 
 
@@ -125,6 +126,7 @@ def group_info(group: Group) -> GroupInfo:
         skipped,
         group.temporary,
         group.topic.name,
+        options.unclaimed or _UNSET,
         options.window,
     )
 

@@ -155,6 +155,10 @@ class Declare:
                 return None
         group = topic.group(name) if topic and not auto else None
         options = group.options if group else GroupOptions()
+        unclaimed = not (params.group_wished or self._about_group()) and (
+            group is None or options.unclaimed
+        )
+        options = attrs.evolve(options, unclaimed=unclaimed)
         if self.group_mask is not None:
             options = masks.with_group_mask(options, self.group_mask)
         if self.group_words:

@@ -223,7 +223,7 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch rate",
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch rate unclaimed",
         ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
         ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
         ackTimeout=_count("The older word for `leaseMs`."),
@@ -252,6 +252,7 @@ SCHEMAS: dict[str, Schema] = {
         skippedCount=_count("Forgotten before the group had them, ever."),
         temporary=_BOOLEAN,
         topicName=_NAME,
+        unclaimed=_described(_BOOLEAN, "It came with its topic, and nobody has read it yet."),
         window=_count("Unacknowledged messages at once."),
     ),
     "Message": {

@@ -187,6 +187,7 @@ class DeclareReply(NativeReply):
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
+        self.face.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
 
 
