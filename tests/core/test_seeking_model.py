@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -203,6 +204,23 @@ class SeekMachine(RuleBasedStateMachine):
 
 class ThreePartitions(SeekMachine):
     count = 3
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_it_is_answered_when_it_is_durable(partitions: int) -> None:
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", partitions=partitions), "g")
+    box.put(b"x")
+    box.settle()
+    assert box.take() == [b"x"]
+    probe = Probe()
+    box.broker.seek(probe, box.group(), Start(offset=0))
+    box.turn()
+    assert probe.open
+    assert isinstance(box.journal, CrashJournal)
+    box.journal.release()
+    assert probe.fine
+    assert Box(box.journal.crash(lambda lane, unsynced: 0)).take() == [b"x"]
 
 
 LIMITS = settings(max_examples=60, stateful_step_count=25, deadline=None)

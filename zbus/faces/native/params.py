@@ -44,6 +44,7 @@ _ENCODED = (
 """Headers that stock clients send percent-encoded."""
 
 
+_NONE: dict[bytes, bytes] = {}
 _SWITCHED = {b"1": True, b"true": True, b"0": False, b"false": False}
 
 LOOKING = "405: HEAD and OPTIONS change nothing; use GET or POST"
@@ -118,7 +119,7 @@ class Params:
         command = TABLE.get(self.cmd, NO_COMMAND)
         self._kinds = command.kinds
         self._others = command.former
-        self._said: dict[bytes, bytes] = {}  # by which other name
+        self._said = _NONE  # by which other name
         self.twice = ""  # what is said by two names, and differently
         if command.former:
             self._rename(command.former)
@@ -162,7 +163,7 @@ class Params:
             if (known := fields.get(name)) and known != value:
                 self.twice = f"{name.decode()} and {other.decode()} are one: give one of them"
             fields[name] = value
-            self._said[name] = other
+            self._said = {**self._said, name: other}
 
     def _names_group(self) -> bool:
         return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
@@ -190,7 +191,7 @@ class Params:
         number = parse_number(value, maximum)
         if number is None or (kind.none and number < kind.minimum):
             bounds = f"{kind.minimum} to {maximum}, or none" if kind.none else f"0 to {maximum}"
-            raise self._wrong(name, value, f"a number from {bounds}")
+            raise self._wrong(name, value, f"is a number from {bounds}")
         return number
 
     def duration(self, name: bytes) -> int | None:
@@ -201,7 +202,9 @@ class Params:
         assert type(kind) is Duration
         duration_ms = parse_duration(value, kind.maximum_ms)
         if duration_ms is None:
-            form = f"milliseconds from 0 to {kind.maximum_ms}, or with a unit: 500ms, 30s, 5m, 2h"
+            form = (
+                f"is milliseconds from 0 to {kind.maximum_ms}, or with a unit: 500ms, 30s, 5m, 2h"
+            )
             raise self._wrong(name, value, form)
         return duration_ms
 
@@ -213,13 +216,13 @@ class Params:
             return None
         start = read_start(value)
         if start is None:
-            raise self._wrong(name, value, FORMS)
+            raise self._wrong(name, value, f"is {FORMS}")
         return start
 
     def _wrong(self, name: bytes, value: bytes, form: str) -> BadRequest:
         shown = value[:40].decode("utf-8", "replace")
         label = self._said.get(name, name).decode()
-        return BadRequest(400, f"400: Bad Format, {label} is {form}, not {shown!r}")
+        return BadRequest(400, f"400: Bad Format, {label} {form}, not {shown!r}")
 
     def ranges(self, name: bytes) -> list[range]:
         """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
@@ -229,7 +232,7 @@ class Params:
             return []
         ranges = parse_ranges(value, OFFSETS_MAX)
         if ranges is None:
-            form = f"numbers and ranges such as 3,5-9,12, at most {OFFSETS_MAX} in all"
+            form = f"is numbers and ranges such as 3,5-9,12, at most {OFFSETS_MAX} in all"
             raise self._wrong(name, value, form)
         return ranges
 
@@ -260,7 +263,7 @@ class Params:
             return None
         said = _SWITCHED.get(value.strip().lower())
         if said is None:
-            raise self._wrong(name, value, "true or false")
+            raise self._wrong(name, value, "is true or false")
         return said
 
     @property

@@ -233,8 +233,6 @@ origin_status | text | 200 | its status line: three digits from 200 on; anything
 ack | flag | false | whether to reply; plain HTTP always gets a reply
 """)
 DECLARE = _parameters("""
-topic_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. Bit 1 counts at creation
-    only
 partitions | partitions | 1, or as it is | fixed at creation
 durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
     creation
@@ -261,7 +259,7 @@ topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clie
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 ack, group_ack | switch | as the topic says, or as it is | the group
-    [leases](#acknowledgement-and-redelivery) its messages until they are acknowledged. In heads of
+    [leases](#acknowledgements) its messages until they are acknowledged. In heads of
     the original's protocol only `group_ack` says that
 exclusive | switch | as the topic says, or as it is | one session at a time
 temporary | switch | as the topic says, or as it is | the group is removed with its last reader
