@@ -134,6 +134,7 @@ class TopicOptions:
     retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
+    bare: bool = False  # a message has what its producer chose to say, and nothing of how it came
 
     @property
     def retains(self) -> bool:

@@ -68,14 +68,7 @@ class Pull(Ticket):
     asks."""
 
     __slots__ = (
-        "credit",
-        "deadline_ms",
-        "group",
-        "handed",
-        "key",
-        "postponed",
-        "session",
-        "skipped",
+        *("credit", "deadline_ms", "group", "handed", "key", "postponed", "session", "skipped"),
         "wants",
     )
 
@@ -368,6 +361,7 @@ class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
     __slots__ = (
+        "bare",
         "born",
         "careful",
         "competing",
@@ -414,6 +408,7 @@ class Topic:
         for partition in self.partitions:
             partition.last = None
         self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
+        self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing
 

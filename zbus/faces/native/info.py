@@ -59,6 +59,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     retention_count: int | msgspec.UnsetType
     retention_done: bool | msgspec.UnsetType
     retention_ms: int | msgspec.UnsetType
+    sender_headers: bool | msgspec.UnsetType
     server_address: msgspec.Raw
     server_version: str
     topic_name: str
@@ -113,6 +114,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         options.retention_count or msgspec.UNSET,
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
+        not topic.bare or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
         topic.name,

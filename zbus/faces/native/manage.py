@@ -58,6 +58,9 @@ class Declare:
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
+        self.bare: bool | None = None
+        if b"sender_headers" in params.fields:
+            self.bare = not params.flag(b"sender_headers")
         self.group_mask = params.number(b"group_mask")
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window")
@@ -112,6 +115,9 @@ class Declare:
             if self.durability == "memory":
                 mask = (mask or 0) | masks.MEMORY
             options = masks.with_topic_mask(options, mask or 0)
+            options = attrs.evolve(options, bare=not options.calls)
+        if self.bare is not None:
+            options = attrs.evolve(options, bare=self.bare)
         if self.partitions is not None:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:

@@ -254,7 +254,7 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs",
+        "retentionBytes retentionCount retentionDone retentionMs senderHeaders",
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
@@ -268,6 +268,7 @@ SCHEMAS: dict[str, Schema] = {
         retentionCount=_COUNT,
         retentionDone=_BOOLEAN,
         retentionMs=_COUNT,
+        senderHeaders=_described(_BOOLEAN, "Messages tell how they came to the broker."),
         serverAddress=_ref("ServerAddress"),
         serverVersion=_TEXT,
         topicName=_NAME,

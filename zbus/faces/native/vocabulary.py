@@ -197,6 +197,8 @@ retention_count | number | 0, or as it is | keep about so many messages of each 
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
     are not looked at
+sender_headers | flag | false, or as it is; true for topics of services | store with each message
+    [how it came](#how-a-message-came)
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 group_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. 0 goes by the topic's
