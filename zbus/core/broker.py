@@ -36,6 +36,7 @@ from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention
+from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
@@ -79,9 +80,10 @@ class Broker:
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
+        self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
-            *(self.new_id, self.adopt),
+            *(self.new_id, self.adopt, self.standbys.admit),
         )
         self.declare = declaring.declare
 
@@ -181,6 +183,7 @@ class Broker:
         for topic in self.topics.values():
             for group in topic.groups.values():
                 self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+                self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
 
@@ -247,6 +250,7 @@ class Broker:
     def dissolve(self, group: Group, gone: BrokerError) -> None:
         """A group is no more: whoever waits there is told why."""
         self.dispatch.end_waiting(group, gone)
+        self.standbys.end_all(group, gone)
         self.dispatch.forget(group)
         self._orphans.discard(group)
         for session in group.readers:
@@ -298,7 +302,10 @@ class Broker:
         """
         session = pull.session
         if session not in group.readers and (taken := self.register(session, group)) is not None:
-            pull.settle(taken)
+            if pull.wants.standby and not self.stopping:
+                self.standbys.wait(group, pull, deadline_ms)
+            else:
+                pull.settle(taken)
             return
         if self.stopping:
             pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
@@ -427,4 +434,5 @@ class Broker:
         """Assert the invariants of everything."""
         groups = [group for topic in self.topics.values() for group in topic.groups.values()]
         assert self.dispatch.waiting == sum([len(group.pulls()) for group in groups])
+        self.standbys.check()
         check_topics(self.topics.values())

@@ -69,6 +69,7 @@ class Declaring:
         outside: Outside,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
+        freed: Callable[[Group], None],
     ) -> None:
         self._topics = topics
         self._limits = limits
@@ -79,6 +80,7 @@ class Declaring:
         self._outside = outside
         self._new_id = new_id
         self._adopt = adopt
+        self._freed = freed  # to be called with a group that may not be exclusive any more
 
     def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         """Create or change a topic, and a group in it; settles with Declared.
@@ -178,6 +180,7 @@ class Declaring:
                 for other in topic.groups.values():
                     other.configure(other.options)
                     self._dispatch.activate(other)
+                    self._freed(other)
         group = None if wish is None else self._apply_group(topic, wish, places)
         self._changes.note(self._tick.now_ms)
         self._tick.confirm_all(topic, ticket, Declared(topic, group))
@@ -212,6 +215,7 @@ class Declaring:
                 tick.change(partition, group)
             self._dispatch.schedule(group, partition.index)
         self._dispatch.activate(group)
+        self._freed(group)
         return group
 
 

@@ -70,7 +70,8 @@ class Consume(GroupPlan):
         window = params.number(b"consume_window") or 1
         # Replies out of turn need a client that knows them by id.
         credit = window if params.multiplexed else 1
-        self.wants = Wants(batch or 1, self.partition, credit, params.multiplexed)
+        standby = params.flag(b"standby")
+        self.wants = Wants(batch or 1, self.partition, credit, params.multiplexed, standby=standby)
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1

@@ -146,6 +146,8 @@ batch | batch | one message | up to so many messages in a [container](#container
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
 offset | number | none | the message there, whatever the group has read; changes nothing
+standby | flag | false | of an exclusive group that another session reads: wait, and take over when
+    that one has left
 consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
