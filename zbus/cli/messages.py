@@ -174,6 +174,9 @@ def _produce_file(
     "--count", type=NON_NEGATIVE, default=1, show_default=True, help="Take so many; 0 never ends."
 )
 @click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
+@click.option(
+    "--standby", is_flag=True, help="If another reads the exclusive group, wait until it has left."
+)
 @click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
@@ -195,6 +198,7 @@ def consume(
     group: str | None,
     count: int,
     timeout_ms: int | None,
+    standby: bool,
     batch: int | None,
     acks: bool,
     out: str | None,
@@ -211,7 +215,12 @@ def consume(
     target = Out(out, show.as_verbose if verbose and not as_json else encode)
     try:
         with opened(url) as bus:
-            for messages in _deliveries(bus, topic, group, count, timeout_ms, batch):
+            wanted = {
+                "consume_group": group,
+                "timeout": timeout_ms,
+                "standby": int(standby) or None,
+            }
+            for messages in _deliveries(bus, topic, count, wanted, batch):
                 target.write(messages)
                 if acks:
                     acknowledge(bus, topic, group, messages)
@@ -236,24 +245,22 @@ def acknowledge(
 def _deliveries(
     bus: client.BlockingClient,
     topic: str,
-    group: str | None,
     count: int,
-    timeout_ms: int | None,
+    wanted: dict[str, str | int | None],
     batch: int | None,
 ) -> Iterator[list[Delivery]]:
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:
-        wanted = None if batch is None else min(batch, left) if count else batch
         fields = {
+            **wanted,
             "cmd": "consume",
             "topic": topic,
-            "consume_group": group,
-            "timeout": timeout_ms,
-            "batch": wanted,
+            "batch": None if batch is None else min(batch, left) if count else batch,
             "accept": None if batch is None else MESSAGES_TYPE,
         }
-        timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S
+        timeout_ms = wanted["timeout"]
+        timeout_s = None if timeout_ms is None else int(timeout_ms) / 1000 + GRACE_S
         messages = bus.run(command(fields, as_deliveries, timeout_s=timeout_s))
         if not messages:
             return

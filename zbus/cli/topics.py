@@ -68,6 +68,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
 )
 @_switches(
+    ("--sender-headers", "sender_headers", "Store how a message came with it."),
     ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
     ("--topic-exclusive", "topic_exclusive", "Likewise."),
     ("--topic-temporary", "topic_temporary", "Likewise."),

@@ -40,6 +40,7 @@ from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
 from zbus.core.seeking import Seeking
 from zbus.core.settling import Settling
+from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
@@ -87,9 +88,10 @@ class Broker:
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
         self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
         seeking = Seeking(self.outside, self.dispatch, self.changes)
+        self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
-            *(self.new_id, self.adopt),
+            *(self.new_id, self.adopt, self.standbys.admit),
         )
         self.declare, self.seek = declaring.declare, seeking.seek
 
@@ -193,6 +195,7 @@ class Broker:
         for topic in self.topics.values():
             for group in topic.groups.values():
                 self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+                self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
 
@@ -259,6 +262,7 @@ class Broker:
     def dissolve(self, group: Group, gone: BrokerError) -> None:
         """A group is no more: whoever waits there is told why."""
         self.dispatch.end_waiting(group, gone)
+        self.standbys.end_all(group, gone)
         self.dispatch.forget(group)
         self._orphans.discard(group)
         for session in group.readers:
@@ -310,7 +314,10 @@ class Broker:
         """
         session = pull.session
         if session not in group.readers and (taken := self.register(session, group)) is not None:
-            pull.settle(taken)
+            if pull.wants.standby and not self.stopping:
+                self.standbys.wait(group, pull, deadline_ms)
+            else:
+                pull.settle(taken)
             return
         if self.stopping:
             pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
@@ -439,4 +446,5 @@ class Broker:
         """Assert the invariants of everything."""
         groups = [group for topic in self.topics.values() for group in topic.groups.values()]
         assert self.dispatch.waiting == sum([len(group.pulls()) for group in groups])
+        self.standbys.check()
         check_topics(self.topics.values())

@@ -60,6 +60,7 @@ class Declaring:
         seeking: Seeking,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
+        freed: Callable[[Group], None],
     ) -> None:
         self._topics = topics
         self._limits = limits
@@ -70,6 +71,7 @@ class Declaring:
         self._seeking = seeking
         self._new_id = new_id
         self._adopt = adopt
+        self._freed = freed  # to be called with a group that may not be exclusive any more
 
     def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         """Create or change a topic, and a group in it; settles with Declared.
@@ -194,6 +196,7 @@ class Declaring:
                 for other in topic.groups.values():
                     other.configure(other.options)
                     self._dispatch.activate(other)
+                    self._freed(other)
         group = None if wish is None else self._apply_group(topic, wish, places)
         self._changes.note(self._tick.now_ms)
         self._tick.confirm_all(topic, ticket, Declared(topic, group))
@@ -224,6 +227,7 @@ class Declaring:
         else:
             # One that was made by another meanwhile stays where it is.
             self._seeking.arrive(group, places if places and is_new else none)
+        self._freed(group)
         return group
 
 

@@ -22,6 +22,7 @@ from zbus.core.faults import Faults
 from zbus.core.follow import Following
 from zbus.core.outcomes import EmptyReason
 from zbus.core.retries import give_back
+from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Session
 
@@ -34,6 +35,7 @@ class Verbs(Protocol):
     changes: Changes
     dispatch: Dispatch
     following: Following
+    standbys: Standbys
     faults: Faults
     now_ms: int
 
@@ -91,6 +93,7 @@ def _forget(broker: Verbs, session: Session, group: Group) -> None:
     if session in group.readers:
         del group.readers[session]
         broker.changes.note(broker.now_ms)
+        broker.standbys.admit(group)
     if not group.waiting:
         group.waiting = OrderedDict()  # one that was large keeps its room
     if group.temporary and group.had_reader and not group.readers:
@@ -101,11 +104,11 @@ def _end_pulls(
     broker: Verbs, session: Session, group: Group, reason: EmptyReason | BrokerError, most: int
 ) -> int:
     """So many of those of a session in a group; how many there were of them."""
-    count = 0
+    count = broker.standbys.leave(session, group, reason, most)
     first = group.pull_of(session)
-    if first is not None:
+    if first is not None and count < most:
         broker.dispatch.end(first, reason)
-        count = 1
+        count += 1
     beside = session.pulls.get(group) if session.pulls else None
     for pull in list(islice(beside, most - count)) if beside else ():
         broker.dispatch.end(pull, reason)

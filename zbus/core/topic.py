@@ -364,6 +364,7 @@ class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
     __slots__ = (
+        "bare",
         "born",
         "careful",
         "competing",
@@ -410,6 +411,7 @@ class Topic:
         for partition in self.partitions:
             partition.last = None
         self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
+        self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing
 

@@ -79,7 +79,9 @@ class Consume(GroupPlan):
         # Replies out of turn need a client that knows them by id.
         credit = window if params.multiplexed else 1
         self.wants = Wants(
-            *(batch or 1, self.partition, credit, params.multiplexed), lease_ms=lease_of(params)
+            *(batch or 1, self.partition, credit, params.multiplexed),
+            lease_ms=lease_of(params),
+            standby=params.flag(b"standby"),
         )
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.

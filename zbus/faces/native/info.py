@@ -79,6 +79,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     retention_done: bool | msgspec.UnsetType
     retention_ms: int | msgspec.UnsetType
     rpc: bool | msgspec.UnsetType
+    sender_headers: bool | msgspec.UnsetType
     server_address: msgspec.Raw
     server_version: str
     settled_ms: int | msgspec.UnsetType
@@ -153,6 +154,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
         options.calls or msgspec.UNSET,
+        not topic.bare or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
         options.settled_ms or msgspec.UNSET,

@@ -63,6 +63,9 @@ class Declare:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
         self.settled_ms = params.number(b"settled_ms")
+        self.bare: bool | None = None
+        if b"sender_headers" in params.fields:
+            self.bare = not params.flag(b"sender_headers")
         self.group_words = read_words(params, masks.GROUP_WORDS)
         self.group_mask = read_mask(params, b"group_mask", masks.GROUP_WORDS, self.group_words)
         self.filter = params.text(b"group_filter")
@@ -114,6 +117,8 @@ class Declare:
                 options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
         else:
             options = self._new_topic()
+        if self.bare is not None:
+            options = attrs.evolve(options, bare=self.bare)
         if self.partitions is not None:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
@@ -139,7 +144,8 @@ class Declare:
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
         )
-        return masks.with_topic_mask(options, mask)
+        options = masks.with_topic_mask(options, mask)
+        return attrs.evolve(options, bare=not options.calls)
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:
         params = self.params

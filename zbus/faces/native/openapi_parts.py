@@ -329,7 +329,7 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs settledMs"
+        "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"
         " ack exclusive paused rpc temporary",
         ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
@@ -348,6 +348,7 @@ SCHEMAS: dict[str, Schema] = {
         retentionDone=_BOOLEAN,
         retentionMs=_COUNT,
         rpc=_described(_BOOLEAN, "A topic of calls."),
+        senderHeaders=_described(_BOOLEAN, "Messages tell how they came to the broker."),
         serverAddress=_ref("ServerAddress"),
         serverVersion=_TEXT,
         settledMs=_count("How long it is known what became of messages."),

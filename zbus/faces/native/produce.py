@@ -24,6 +24,7 @@ from zbus.faces.native.stored import (
     check_id,
     check_labels,
     read_idempotency_key,
+    said_by_programs,
     stored_lines,
     without_token,
 )
@@ -42,6 +43,7 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
+        "bare",
         "body",
         "broker",
         "called_lines",
@@ -109,7 +111,8 @@ class Produce:
         called = NOT_STORED if face.rights.access is None else NOT_STORED | CREDENTIALS
         dropped = called if params.named else NOT_STORED | CREDENTIALS
         self.dropped = dropped
-        self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
+        self.bare = False
+        self.lines = lines = self._own_lines()
         self.not_called = called
         self.called_lines = lines
         if not params.fields.keys().isdisjoint(CREDENTIALS):
@@ -141,8 +144,8 @@ class Produce:
         if puts is not None and len(id) <= ID_BYTES_MAX:
             id = id or self.params.id
             if id or self.multiplexed or not (peer.turns or peer.together):
-                known = peer.put_lines
-                lines = known[1] if known is not None and known[0] is self else self._lines(peer)
+                known, own = peer.put_lines, self.lines
+                lines = known[1] if known is not None and known[0] is own else self._lines(peer)
                 body = body or self.body
                 if self.broker.put_along(
                     self.partition_of, puts, id, lines, body, self.tag, self.key
@@ -160,6 +163,9 @@ class Produce:
     def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
         """What no other put of this turn opened the way for."""
         params, topic = self.params, self.broker.topics.get(self.topic_key)
+        if topic is not None and topic.bare is not self.bare:
+            self.bare = topic.bare
+            self.lines = self._own_lines()
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             if self.keyed and topic is not None and not topic.careful:
                 self._run_with_key(topic, peer, id, body)
@@ -220,9 +226,16 @@ class Produce:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
-        if known is None or known[0] is not self:
-            known = peer.put_lines = (self, self.lines + self._sender(peer))
+        if known is None or known[0] is not self.lines:
+            known = peer.put_lines = (self.lines, self.lines + self._sender(peer))
         return known[1]
+
+    def _own_lines(self) -> bytes:
+        """The header lines that are stored with what comes with this head."""
+        params, dropped = self.params, self.dropped
+        if self.bare and not params.multiplexed:
+            dropped |= said_by_programs(params.fields)
+        return stored_lines(params.fields, dropped, params.browser) + self.origin
 
     def _sender(self, peer: Peer) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
@@ -230,7 +243,7 @@ class Produce:
         if not lines:
             known = peer.id, self.face.settings.address.encode(), peer.address.encode()
             lines = peer.lines = b"sender: %b\r\nhost: %b\r\nremote-addr: /%b\r\n" % known
-        return lines
+        return lines[: lines.index(b"host: ")] if self.bare else lines
 
     def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""

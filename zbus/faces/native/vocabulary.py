@@ -187,6 +187,8 @@ partition | number | all in turn | take from this one only
 lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
     acknowledgements
 offset | number | none | the message there, whatever the group has read; changes nothing
+standby | flag | false | of an exclusive group that another session reads: wait, and take over when
+    that one has left
 consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
@@ -256,6 +258,8 @@ topic_temporary | switch | false, or as it is | likewise
 topic_paused | switch | false, or as it is | likewise
 topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. Bit 1 counts at creation only
+sender_headers | flag | false, or as it is; true for topics of services | store with each message
+    [how it came](#how-a-message-came)
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 ack, group_ack | switch | as the topic says, or as it is | the group
