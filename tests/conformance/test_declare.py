@@ -26,6 +26,7 @@ GROUP_KEYS = [
     "consumerCount",
     "consumerList",
     "createdTime",
+    "deadCount",
     "delayedCount",
     "groupName",
     "lastUpdatedTime",

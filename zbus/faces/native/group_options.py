@@ -1,4 +1,4 @@
-"""What a declare says of a group's retries and pace: words of the dialect, fields of the options."""
+"""What a declare says of a group's retries and pace: words of the dialect, fields of options."""
 
 from __future__ import annotations
 
