@@ -175,6 +175,7 @@ def _produce_file(
 )
 @click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
 @click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
+@click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
@@ -196,6 +197,7 @@ def consume(
     count: int,
     timeout_ms: int | None,
     batch: int | None,
+    lease_ms: int | None,
     acks: bool,
     out: str | None,
     form: str,
@@ -206,12 +208,13 @@ def consume(
     """Take messages from TOPIC as GROUP, and print the body of each on a line."""
     if batch is None and (acks or out):
         batch = FILE_BATCH
+    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
     encode = show.FORMS["json" if as_json else form]
     taken = 0
     target = Out(out, show.as_verbose if verbose and not as_json else encode)
     try:
         with opened(url) as bus:
-            for messages in _deliveries(bus, topic, group, count, timeout_ms, batch):
+            for messages in _deliveries(bus, wanted, count, timeout_ms, batch):
                 target.write(messages)
                 if acks:
                     acknowledge(bus, topic, group, messages)
@@ -235,8 +238,7 @@ def acknowledge(
 
 def _deliveries(
     bus: client.BlockingClient,
-    topic: str,
-    group: str | None,
+    wanted: dict[str, str | int | None],
     count: int,
     timeout_ms: int | None,
     batch: int | None,
@@ -244,13 +246,11 @@ def _deliveries(
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:
-        wanted = None if batch is None else min(batch, left) if count else batch
+        most = None if batch is None else min(batch, left) if count else batch
         fields = {
-            "cmd": "consume",
-            "topic": topic,
-            "consume_group": group,
+            **wanted,
             "timeout": timeout_ms,
-            "batch": wanted,
+            "batch": most,
             "accept": None if batch is None else MESSAGES_TYPE,
         }
         timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S

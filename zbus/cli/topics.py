@@ -1,4 +1,4 @@
-"""`zbus declare`, `zbus query`, `zbus remove`, `zbus empty`: topics and their consume groups."""
+"""Topics and consume groups: `zbus declare`, `query`, `remove`, `empty`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from zbus.cli.remote import Remote, Reply, json_option, url_option
 from zbus.cli.words import print_time
 
 NON_NEGATIVE = click.IntRange(min=0)
+LOSSES = ("keep", "front")
 
 
 @click.command()
@@ -33,62 +34,75 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option(
     "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
 )
-@click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
 @click.option(
-    "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
+    "--ack-window",
+    "group_ack_window",
+    type=NON_NEGATIVE,
+    help="Most unacknowledged messages at once.",
 )
-@click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
 @click.option(
-    "--start-offset", type=NON_NEGATIVE, help="Begin at this offset; 0: the oldest message."
+    *("--ack-timeout-ms", "group_ack_timeout"),
+    type=NON_NEGATIVE,
+    help="Redeliver a message without an ack after this.",
 )
-@click.option("--start-time", type=NON_NEGATIVE, help="Begin at this time, in ms since 1970.")
+@click.option(
+    *("--max-attempts", "group_max_attempts"),
+    metavar="N|none",
+    help="Give a message up after so many deliveries without an ack.",
+)
+@click.option(
+    *("--backoff", "group_backoff"),
+    metavar="MS[,MS]|none",
+    help="Pause before the second delivery, doubled for each further one; and the longest pause.",
+)
+@click.option(
+    *("--dead-letter", "group_dead_letter"),
+    metavar="TOPIC",
+    help='Put messages that are given up there; "": drop them.',
+)
+@click.option(
+    *("--on-loss", "group_on_loss"),
+    type=click.Choice(LOSSES),
+    help="Leases of a connection that ends: keep them, or give them back in front.",
+)
+@click.option(
+    *("--rate", "group_rate"), metavar="N|none", help="Hand out at most so many messages a second."
+)
+@click.option(
+    "--one-batch/--no-one-batch",
+    "group_one_batch",
+    default=None,
+    help="Settle what was handed out of a partition before there is more of it.",
+)
+@click.option(
+    *("--start-copy", "group_start_copy"), metavar="GROUP", help="Begin where this group stands."
+)
+@click.option(
+    *("--start-offset", "group_start_offset"),
+    type=NON_NEGATIVE,
+    help="Begin at this offset; 0: the oldest message.",
+)
+@click.option(
+    *("--start-time", "group_start_time"),
+    type=NON_NEGATIVE,
+    help="Begin at this time, in ms since 1970.",
+)
 @json_option
 @url_option
 def declare(
     topic: str,
     group: str | None,
-    partitions: int | None,
-    topic_mask: int | None,
-    group_mask: int | None,
-    group_filter: str | None,
-    durability: str | None,
-    retention_ms: int | None,
-    retention_bytes: int | None,
-    retention_count: int | None,
-    retention_done: bool | None,
-    dedupe_ms: int | None,
-    ack_window: int | None,
-    ack_timeout_ms: int | None,
-    start_copy: str | None,
-    start_offset: int | None,
-    start_time: int | None,
     as_json: bool,
     url: str,
+    **options: str | int | None,
 ) -> None:
     """Create TOPIC (and GROUP), or change the given options; print the result."""
+    words = {
+        name: int(value) if isinstance(value, bool) else value for name, value in options.items()
+    }
+    fields = {"cmd": "declare", "topic": topic, "consume_group": group, **words}
     with Remote(url) as remote:
-        reply = remote.request(
-            {
-                "cmd": "declare",
-                "topic": topic,
-                "consume_group": group,
-                "partitions": partitions,
-                "topic_mask": topic_mask,
-                "group_mask": group_mask,
-                "group_filter": group_filter,
-                "durability": durability,
-                "retention_ms": retention_ms,
-                "retention_bytes": retention_bytes,
-                "retention_count": retention_count,
-                "retention_done": None if retention_done is None else int(retention_done),
-                "dedupe_ms": dedupe_ms,
-                "group_ack_window": ack_window,
-                "group_ack_timeout": ack_timeout_ms,
-                "group_start_copy": start_copy,
-                "group_start_offset": start_offset,
-                "group_start_time": start_time,
-            }
-        )
+        reply = remote.request(fields)
     _print_json(reply, as_json)
 
 
@@ -122,6 +136,32 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
     _order("empty", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def pause(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Hold the deliveries of GROUP back; print it as JSON."""
+    _set("pause", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Go on with the deliveries of GROUP; print it as JSON."""
+    _set("resume", topic, group, as_json, url)
+
+
+def _set(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
+    _print_json(reply, as_json)
 
 
 def _order(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
