@@ -69,7 +69,7 @@ SENT = [
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_max_attempts": "5"},
-            **{"group_backoff": "1000,60000", "group_dead_letter": "50%25", "group_rate": "none"},
+            **{"group_backoff": "1000,60000", "group_dead_letter": "50%", "group_rate": "none"},
             **{"group_on_loss": "front", "group_one_batch": "1"},
         },
     ),
