@@ -86,6 +86,23 @@ SENT = [
         },
     ),
     (
+        [
+            *("declare", "T", "G", "--max-attempts", "5", "--backoff", "1000,60000"),
+            *("--dead-letter", "50%", "--on-loss", "front", "--rate", "none", "--one-batch"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_max_attempts": "5"},
+            **{"group_backoff": "1000,60000", "group_dead_letter": "50%", "group_rate": "none"},
+            **{"group_on_loss": "front", "group_one_batch": "1"},
+        },
+    ),
+    (
+        ["declare", "T", "--no-one-batch", "--dead-letter", ""],
+        {"cmd": "declare", "topic": "T", "group_one_batch": "0", "group_dead_letter": ""},
+    ),
+    (["pause", "T", "G"], {"cmd": "pause", "topic": "T", "consume_group": "G"}),
+    (["resume", "T"], {"cmd": "resume", "topic": "T"}),
+    (
         ["produce", "T", "x", "--idempotency-key", "k-1", "--expected-offset", "0"],
         {"cmd": "produce", "topic": "T", "idempotency-key": "k-1", "expected_offset": "0"},
     ),

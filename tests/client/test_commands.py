@@ -126,6 +126,47 @@ def test_a_declaration_says_it_all(bus: Joined) -> None:
     assert set(bus.run(commands.query())["topicTable"]) == {"T", "R", "M"}
 
 
+@pytest.mark.parametrize("name", ["Dead", "50%", "a%41b", "é ü"])
+def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> None:
+    bus.run(commands.declare(name))
+    info = bus.run(
+        commands.declare(
+            *("T", "g"),
+            ack=True,
+            max_attempts=5,
+            backoff_ms=(1_000, 60_000),
+            dead_letter=name,
+            on_loss="front",
+            rate=50,
+            one_batch=True,
+        )
+    )
+    assert (info["maxAttempts"], info["deadLetter"], info["onLoss"]) == (5, name, "front")
+    assert (info["backoffMs"], info["backoffMaxMs"]) == (1_000, 60_000)
+    assert (info["rate"], info["oneBatch"]) == (50, True)
+    info = bus.run(
+        commands.declare(
+            "T", "g", max_attempts="none", backoff_ms="none", dead_letter="", rate="none"
+        )
+    )
+    assert not {"maxAttempts", "backoffMs", "backoffMaxMs", "deadLetter", "rate"} & info.keys()
+    assert bus.run(commands.declare("T", "g", backoff_ms=7))["backoffMs"] == 7
+    copied = bus.run(commands.declare(name, name, ack=True))
+    assert bus.run(commands.declare(name, "h", start_copy=name))["ackTimeout"] == 10_000
+    assert copied["groupName"] == name
+
+
+def test_a_pause_and_a_lease_of_its_own(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, lease_ms=60_000))
+    bus.run(commands.produce("T", "x"))
+    assert bus.run(commands.pause("T", "g"))["paused"] is True
+    assert bus.run(commands.pull("T", "g")) == []
+    assert "paused" not in bus.run(commands.resume("T", "g"))
+    assert len(bus.run(commands.pull("T", "g", lease_ms=500))) == 1
+    bus.world.advance(500)
+    assert len(bus.run(commands.pull("T", "g"))) == 1
+
+
 def test_a_group_may_be_changed_without_touching_its_mask(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", ack=True))
     assert bus.run(commands.declare("T", "g", filter="x"))["mask"] == 64

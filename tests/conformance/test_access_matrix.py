@@ -25,6 +25,7 @@ COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 # What the specification says, command by command.
 NEEDS_OPERATION = {
     **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
+    **dict.fromkeys(("pause", "resume"), "declare"),
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
 }
@@ -32,6 +33,7 @@ ON_A_GROUP = {
     *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "seek"),
     *("remove", "empty"),
 }
+ON_A_GROUP |= {"pause", "resume"}
 ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 

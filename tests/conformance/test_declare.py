@@ -27,6 +27,7 @@ GROUP_KEYS = [
     "consumerCount",
     "consumerList",
     "createdTime",
+    "deadCount",
     "delayedCount",
     "exclusive",
     "groupName",

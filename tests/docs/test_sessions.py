@@ -45,6 +45,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "idempotent-produce",
         "quotas",
         "retention",
+        "retries",
         "server-sent-events",
         "shell",
         "tokens",

@@ -48,6 +48,7 @@ ODD_NUMBERS = [
     *(str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63), "315360000000", "65536", "10001"),
 ]
 OFFSETS = ["0", "1", "2", "0-3", "0,2,4", "3,5-9,12", "0-99", "0-9999"]
+PAUSES = ["1000", "1000,60000", "1,1", "none", "0", "5,4", "", "x", ",", "1,2,3", "9" * 30]
 BAD_OFFSETS = ["5-4", "0-", "-", ",", "1,,2", "0-99999999999", "0-10000", "9" * 30, "1-2-3", ""]
 ACCEPTS = [
     *("text/event-stream", "application/x-ndjson", "application/vnd.zbus.messages", "text/html"),
@@ -224,7 +225,7 @@ class Grammar:
             case Form.OFFSETS:
                 return random.choice(OFFSETS if random.random() < 0.9 else BAD_OFFSETS)
             case Form.PAUSES:
-                return random.choice(("1000", "1000,60000", "none", "5,1", "x"))
+                return random.choice(PAUSES)
             case Text() | Form.IDEMPOTENCY_KEY:
                 return self.text()
 

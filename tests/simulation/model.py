@@ -49,12 +49,18 @@ class GroupBook:
     filter: bytes
     lease_ms: int
     window: int
+    attempts_max: int = 0
+    pauses_ms: tuple[int, int] = (0, 0)  # between attempts: the first, and the longest
+    front: bool = False  # what a lost connection had comes at once
     declared: bool = False  # the broker said so
     given: set[int] = field(default_factory=set)  # serials, ever
     ordered: set[int] = field(default_factory=set)  # given, for the sake of order
     highest: dict[int, int] = field(default_factory=dict)  # offset of first deliveries
     run: set[int] = field(default_factory=set)  # given in this run of the broker
     leases: dict[int, int] = field(default_factory=dict)  # serial -> deadline
+    attempts: dict[int, int] = field(default_factory=dict)  # serial -> so many, as far as known
+    pausing: dict[int, int] = field(default_factory=dict)  # serial -> not again before
+    tired: set[int] = field(default_factory=set)  # given for the last time, perhaps
     acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
 
@@ -78,8 +84,14 @@ class GroupBook:
     def regress(self) -> None:
         """It may have fallen back to an earlier state."""
         self.acked.clear()
-        self.leases.clear()
+        self.forget_leases()
         self.run.clear()
+
+    def forget_leases(self) -> None:
+        """The latest may never have been."""
+        self.leases.clear()
+        self.attempts.clear()
+        self.pausing.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -201,14 +213,16 @@ class Book:
             return
         self.check(serial not in group.acked, f"{name} was acknowledged and comes again")
         if group.leased:
-            left_ms = group.leases.get(serial, 0) - now_ms
+            left_ms = 0 if group.front else group.leases.get(serial, 0) - now_ms
             self.check(left_ms <= 0, f"{name} is leased to somebody else for {left_ms} ms")
+            self._judge_attempt(group, serial, record.attempts, name)
             group.leases[serial] = now_ms + group.lease_ms
             held = sum(
                 deadline > now_ms and other not in group.acking
                 for other, deadline in group.leases.items()
             )
-            self.check(held <= group.window, f"{topic.name}/{group.name} leases out {held}")
+            narrow = held <= group.window or group.front  # who is gone holds nothing
+            self.check(narrow, f"{topic.name}/{group.name} leases out {held}")
         else:
             self.check(serial not in group.run, f"{name} comes twice")
         if serial not in group.ordered and not sent.due_ms:
@@ -217,6 +231,22 @@ class Book:
             group.highest[record.partition] = record.offset
         group.ordered.add(serial)
         group.run.add(serial)
+
+    def _judge_attempt(self, group: GroupBook, serial: int, attempts: int, name: str) -> None:
+        known, now_ms = group.attempts.get(serial), self.now_ms
+        forgotten = known is not None and attempts != known + 1
+        self.check(not forgotten, f"{name} comes as attempt {attempts} after attempt {known}")
+        if group.attempts_max:
+            self.check(attempts <= group.attempts_max, f"{name} comes as attempt {attempts}")
+            if attempts == group.attempts_max:
+                group.tired.add(serial)
+        early_ms = group.pausing.get(serial, 0) - now_ms
+        self.check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
+        group.attempts[serial] = attempts
+        first_ms, longest_ms = group.pauses_ms
+        if first_ms and not group.front:
+            pause_ms = min(longest_ms, first_ms * 2 ** (attempts - 1))
+            group.pausing[serial] = now_ms + group.lease_ms + pause_ms
 
     def acked(self, group: GroupBook, serial: int) -> None:
         """The broker confirmed an ack."""
@@ -235,7 +265,7 @@ class Book:
             for group in topic.groups:
                 group.run.clear()
                 if broker_was != "stopped" or unwritten:
-                    group.leases.clear()
+                    group.forget_leases()
                 if gone:
                     group.forget()
                 elif topic.durability == "os" and broker_was == "cut":
@@ -245,7 +275,7 @@ class Book:
         """A partition of the topic is read again: who had a message may not have it any more."""
         for group in self.topics[name].groups if name in self.topics else ():
             group.run.clear()
-            group.leases.clear()
+            group.forget_leases()
 
     def recovered(self, broker: Broker, broker_was: str) -> None:
         """The broker is there again: is everything?"""
@@ -308,5 +338,5 @@ class Book:
             if sent.serial in book.acked:
                 self.check(done, f"the ack of {name} is forgotten")
             elif book.wants(sent):
-                owed = sent.serial not in (book.acking if book.leased else book.given)
+                owed = sent.serial not in (book.acking | book.tired if book.leased else book.given)
                 self.check(not (done and owed), f"{name} is skipped")

@@ -89,6 +89,11 @@ class Requests:
             "group_ack_window": str(group.window),
             "group_ack_timeout": str(group.lease_ms),
         }
+        if group.leased:
+            headers["group_max_attempts"] = str(group.attempts_max or "none")
+            first_ms, longest_ms = group.pauses_ms
+            headers["group_backoff"] = f"{first_ms},{longest_ms}" if first_ms else "none"
+            headers["group_on_loss"] = "front" if group.front else "keep"
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")

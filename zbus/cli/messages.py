@@ -178,6 +178,7 @@ def _produce_file(
     "--standby", is_flag=True, help="If another reads the exclusive group, wait until it has left."
 )
 @click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
+@click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
@@ -200,6 +201,7 @@ def consume(
     timeout_ms: int | None,
     standby: bool,
     batch: int | None,
+    lease_ms: int | None,
     acks: bool,
     out: str | None,
     form: str,
@@ -210,17 +212,13 @@ def consume(
     """Take messages from TOPIC as GROUP, and print the body of each on a line."""
     if batch is None and (acks or out):
         batch = FILE_BATCH
+    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
     encode = show.FORMS["json" if as_json else form]
     taken = 0
     target = Out(out, show.as_verbose if verbose and not as_json else encode)
     try:
         with opened(url) as bus:
-            wanted = {
-                "consume_group": group,
-                "timeout": timeout_ms,
-                "standby": int(standby) or None,
-            }
-            for messages in _deliveries(bus, topic, count, wanted, batch):
+            for messages in _deliveries(bus, wanted, count, timeout_ms, batch):
                 target.write(messages)
                 if acks:
                     acknowledge(bus, topic, group, messages)
@@ -244,23 +242,22 @@ def acknowledge(
 
 def _deliveries(
     bus: client.BlockingClient,
-    topic: str,
-    count: int,
     wanted: dict[str, str | int | None],
+    count: int,
+    timeout_ms: int | None,
     batch: int | None,
 ) -> Iterator[list[Delivery]]:
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:
+        most = None if batch is None else min(batch, left) if count else batch
         fields = {
             **wanted,
-            "cmd": "consume",
-            "topic": topic,
-            "batch": None if batch is None else min(batch, left) if count else batch,
+            "timeout": timeout_ms,
+            "batch": most,
             "accept": None if batch is None else MESSAGES_TYPE,
         }
-        timeout_ms = wanted["timeout"]
-        timeout_s = None if timeout_ms is None else int(timeout_ms) / 1000 + GRACE_S
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S
         messages = bus.run(command(fields, as_deliveries, timeout_s=timeout_s))
         if not messages:
             return

@@ -1,4 +1,4 @@
-"""`zbus declare`, `seek`, `query`, `remove` and `empty`: topics and their consume groups."""
+"""`zbus declare`, `seek`, `pause`, `resume`, `query`, `remove`, `empty`: topics and groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from zbus.cli.words import print_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
+LOSSES = ("keep", "front")
 
 
 PLACE = "earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z, time:<epoch ms>."
@@ -73,6 +74,36 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--topic-exclusive", "topic_exclusive", "Likewise."),
     ("--topic-temporary", "topic_temporary", "Likewise."),
     ("--topic-paused", "topic_paused", "Likewise."),
+)
+@click.option(
+    *("--max-attempts", "group_max_attempts"),
+    metavar="N|none",
+    help="Give a message up after so many deliveries without an ack.",
+)
+@click.option(
+    *("--backoff", "group_backoff"),
+    metavar="MS[,MS]|none",
+    help="Pause before the second delivery, doubled for each further one; and the longest pause.",
+)
+@click.option(
+    *("--dead-letter", "group_dead_letter"),
+    metavar="TOPIC",
+    help='Put messages that are given up there; "": drop them.',
+)
+@click.option(
+    *("--on-loss", "group_on_loss"),
+    type=click.Choice(LOSSES),
+    help="Leases of a connection that ends: keep them, or give them back in front.",
+)
+@click.option(
+    *("--rate", "group_rate"), metavar="N|none", help="Hand out at most so many messages a second."
+)
+@_switches(
+    (
+        "--one-batch",
+        "group_one_batch",
+        "Settle what was handed out of a partition before there is more of it.",
+    )
 )
 @click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
 @click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")
@@ -143,6 +174,32 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
     _order("empty", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def pause(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Hold the deliveries of GROUP back; print it as JSON."""
+    _set("pause", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Go on with the deliveries of GROUP; print it as JSON."""
+    _set("resume", topic, group, as_json, url)
+
+
+def _set(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
+    _print_json(reply, as_json)
 
 
 def _order(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:

@@ -56,6 +56,8 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
     query = _awaited(commands.query)
     remove = _awaited(commands.remove)
     empty = _awaited(commands.empty)
+    pause = _awaited(commands.pause)
+    resume = _awaited(commands.resume)
     ping = _awaited(commands.ping)
     version = _awaited(commands.version)
     produce = _awaited(commands.produce)

@@ -65,6 +65,8 @@ class BlockingClient(Common[Consumer, Watcher]):
     query = _blocking(commands.query)
     remove = _blocking(commands.remove)
     empty = _blocking(commands.empty)
+    pause = _blocking(commands.pause)
+    resume = _blocking(commands.resume)
     ping = _blocking(commands.ping)
     version = _blocking(commands.version)
     produce = _blocking(commands.produce)

@@ -8,14 +8,13 @@ request and return its result; so these signatures and texts are the documentati
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch, as_bytes
 from zbus.client.requests import (
     UNSET,
-    Document,
     Request,
     line,
     of_group,
@@ -23,7 +22,6 @@ from zbus.client.requests import (
     own_lines,
     parse_count,
     parse_deliveries,
-    parse_document,
     parse_nothing,
     parse_number,
     parse_result,
@@ -32,114 +30,21 @@ from zbus.client.requests import (
     parse_text,
     start,
 )
-from zbus.client.starts import Start, encode_start
-
-Level = Literal["memory", "os", "disk"]
-"""How durable a topic is."""
+from zbus.client.topics import Level as Level
+from zbus.client.topics import Nothing as Nothing
+from zbus.client.topics import Retries as Retries
+from zbus.client.topics import declare as declare
+from zbus.client.topics import empty as empty
+from zbus.client.topics import pause as pause
+from zbus.client.topics import query as query
+from zbus.client.topics import remove as remove
+from zbus.client.topics import resume as resume
+from zbus.client.topics import seek as seek
 
 CONTAINER = b"application/vnd.zbus.messages"
 
 
-# -- topics and groups ----------------------------------------------------------------------------
-
-
-def declare(
-    topic: str,
-    group: str | None = None,
-    *,
-    ack: bool | None = None,
-    exclusive: bool | None = None,
-    temporary: bool | None = None,
-    paused: bool | None = None,
-    lease_ms: int | None = None,
-    window: int | None = None,
-    filter: str | None = None,
-    start: Start | None = None,
-    start_copy: str | None = None,
-    partitions: int | None = None,
-    durability: Level | None = None,
-    rpc: bool | None = None,
-    retention_ms: int | None = None,
-    retention_bytes: int | None = None,
-    retention_count: int | None = None,
-    dedupe_ms: int | None = None,
-    timeout_s: float | None = None,
-) -> Request[Document]:
-    """Create a topic and a group, or change them; what is there already stays as it is.
-
-    Without `group` the group named like the topic is meant. Of the group: `ack` leases each
-    message for `lease_ms` milliseconds until it is acknowledged, at most `window` (1 to 999) at
-    once; `filter` chooses by tag (`eu.*`); `exclusive` lets in one consumer at a time;
-    `temporary` removes it with its last consumer; `paused` holds deliveries back. A new group
-    begins at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group `start_copy`
-    stands; one that exists stays where it is, and `seek` moves it. Of the topic: `partitions` and
-    `durability`, fixed at creation; `rpc` for calls, in memory if no `durability` is given;
-    `retention_*` and `dedupe_ms` (0: none).
-
-    Returns the group's document, or without `group` the topic's.
-    """
-    lines = of_group(b"declare", topic, group) + optional(
-        rpc=rpc,
-        partitions=partitions,
-        durability=durability,
-        group_ack=ack,
-        exclusive=exclusive,
-        temporary=temporary,
-        paused=paused,
-        group_lease=lease_ms,
-        group_window=window,
-        group_filter=filter,
-        **_from(start),
-        group_start_copy=start_copy,
-        retention_ms=retention_ms,
-        retention_bytes=retention_bytes,
-        retention_count=retention_count,
-        dedupe_ms=dedupe_ms,
-    )
-    return Request(lines, parse_document, timeout_s=timeout_s)
-
-
-def _from(start: Start | None) -> dict[str, str]:
-    return {} if start is None else {"from": encode_start(start)}
-
-
-def seek(
-    topic: str,
-    group: str | None,
-    start: Start,
-    *,
-    partition: int | None = None,
-    timeout_s: float | None = None,
-) -> Request[Document]:
-    """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
-    offset, offsets of all partitions, a time), in one `partition` or in all. Returns its document.
-    Raises NotFound for a group that is not there, BadRequest for an offset past the end."""
-    lines = of_group(b"seek", topic, group) + optional(**_from(start), partition=partition)
-    return Request(lines, parse_document, timeout_s=timeout_s)
-
-
-def query(
-    topic: str | None = None, group: str | None = None, *, timeout_s: float | None = None
-) -> Request[Document]:
-    """The document of a group, of a topic, or of the whole server. Changes nothing."""
-    if topic is None:
-        lines = b"GET / HTTP/1.1\r\ncmd: query\r\n"
-    else:
-        lines = of_group(b"query", topic, group)
-    return Request(lines, parse_document, timeout_s=timeout_s)
-
-
-def remove(
-    topic: str, group: str | None = None, *, timeout_s: float | None = None
-) -> Request[None]:
-    """Delete a group, or a topic with its groups and messages. Raises NotFound."""
-    lines = of_group(b"remove", topic, group)
-    return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
-
-
-def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:
-    """Forget what a group has still to do; without a group, all groups and the messages."""
-    return Request(of_group(b"empty", topic, group), parse_nothing, timeout_s=timeout_s)
+# -- the broker ------------------------------------------------------------------------------------
 
 
 def ping(*, timeout_s: float | None = None) -> Request[int]:
@@ -291,15 +196,17 @@ def pull(
     batch: int = 1,
     wait_ms: int = 0,
     partition: int | None = None,
+    lease_ms: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
-    """Take up to `batch` messages of a group, waiting up to `wait_ms` for the first.
+    """Take up to `batch` messages of a group, waiting up to `wait_ms` for the first, and leased for
+    `lease_ms` (as the group says).
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
     group waits at a time: a second one ends the first with nothing.
     """
     lines = of_group(b"consume", topic, group) + optional(
-        batch=batch, timeout=wait_ms, partition=partition
+        batch=batch, timeout=wait_ms, partition=partition, lease=lease_ms
     )
     return Request(
         b"%baccept: %b\r\n" % (lines, CONTAINER),

@@ -17,7 +17,12 @@ T = TypeVar("T")
 Document = dict[str, Any]
 """A JSON document of the broker: see JSON documents in docs/reference/zbus.md."""
 
-_PERCENT_DECODED = frozenset((b"topic", b"consume_group", b"tag", b"group_filter", b"token"))
+_PERCENT_DECODED = frozenset(
+    (
+        *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
+        b"group_dead_letter",
+    )
+)
 """Names of which a broker decodes `%41`: there a literal one is written `%2541`."""
 
 _RESERVED = frozenset(

@@ -99,32 +99,25 @@ def dead_letter_problem(
     if target is not None and target.options.calls:
         text = f"dead letters: {target.name} is a topic of services"
         return BrokerError(Refusal.ILLEGAL, text)
-    way = _way_back(topics, dead_letter.lower(), name.lower())
-    if way is None:
+    if not _lead_to(topics, dead_letter.lower(), name.lower()):
         return None
-    text = f"dead letters of {name} would come back to it: {' > '.join((name, *way))}"
+    text = f"dead letters of {name} would come back to it from {dead_letter}"
     return BrokerError(Refusal.ILLEGAL, text)
 
 
-def _way_back(topics: Mapping[str, Topic], start: str, goal: str) -> list[str] | None:
-    """The topics from one to the other by dead letters; None = it is not reached. All names in
-    lower case."""
-    before: dict[str, str] = {start: ""}
-    waiting = [start]
+def _lead_to(topics: Mapping[str, Topic], start: str, goal: str) -> bool:
+    """Dead letters of the one topic get to the other; names in lower case."""
+    seen, waiting = {start}, [start]
     while waiting:
         here = waiting.pop()
         if here == goal:
-            way = [goal]
-            while before[way[0]]:
-                way.insert(0, before[way[0]])
-            return way
+            return True
         topic = topics.get(here)
         groups = topic.groups.values() if topic is not None else ()
-        for there in [group.options.dead_letter.lower() for group in groups]:
-            if there and there not in before:
-                before[there] = here
-                waiting.append(there)
-    return None
+        targets = {group.options.dead_letter.lower() for group in groups} - seen
+        seen |= targets
+        waiting += targets
+    return False
 
 
 def retry(
