@@ -23,12 +23,16 @@ EVERYTHING = frozenset(GROUPS) | {"Other", "and all others"}
 COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 
 # What the specification says, command by command.
+SINGLE = ("delete", "cancel", "fire", "reschedule")
+
 NEEDS_OPERATION = {
-    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read"), "consume"),
+    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read", "peek", "why"), "consume"),
+    **dict.fromkeys(SINGLE, "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
 }
-ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "remove", "empty"}
-ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
+ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
+ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "peek", "why"}
+ON_A_GROUP |= ON_ALL_GROUPS
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
 
