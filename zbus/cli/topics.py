@@ -33,6 +33,9 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option(
     "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
 )
+@click.option(
+    "--settled-ms", type=NON_NEGATIVE, help="Keep for so many ms what became of messages; 0: off."
+)
 @click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
 @click.option(
     "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
@@ -57,6 +60,7 @@ def declare(
     retention_count: int | None,
     retention_done: bool | None,
     dedupe_ms: int | None,
+    settled_ms: int | None,
     ack_window: int | None,
     ack_timeout_ms: int | None,
     start_copy: str | None,
@@ -82,6 +86,7 @@ def declare(
                 "retention_count": retention_count,
                 "retention_done": None if retention_done is None else int(retention_done),
                 "dedupe_ms": dedupe_ms,
+                "settled_ms": settled_ms,
                 "group_ack_window": ack_window,
                 "group_ack_timeout": ack_timeout_ms,
                 "group_start_copy": start_copy,

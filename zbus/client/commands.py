@@ -65,6 +65,7 @@ def declare(
     retention_bytes: int | None = None,
     retention_count: int | None = None,
     dedupe_ms: int | None = None,
+    settled_ms: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[Document]:
     """Create a topic and a group, or change them; what is there already stays as it is.
@@ -75,7 +76,7 @@ def declare(
     `delete_on_exit` removes it with its last consumer; `paused` holds deliveries back; a new group
     starts at `start_offset` (0: all history), at `start_time_ms` (epoch), or where the group
     `start_copy` stands. Of the topic: `partitions` and `durability`, fixed at creation; `rpc` for
-    calls; `retention_*` and `dedupe_ms` (0: none).
+    calls; `retention_*`, `dedupe_ms` and `settled_ms` (0: none).
 
     Returns the group's document, or without `group` the topic's.
     """
@@ -95,6 +96,7 @@ def declare(
         retention_bytes=retention_bytes,
         retention_count=retention_count,
         dedupe_ms=dedupe_ms,
+        settled_ms=settled_ms,
     )
     return Request(lines, parse_document, timeout_s=timeout_s)
 
