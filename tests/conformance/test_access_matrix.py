@@ -26,12 +26,12 @@ COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 SINGLE = ("delete", "cancel", "fire", "reschedule")
 
 NEEDS_OPERATION = {
-    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read", "peek", "why"), "consume"),
-    **dict.fromkeys(SINGLE, "consume"),
+    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
+    **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
-ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "peek", "why"}
+ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "peek", "why"}
 ON_A_GROUP |= ON_ALL_GROUPS
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_settled_stores_nothing(bad: str) -> None:
     assert refusal(probe).refusal is why
     assert box.topic("Out").depth() == 0
     assert lives(box) == [Life.LEASED] * 3
-    assert not box.group("g", "In").backlogs[0].settling
+    assert not box.group("g", "In").backlogs[0].leased.settling
 
 
 def test_settled_or_settling_already() -> None:

@@ -216,6 +216,8 @@ class Grammar:
                 return random.choice(TOPICS if random.random() < 0.98 else BAD_TOPICS)
             case Form.OFFSETS:
                 return random.choice(OFFSETS if random.random() < 0.9 else BAD_OFFSETS)
+            case Form.PAUSES:
+                return random.choice(("1000", "1000,60000", "none", "5,1", "x"))
             case Text() | Form.IDEMPOTENCY_KEY:
                 return self.text()
 

@@ -10,6 +10,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
 * `leased`: handed out, not settled; each has a deadline (`zbus.core.open_leases`).
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+* parked: ready, each with a rank, and yet not next, because its key is busy (`zbus.core.keyed`).
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
@@ -25,34 +26,32 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 import attrs
-from sortedcontainers import SortedDict
 
 from zbus.core.delays import NOTHING, Columns, Delays
 from zbus.core.fates import Fate, Fates
+from zbus.core.keyed import PARKED_MAX, Keyed
 from zbus.core.life import Life
 from zbus.core.open_leases import OpenLeases
-from zbus.core.overdue import LOOK_MS, Overdue, Place
+from zbus.core.overdue import LOOK_MS, Overdue
+from zbus.core.places import Places
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
 from zbus.core.told import all_entries, some_entries
 
-_NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
-"""Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
+NO_RANK: Final = 1 << 63
+"""Beyond all ranks."""
 
 
-class Backlog:
-    """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
+class Backlog(Places):
+    """See the module."""
 
     __slots__ = (
-        *("_lowest", "_ready", "_reset", "_serial", "_touched", "ahead", "attempts", "cursor"),
-        *("dead", "delayed", "dirty", "fates", "leased", "overdue", "places", "skipped"),
-        *("untold", "wake_ms"),
+        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
+        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
+        super().__init__()
         self.cursor = cursor
-        self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self.places: dict[int, Place] = {}  # offset -> its key in _ready
-        self._serial = 0
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased = OpenLeases()
@@ -65,6 +64,7 @@ class Backlog:
         self.untold = 0  # those of them that the group has not been told of
         self.fates: Fates | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
+        self.keyed: Keyed | None = None  # of a group with order per key
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -79,11 +79,17 @@ class Backlog:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
+        reached = self.cursor
+        if self.keyed is not None:
+            self.keyed.settle(self)
+            if self.parked_count >= PARKED_MAX:
+                # The cursor waits; what is put back may be what frees a key, so that does not.
+                reached, end = NO_RANK, reached
         if self.overdue:
-            self._catch_up()
-        if self.places:
+            self._catch_up(reached)
+        if self._ready:
             (rank, _), offset = self._ready.peekitem(0)
-            if rank <= self.cursor:
+            if rank <= reached:
                 return offset
         return self.cursor if self.cursor < end else None
 
@@ -123,11 +129,6 @@ class Backlog:
         if self.overdue and delayed_ms:
             delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
         return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
-
-    @property
-    def settling(self) -> set[int]:
-        """Given up, and somebody is at work to say what becomes of them."""
-        return self.leased.settling
 
     # -- steps of a life ------------------------------------------------------------------
 
@@ -176,14 +177,6 @@ class Backlog:
         self._take(offset)
         self._put(offset, end)
 
-    def settle_later(self, offset: int) -> None:
-        """It stays LEASED, for nobody, until somebody has done his work and says what it is."""
-        self.leased.settle_later(offset)
-
-    def settle_no_more(self, offset: int) -> None:
-        """He has not done it: the lease ends by time, and he is asked again."""
-        self.leased.settle_no_more(offset)
-
     def put_back(self, offset: int) -> None:
         """LEASED -> READY, at its own place."""
         self._take(offset)
@@ -193,6 +186,19 @@ class Backlog:
         """READY or LEASED -> DEAD."""
         if self.finish(offset, Fate.DEAD):
             self.dead += 1
+
+    def park(self, offset: int) -> None:
+        """READY, and stays so, but is not next before `unpark`."""
+        if offset not in self.places:
+            self._take(offset)
+            self._put(offset, offset)
+        del self._ready[self.places[offset]]
+
+    def order_no_more(self) -> None:
+        """No key is busy, and nothing is parked."""
+        if self.keyed is not None:
+            self.keyed = None
+            self.unpark_all()
 
     def wake(self, now_ms: int, end: int, expire: Callable[[int], None] | None = None) -> int:
         """Messages whose lease ended go back to their places, or where `expire` puts each of them;
@@ -228,11 +234,7 @@ class Backlog:
         self.cursor = min(self.cursor, end)
         self._cut(end)
         self.overdue.truncate(end)
-        for rank, serial in [key for key in self._ready if key[0] > end]:
-            # Put back behind what was never written: that is now the end.
-            offset = self._ready.pop((rank, serial))
-            self.places[offset] = key = (end, serial)
-            self._ready[key] = offset
+        self._end_at(end)
 
     def keep_fates(self, kept: bool) -> None:
         """Remember what becomes of messages, from now on, or forget it."""
@@ -255,6 +257,7 @@ class Backlog:
             self.cursor = first
         self.skipped += lost
         self.untold += lost
+        self._touch_keyed()
         return lost
 
     def copy_from(self, other: Backlog) -> None:
@@ -262,7 +265,7 @@ class Backlog:
         self.seek(other.cursor)
         self.delayed.merge(other.delayed)
         self.ahead |= other.ahead
-        for offset in other._ready.values():
+        for offset in other._all_in_order():
             self._insert(offset, other.places[offset][0])
         for offset in other.leased:  # what the other has handed out, this one has not
             self._insert(offset, offset)
@@ -294,10 +297,10 @@ class Backlog:
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
-        ahead, attempts, ready, leased = self.ahead, self.attempts, self._ready, self.leased
+        ahead, attempts, places, leased = self.ahead, self.attempts, self.places, self.leased
         entries, delayed = NO_ENTRIES, self.delayed
-        if ready or leased or attempts or ahead:
-            entries = all_entries(ahead, attempts, ready, self.places, leased, delayed)
+        if places or leased or attempts or ahead:
+            entries = all_entries(ahead, attempts, self._all_in_order(), places, leased, delayed)
         return self._told(name, incarnation, entries, delayed.columns())
 
     def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
@@ -349,11 +352,7 @@ class Backlog:
 
     def _forget(self, offset: int) -> bool:
         """Take an offset out of every exception but `ahead`; True if it was in one."""
-        key = self.places.pop(offset, None)
-        if key is not None:
-            del self._ready[key]
-            return True
-        return self.leased.discard(offset) or self.delayed.discard(offset)
+        return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -369,21 +368,11 @@ class Backlog:
         self._insert(offset, rank)
         self._touch(offset)
 
-    def _insert(self, offset: int, rank: int) -> None:
-        self._serial += 1
-        self._insert_at(offset, (rank, self._serial))
-
-    def _insert_at(self, offset: int, key: Place) -> None:
-        if self._ready is _NO_READY:
-            self._ready = SortedDict()
-        self.places[offset] = key
-        self._ready[key] = offset
-
-    def _catch_up(self) -> None:
+    def _catch_up(self, reached: int) -> None:
         """Make ready what is overdue and comes next."""
         overdue = self.overdue
-        while overdue and overdue.first[0] <= self.cursor:
-            if self.places and self._ready.peekitem(0)[0] <= overdue.first:
+        while overdue and overdue.first[0] <= reached:
+            if self._ready and self._ready.peekitem(0)[0] <= overdue.first:
                 return
             self._make_ready()
 
@@ -395,15 +384,16 @@ class Backlog:
             self._touch(offset)
         return len(found)
 
-    def _front(self) -> int:
-        """The rank before everything else."""
-        first = self._ready.peekitem(0)[0][0] if self.places else 0
-        return min(first, 0) - 1
-
     def _touch(self, offset: int) -> None:
         """`changes` tells in this order, so that equal ranks and times keep theirs."""
         self._touched.pop(offset, None)
         self._touched[offset] = None
+        if self.keyed is not None:
+            self.keyed.touch(offset)
+
+    def _touch_keyed(self) -> None:
+        if self.keyed is not None:
+            self.keyed.touch_all()
 
     def _step_over(self) -> None:
         while self.cursor in self.ahead:
@@ -418,6 +408,7 @@ class Backlog:
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
         self._touched = {offset: None for offset in self._touched if offset < end}
+        self._touch_keyed()
 
     def _clear(self) -> None:
         for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
@@ -428,10 +419,15 @@ class Backlog:
         if self.fates is not None:
             self.fates = Fates()  # what is read again is another story
         self._lowest = -1
+        self._touch_keyed()
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
-        assert {self._ready[key]: key for key in self._ready} == self.places
+        if self.keyed is None:
+            assert not self._parked()
+        else:
+            self.keyed.settle(self)
+            self.keyed.check(self, self._parked())
         kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"

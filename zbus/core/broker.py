@@ -16,11 +16,11 @@ from functools import partial
 from sys import maxsize
 
 from zbus.core import deciding, leases, leaving, purging, reads
-from zbus.core.at_hand import at_hand
 from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
+from zbus.core.dead_letters import DeadLetters
 from zbus.core.declare import Declaring
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
@@ -36,6 +36,7 @@ from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
+from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
 from zbus.core.settling import Settling
 from zbus.core.ticket import Silent, Ticket
@@ -82,6 +83,8 @@ class Broker:
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
+        DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
+        self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
         declaring = Declaring(
             *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
             *(self.new_id, self.adopt),
@@ -327,7 +330,7 @@ class Broker:
         chunk = group.chunks[0]
         at = cursor - chunk.first
         if not 0 <= at < len(chunk.bodies):
-            found = at_hand(group, 0, partition, cursor)
+            found = self.dispatch.at_hand(group, 0, partition, cursor)
             if found is None:
                 return None
             chunk, at = found, cursor - found.first

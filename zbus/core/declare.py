@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from zbus.core import deciding
+from zbus.core import deciding, retries
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
@@ -23,6 +23,8 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 
 DURABILITIES = ("memory", "os", "disk")
+
+ORDERS = ("", "key")
 
 
 Check = Callable[[bytes], str | None]
@@ -137,18 +139,41 @@ class Declaring:
             return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
         elif options.durability != topic.options.durability:
             return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+        if topic is not None and not options.lease and topic.options.lease:
+            for group in topic.groups.values():
+                renewed = wish is not None and topic.group(wish.name) is group
+                if not renewed and (text := _order_problem(options, group.options)):
+                    return BrokerError(Refusal.ILLEGAL, f"group {group.name}: {text}")
         if wish is None:
             return None
-        text = name_problem(wish.name)
+        text = name_problem(wish.name) or _order_problem(options, wish.options)
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"group: {text}")
         if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
             return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-        is_new = topic is not None and topic.group(wish.name) is None
+        known = None if topic is None else topic.group(wish.name)
+        if (problem := self._option_problem(options, wish.options, known)) is not None:
+            return problem
+        is_new = topic is not None and known is None
         if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
             text = f"there are {limits.groups_per_topic_max} groups already"
             return BrokerError(Refusal.TOO_MANY, text)
         return None
+
+    def _option_problem(
+        self, topic: TopicOptions, options: GroupOptions, known: Group | None
+    ) -> BrokerError | None:
+        """Of a group that is new or changes; the topic is to have these options."""
+        before = GroupOptions() if known is None else known.options
+        if options.same_as(before):
+            return None
+        lease = topic.lease if options.lease is None else options.lease
+        text = retries.problem(options, lease)
+        if text is not None:
+            return BrokerError(Refusal.ILLEGAL, text)
+        if not options.dead_letter or options.dead_letter == before.dead_letter:
+            return None
+        return retries.dead_letter_problem(self._topics, topic.name, options.dead_letter)
 
     def _apply(
         self,
@@ -281,6 +306,14 @@ class _Places:
         self._left -= 1
         if not self._left:
             self._done(self._places)
+
+
+def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
+    """Why messages cannot be handed out in this order."""
+    if group.order not in ORDERS:
+        return "order is key, or none"
+    leases = topic.lease if group.lease is None else group.lease
+    return None if leases or not group.order else "order per key needs acknowledgements"
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

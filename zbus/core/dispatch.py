@@ -12,8 +12,6 @@ from functools import partial
 
 from zbus.core import retries
 from zbus.core.aside import Aside, Line
-from zbus.core.at_hand import at_hand
-from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
@@ -21,6 +19,7 @@ from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
 from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
+from zbus.core.reach import Reach
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -72,7 +71,8 @@ class Dispatch:
         self._leased_ms = 0  # from when on
         self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
-        self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
+        self.reach = Reach(self.activate)
+        self.at_hand = self.reach.at_hand
 
     # -- what makes groups active ---------------------------------------------------------
 
@@ -184,8 +184,8 @@ class Dispatch:
             sated, self._sated = self._sated, []
             for group in sated:
                 self.activate(group)
-        if self._failed:
-            failed, self._failed = self._failed, []
+        if self.reach.failed:
+            failed, self.reach.failed = self.reach.failed, []
             for group, why in failed:
                 self.end_waiting(group, why)
         if self._fresh:
@@ -333,13 +333,20 @@ class Dispatch:
         partition = group.topic.partitions[index]
         if partition.fenced is not None or (group.options.one_batch and backlog.leased):
             return
-        now_ms, lease, match = self.tick.now_ms, group.lease, group.match
+        now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
+        if group.ordered:
+            keyed, self._skips_left = self.reach.keys(group, index, partition, self._skips_left)
+            if keyed is None:
+                return
         while not pieces.full:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return
-            chunk = at_hand(group, index, partition, offset)
-            if chunk is None and not (chunk := self._fetch(group, index, partition, offset)):
+            chunk = self.at_hand(group, index, partition, offset)
+            if (
+                chunk is None
+                and (chunk := self.reach.fetch(group, index, partition, offset)) is None
+            ):
                 return
             if not backlog.dirty:
                 self.tick.change(partition, group)
@@ -360,6 +367,8 @@ class Dispatch:
             elif match is not None and not match(chunk.tag_of(at)):
                 backlog.finish(offset, Fate.FILTERED)
                 pull.skipped = True
+            elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
+                pass  # it waits for others of its key
             elif lease:
                 if not self.leased:
                     self._leased_ms = self._outside.asked_ms()
@@ -377,23 +386,6 @@ class Dispatch:
             self._skips_left -= 1
             if self._skips_left <= 0:
                 return
-
-    def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        alone = offset < group.backlogs[index].cursor
-        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
-        # If storage answered at once it is here now.
-        return at_hand(group, index, partition, offset)
-
-    def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
-        if isinstance(found, BrokerError):
-            # Not now: a pull that is being served may have got some messages already.
-            self._failed.append((group, found))
-            return
-        self.activate(group)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                group.topic.partitions[index].log.read_on(found)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

@@ -91,6 +91,8 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
         backlog = group.backlogs[partition.index]
         if offset not in backlog.leased and backlog.finish(offset, Fate.DELETED):
             dispatch.tick.change(partition, group)
+            if group.ordered:
+                dispatch.activate(group)  # its key may be free
 
 
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:

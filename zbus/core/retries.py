@@ -16,14 +16,15 @@ message stays leased, for nobody (`Backlog.settling`), and `dead` is called, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.quotas import RATE_MAX
 from zbus.core.state import GroupOptions
 from zbus.core.tick import Tick
-from zbus.core.topic import Group, Session
+from zbus.core.topic import Group, Session, Topic
 
 ATTEMPTS_MAX: Final = 1_000_000
 
@@ -60,23 +61,69 @@ def pause_ms(options: GroupOptions, attempts: int) -> int:
     return min(longest_ms, first_ms << min(attempts - 1, _DOUBLINGS_MAX))
 
 
-def problem(options: GroupOptions) -> str | None:
-    """Why these options make no sense, as far as that is known without looking at other topics."""
+def problem(options: GroupOptions, lease: bool) -> str | None:
+    """Why these options make no sense, as far as that is known without other topics. `lease`: the
+    group has acknowledgements."""
     first_ms, longest_ms = options.backoff_ms, options.backoff_max_ms
     if not 0 <= options.attempts_max <= ATTEMPTS_MAX:
-        return f"a group may limit attempts to 1 to {ATTEMPTS_MAX:,}, or not at all (0)"
+        return f"attempts: at most {ATTEMPTS_MAX}"
     if not (0 <= first_ms <= DELAY_MS_MAX and 0 <= longest_ms <= DELAY_MS_MAX):
-        return "a pause between attempts is at most ten years"
+        return f"backoff: a pause is at most ten years, {DELAY_MS_MAX} ms"
     if longest_ms and not first_ms:
-        return "a longest pause between attempts needs a first one"
+        return "backoff: a longest pause needs a first one"
     if longest_ms and longest_ms < first_ms:
-        return f"the longest pause ({longest_ms} ms) is shorter than the first one ({first_ms} ms)"
+        return f"backoff: the longest pause, {longest_ms} ms, is shorter than the first, {first_ms}"
     if options.dead_letter and not options.attempts_max:
-        return "a dead-letter topic needs a limit of attempts: without one no message is ever dead"
+        return "dead letters: without a limit of attempts no message is ever dead"
     if options.on_loss not in LOSSES:
-        return f"what is done with lost leases is one of {', '.join(LOSSES)}"
+        return f"lost leases: one of {', '.join(LOSSES)}"
     if not 0 <= options.rate_per_s <= RATE_MAX:
-        return f"a rate is 1 to {RATE_MAX:,} messages a second, or none (0)"
+        return f"rate: at most {RATE_MAX} messages a second"
+    if lease:
+        return None
+    leasing = (
+        *((options.attempts_max, "attempts"), (options.backoff_ms, "backoff")),
+        *((options.on_loss != "keep", "lost leases"), (options.one_batch, "one batch")),
+    )
+    named = [name for value, name in leasing if value]
+    return f"{', '.join(named)}: a group without acknowledgements has none" if named else None
+
+
+def dead_letter_problem(
+    topics: Mapping[str, Topic], name: str, dead_letter: str
+) -> BrokerError | None:
+    """Why the dead messages of a group of the topic `name` may not go to that topic."""
+    target = topics.get(dead_letter.lower())
+    if target is None and dead_letter.lower() != name.lower():
+        return topic_unknown(dead_letter)
+    if target is not None and target.options.calls:
+        text = f"dead letters: {target.name} is a topic of services"
+        return BrokerError(Refusal.ILLEGAL, text)
+    way = _way_back(topics, dead_letter.lower(), name.lower())
+    if way is None:
+        return None
+    text = f"dead letters of {name} would come back to it: {' > '.join((name, *way))}"
+    return BrokerError(Refusal.ILLEGAL, text)
+
+
+def _way_back(topics: Mapping[str, Topic], start: str, goal: str) -> list[str] | None:
+    """The topics from one to the other by dead letters; None = it is not reached. All names in
+    lower case."""
+    before: dict[str, str] = {start: ""}
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        if here == goal:
+            way = [goal]
+            while before[way[0]]:
+                way.insert(0, before[way[0]])
+            return way
+        topic = topics.get(here)
+        groups = topic.groups.values() if topic is not None else ()
+        for there in [group.options.dead_letter.lower() for group in groups]:
+            if there and there not in before:
+                before[there] = here
+                waiting.append(there)
     return None
 
 
@@ -89,7 +136,7 @@ def retry(
     attempts = backlog.attempts.get(offset, 1)
     if options.attempts_max and attempts >= options.attempts_max:
         if options.dead_letter:
-            backlog.settle_later(offset)
+            backlog.leased.settle_later(offset)
             dispatch.dead(group, index, offset, reason)
         else:
             backlog.give_up(offset)

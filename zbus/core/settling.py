@@ -44,9 +44,7 @@ class Source(NamedTuple):
     group: Group
     partition: Partition
     ranges: Ranges
-
-    def offsets(self) -> list[int]:
-        return [offset for offsets in self.ranges for offset in offsets]
+    dead: bool = False  # they are given up, not done
 
 
 class Settling:
@@ -83,10 +81,10 @@ class Settling:
         self, partition: Partition, sources: Sequence[Source], ticket: Ticket, put: Put
     ) -> None:
         """The same with any way to put, for deliveries that are leased."""
-        for group, source, ranges in sources:
+        for group, source, ranges, _ in sources:
             backlog = group.backlogs[source.index]
             for offset in known_of(ranges, backlog.leased):
-                backlog.settle_later(offset)
+                backlog.leased.settle_later(offset)
         held = _Held(self, ticket, partition, sources)
         end = partition.end
         put(held)
@@ -99,12 +97,12 @@ class Settling:
             held.numbers.append(settlement.number)
 
     def _problem(self, sources: Sequence[Source]) -> BrokerError | None:
-        for group, partition, ranges in sources:
+        for group, partition, ranges, _ in sources:
             if not group.lease:
                 text = f"group {group.name} acknowledges on delivery: there is nothing to settle"
                 return BrokerError(Refusal.ILLEGAL, text)
             backlog = group.backlogs[partition.index]
-            known = set(known_of(ranges, backlog.leased)) - backlog.settling
+            known = set(known_of(ranges, backlog.leased)) - backlog.leased.settling
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
@@ -113,22 +111,22 @@ class Settling:
 
     def release(self, sources: Sequence[Source]) -> None:
         """Nothing was stored: the deliveries are leased as before."""
-        for group, partition, ranges in sources:
-            for offset in known_of(ranges, group.backlogs[partition.index].settling):
-                group.backlogs[partition.index].settle_no_more(offset)
+        for group, partition, ranges, _ in sources:
+            for offset in known_of(ranges, group.backlogs[partition.index].leased.settling):
+                group.backlogs[partition.index].leased.settle_no_more(offset)
 
     def settle(
         self, partition: Partition, sources: Sequence[Source], numbers: Sequence[int]
     ) -> None:
         """What was put is durable. Without numbers it was stored before, by whom nobody knows."""
-        for at, (group, source, ranges) in enumerate(sources):
-            number = numbers[at] if numbers else 0
-            if source.removed or group.topic.groups.get(group.name.lower()) is not group:
+        for at, source in enumerate(sources):
+            number, group = numbers[at] if numbers else 0, source.group
+            if source.partition.removed or group.topic.groups.get(group.name.lower()) is not group:
                 self._close(partition, number)
-            elif source.fenced is not None:
+            elif source.partition.fenced is not None:
                 self._later(partition, number)
             else:
-                self._finish(partition, number, group, source, ranges)
+                self._finish(partition, number, source)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call."""
@@ -151,7 +149,7 @@ class Settling:
         elif source.partition.fenced is not None or partition.fenced is not None:
             self._later(partition, number)
         else:
-            self._finish(partition, number, *source)
+            self._finish(partition, number, source)
 
     def _source(self, settlement: Settlement) -> Source | None:
         """What it settles, if that is still there."""
@@ -166,17 +164,18 @@ class Settling:
         partition = topic.partitions[settlement.partition]
         first, end = partition.first, partition.end
         ranges = [range(max(a, first), min(b, end)) for a, b in settlement.ranges]
-        return Source(group, partition, [offsets for offsets in ranges if offsets])
+        found = [offsets for offsets in ranges if offsets]
+        return Source(group, partition, found, settlement.dead)
 
-    def _finish(
-        self, partition: Partition, number: int, group: Group, source: Partition, ranges: Ranges
-    ) -> None:
-        backlog = group.backlogs[source.index]
-        if sum([finish_all(backlog, offsets) for offsets in ranges]):
-            self._tick.change(source, group)
+    def _finish(self, partition: Partition, number: int, source: Source) -> None:
+        group, there, ranges, dead = source
+        backlog = group.backlogs[there.index]
+        if count := sum([finish_all(backlog, offsets) for offsets in ranges]):
+            backlog.dead += count if dead else 0
+            self._tick.change(there, group)
             self._dispatch.activate(group)
         if number:
-            self._tick.confirm(source, _Done(self, partition, number))
+            self._tick.confirm(there, _Done(self, partition, number))
 
     def _close(self, partition: Partition, number: int) -> None:
         if partition.settlements is not None and not partition.removed:
@@ -199,6 +198,7 @@ def _settlement(number: int, end: int, source: Source) -> Settlement:
         group.options.created_ms,
         source.partition.index,
         tuple([(offsets.start, offsets.stop) for offsets in source.ranges]),
+        source.dead,
     )
 
 

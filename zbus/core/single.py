@@ -62,7 +62,7 @@ def delete(
     count = 0
     for group in groups:
         backlog = group.backlogs[partition.index]
-        held = [o for o in known_of(ranges, backlog.leased) if o in backlog.settling]
+        held = [o for o in known_of(ranges, backlog.leased) if o in backlog.leased.settling]
         found = 0
         for offsets in _stored(partition, ranges):
             for part in _without(offsets, held):
@@ -234,7 +234,7 @@ def _refused(
 def _told_of(group: Group, index: int, offset: int) -> str:
     backlog = group.backlogs[index]
     life = backlog.life(offset)
-    if offset in backlog.settling:
+    if offset in backlog.leased.settling:
         return "is being settled"
     if life is Life.LEASED:
         return f"was just delivered: it is leased until {backlog.leased.due_of(offset)}"

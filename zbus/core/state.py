@@ -215,6 +215,7 @@ class Settlement:
     group_ms: int
     partition: int
     ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
+    dead: bool = False  # they are given up, not done
 
 
 @attrs.define  # as good as frozen: frozen ones take twice as long to make

@@ -35,19 +35,20 @@ def some_entries(
 def all_entries(
     ahead: Collection[int],
     attempts: Mapping[int, int],
-    ready: Mapping[Place, int],
+    ready: Collection[int],
     places: Mapping[int, Place],
     leased: Deadlines[int],
     delayed: Delays,
 ) -> Entries:
-    """Where all are that are not in `delayed` alone. `places` is `ready`, by offset."""
+    """Where all are that are not in `delayed` alone. `ready` is
+    `places`, in order."""
     entries, count = Entries(), attempts.get
     # To look into `delayed` is dear, and what was tried and is nowhere else is there.
     retried = sorted([o for o in attempts if not (o in places or o in leased)])
     known = (o for o in ahead if not (o in places or o in leased or o in attempts))
     done = sorted([offset for offset in known if offset not in delayed])
-    counts = [count(offset, 0) for offset in ready.values()]
-    entries.add_all(EntryState.READY, ready.values(), counts, ranks=[rank for rank, _ in ready])
+    counts, ranks = [count(offset, 0) for offset in ready], [places[offset][0] for offset in ready]
+    entries.add_all(EntryState.READY, ready, counts, ranks=ranks)
     counts = [count(offset, 0) for offset in leased]
     entries.add_all(EntryState.LEASED, list(leased), counts, map(leased.due_of, leased))
     counts = [attempts[offset] for offset in retried]

@@ -112,7 +112,7 @@ class Group:
 
     __slots__ = (
         *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
-        *("lease", "match", "name", "options", "origin", "paused", "rate", "readers"),
+        *("lease", "match", "name", "options", "ordered", "origin", "paused", "rate", "readers"),
         *("temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
     )
 
@@ -155,8 +155,11 @@ class Group:
             self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
         # It does nothing but read one log.
         kept = inherited.settled_ms > 0
+        self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
+            if not self.ordered:
+                backlog.order_no_more()
         usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
         self.usual = usual and not self.paused and self.rate is None
 

@@ -112,6 +112,7 @@ class _StoredSettlement(msgspec.Struct, array_like=True):
     group_ms: _Natural
     partition: _Natural
     ranges: tuple[tuple[_Natural, _Natural], ...]
+    dead: bool = False
 
 
 class _StoredChange(msgspec.Struct):

@@ -127,6 +127,11 @@ COMMANDS: dict[str, Command] = {
         "Keep deliveries longer.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Their leases end later.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
+    "redrive": Command(
+        "Put dead messages back to where they come from.", "messages", _BOTH, "consume", Groups.ONE,
+        _timed("So many are there, durably, and acknowledged here; others could not be moved.",
+               "count", "stayed"),
+        (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
     "delete": Command(
         "Finish messages that a group, or every group of a topic, has not finished.",
         "messages", _BOTH, "consume", Groups.NAMED,
@@ -177,6 +182,14 @@ COMMANDS: dict[str, Command] = {
         "Forget what a group, or every group of a topic, has not finished.",
         "topics", _BOTH, "empty", Groups.NAMED,
         _timed("It is empty, durably."), (*_GONE, *_CHANGE), (*takes.OF_TOPIC, *takes.EMPTY)),
+    "pause": Command(
+        "Hold the deliveries of a group back, until `resume`.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+    "resume": Command(
+        "Go on with the deliveries of a group.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(

@@ -15,7 +15,7 @@ from zbus.core.follow import SERVICES
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
 from zbus.core.topic import Group, Partition, Pull, Topic
 from zbus.core.wants import ENDLESS, Wants
-from zbus.faces.native.consume import Consume, GroupPlan
+from zbus.faces.native.consume import Consume, GroupPlan, lease_of
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
@@ -344,7 +344,7 @@ def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None
 class Stream(_Events):
     """Plan of a stream from a group."""
 
-    __slots__ = ("window",)
+    __slots__ = ("wants",)
 
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
@@ -352,7 +352,8 @@ class Stream(_Events):
             if name in params.fields:
                 text = f"{name.decode()} is for a stream without a group"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        self.window = params.number(b"consume_window") or 0
+        window = params.number(b"consume_window") or 0
+        self.wants = Wants(*(1, self.partition, ENDLESS), window=window, lease_ms=lease_of(params))
 
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
@@ -373,6 +374,5 @@ class Stream(_Events):
             broker.rewind(group, self.last)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
-        wants = Wants(partition=self.partition, credit=ENDLESS, window=self.window)
-        broker.pull(group, GroupStream(peer, wants, group, self.form), None)
+        broker.pull(group, GroupStream(peer, self.wants, group, self.form), None)
         return None

@@ -16,6 +16,8 @@ from zbus.faces.native.settings import NativeSettings
 
 Document = dict[str, Any]  # JSON
 
+_UNSET = msgspec.UNSET
+
 
 def encode_document(document: Document | GroupInfo | TopicInfo) -> bytes:
     return msgspec.json.encode(document, order="sorted")
@@ -28,16 +30,25 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     ack_required: bool
     ack_timeout: int
     ack_window: int
+    backoff_max_ms: int | msgspec.UnsetType
+    backoff_ms: int | msgspec.UnsetType
     consumer_count: int
     consumer_list: list[str]
     created_time: int
+    dead_count: int
+    dead_letter: str | msgspec.UnsetType
     delayed_count: int
     filter: str | msgspec.UnsetType
     group_name: str
     last_updated_time: int
     leased_count: int
     mask: int
+    max_attempts: int | msgspec.UnsetType
     message_count: int
+    on_loss: str | msgspec.UnsetType
+    one_batch: bool | msgspec.UnsetType
+    paused: bool | msgspec.UnsetType
+    rate: int | msgspec.UnsetType
     skipped_count: int
     topic_name: str
 
@@ -79,16 +90,25 @@ def group_info(group: Group) -> GroupInfo:
         group.lease,
         options.lease_ms,
         options.window,
+        options.backoff_max_ms or _UNSET,
+        options.backoff_ms or _UNSET,
         len(group.readers),
         ["/" + session.address for session in group.readers],
         options.created_ms,
+        sum([backlog.dead for backlog in group.backlogs]),
+        options.dead_letter or _UNSET,
         delayed,
         options.filter or msgspec.UNSET,
         group.name,
         group.updated_ms,
         leased,
         group_mask(options),
+        options.attempts_max or _UNSET,
         ready,
+        _UNSET if options.on_loss == "keep" else options.on_loss,
+        options.one_batch or _UNSET,
+        group.paused or _UNSET,
+        options.rate_per_s or _UNSET,
         skipped,
         group.topic.name,
     )

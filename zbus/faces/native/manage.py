@@ -17,7 +17,9 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
+from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
+from zbus.faces.native.group_options import group_changes
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
@@ -63,6 +65,7 @@ class Declare:
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window")
         self.lease_ms = params.number(b"group_ack_timeout")
+        self.changes = group_changes(params)
         start_offset = params.number(b"group_start_offset")
         self.start = Start(
             copy=params.text(b"group_start_copy") or "",
@@ -73,7 +76,7 @@ class Declare:
         )
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = DeclareReply(self.face, self.params, peer, id)
+        ticket = DeclareReply(self.face, self.params, peer, id, self.params.group_wished)
         broker, name = self.face.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
         if topic is None:
@@ -86,6 +89,17 @@ class Declare:
             text = f"this token has not all groups of Topic({name}), so it may not change the topic"
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
             return
+
+        dead_letter = self.changes.get("dead_letter")
+        if dead_letter and grant is not None:
+            # Whoever has messages put there could put them there himself.
+            if not grant.sees(dead_letter):
+                ticket.settle(topic_unknown(dead_letter))
+                return
+            if not grant.may("produce"):
+                text = f"this token may not produce to Topic({dead_letter})"
+                ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+                return
 
         def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
             kept = None if fixed is None or topic is None else topic.options
@@ -147,6 +161,8 @@ class Declare:
             options = attrs.evolve(options, window=self.window)
         if self.lease_ms is not None:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
+        if self.changes:
+            options = attrs.evolve(options, **self.changes)
         return GroupWish(name, options, self.start)
 
     def _about_group(self) -> bool:
@@ -268,6 +284,23 @@ class Purge(Discard):
             broker.purge_topic(ticket, topic)
         else:
             broker.purge_group(ticket, group)
+
+
+class Pause(GroupPlan):
+    """Holds the deliveries of a group back, or goes on with them."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.face, self.params, peer, id, of_group=True)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        topic, group = found
+        options = attrs.evolve(group.options, paused=self.params.cmd == b"pause")
+        wish = GroupWish(group.name, options)
+        self.face.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
 
 
 class Heartbeat:

@@ -13,6 +13,7 @@ from zbus.core.errors import Refusal
 from zbus.core.listing import STATES
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
+from zbus.core.retries import LOSSES
 from zbus.core.why import Cause
 from zbus.faces.native.commands import COMMANDS
 from zbus.faces.native.replies import TEXTS
@@ -51,6 +52,11 @@ _FORMS: dict[Form, Schema] = {
         "minimum": 0,
         "pattern": f"^{_NUMBER}(-{_NUMBER})?(,{_NUMBER}(-{_NUMBER})?)*$",
     },
+    Form.PAUSES: {
+        "type": ["integer", "string"],
+        "minimum": 1,
+        "pattern": f"^({_NUMBER}(,{_NUMBER})?|none)$",
+    },
     Form.IDEMPOTENCY_KEY: {"type": "string", "pattern": f'^({_KEY}|"{_KEY}")$'},
 }
 
@@ -62,9 +68,10 @@ def words(*values: str) -> Schema:
 def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
     """What a parameter may be; `bounds` are options, and what else has a name."""
     match kind:
-        case Number(maximum, minimum):
+        case Number(maximum, minimum, none):
             high = bounds[maximum] if isinstance(maximum, str) else maximum
-            return {"type": "integer", "minimum": minimum, "maximum": high, "format": "int64"}
+            number = {"type": "integer", "minimum": minimum, "maximum": high, "format": "int64"}
+            return {"anyOf": [number, words("none")]} if none else number
         case Text(bytes_max):  # JSON Schema counts characters, which are never more than bytes
             return {"type": "string", "maxLength": bytes_max} if bytes_max else _TEXT
         case Word(values):
@@ -202,20 +209,29 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "filter",
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch paused rate",
         ackRequired=_BOOLEAN,
         ackTimeout=_count("Milliseconds of a lease."),
         ackWindow=_count("Unacknowledged messages at once."),
+        backoffMaxMs=_count("The longest pause between attempts, milliseconds."),
+        backoffMs=_count("Before the second attempt, milliseconds."),
         consumerCount=_count("Registered sessions."),
         consumerList=_described(_list(_TEXT), "As `/ip:port`."),
         createdTime=_TIME,
+        deadCount=_count("Given up after too many attempts, ever."),
+        deadLetter=_described(_NAME, "The topic that dead messages are put into."),
         delayedCount=_count("Held back until due."),
         filter=_described(_TEXT, "Which tags it is given."),
         groupName=_NAME,
         lastUpdatedTime=_TIME,
         leasedCount=_count("Handed out and unacknowledged."),
         mask=_count("The group's own; 0 goes by the topic's."),
+        maxAttempts=_count("Handed out so often, a message is dead."),
         messageCount=_count("Still to be handed out; no filter considered."),
+        onLoss=_described(words(*LOSSES), "What becomes of a lost connection's leases."),
+        oneBatch=_described(_BOOLEAN, "A partition's last batch has to be settled first."),
+        paused=_described(_BOOLEAN, "Nothing is handed out."),
+        rate=_count("Messages a second at most."),
         skippedCount=_count("Forgotten before the group had them, ever."),
         topicName=_NAME,
     ),

@@ -27,7 +27,10 @@ _EVERYWHERE = frozenset(
     )
 )
 
-_ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
+_ENCODED = (
+    *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
+    b"group_dead_letter",
+)
 """Headers that stock clients send percent-encoded."""
 
 
@@ -148,13 +151,15 @@ class Params:
         assert type(kind) is Number
         if type(kind.maximum) is int:
             maximum = kind.maximum
+        if kind.none and value == b"none":
+            return 0
         number = parse_number(value, maximum)
-        if number is None:
+        if number is None or (kind.none and number < kind.minimum):
             shown = value[:40].decode("utf-8", "replace")
             label = name.decode()
-            raise BadRequest(
-                400, f"400: Bad Format, {label} is a number from 0 to {maximum}, not {shown!r}"
-            )
+            bounds = f"{kind.minimum} to {maximum}, or none" if kind.none else f"0 to {maximum}"
+            text = f"{label} is a number from {bounds}, not {shown!r}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
         return number
 
     def ranges(self, name: bytes) -> list[range]:

@@ -14,6 +14,8 @@ from zbus.core.declare import DURABILITIES
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.listing import STATES
+from zbus.core.quotas import RATE_MAX
+from zbus.core.retries import ATTEMPTS_MAX, LOSSES
 
 NUMBER_MAX = (1 << 63) - 1
 MASK_MAX = (1 << 31) - 1
@@ -27,6 +29,7 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+REDRIVE_COUNT_DEFAULT = 1_000
 LISTED_COUNT_MAX = 1_000
 TEN_YEARS_AHEAD = "ten years ahead"
 
@@ -37,6 +40,7 @@ class Number:
 
     maximum: int | str = NUMBER_MAX
     minimum: int = 0
+    none: bool = False  # or the word `none`, which takes back what was said; then 0 is refused
 
 
 @attrs.frozen
@@ -66,6 +70,7 @@ class Form(enum.Enum):
     NAME = enum.auto()  # of a topic
     OFFSETS = enum.auto()  # numbers and ranges of them, at most `OFFSETS_MAX` in all
     IDEMPOTENCY_KEY = enum.auto()
+    PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
 
 
 Kind: TypeAlias = "Number | Text | Flag | Word | Form"
@@ -80,6 +85,11 @@ _KINDS: dict[str, Kind] = {
     "duration": Number(DELAY_MS_MAX),
     "time to come": Number(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),
+    "lease": Number(MASK_MAX, minimum=1),
+    "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
+    "rate": Number(RATE_MAX, minimum=1, none=True),
+    "pauses": Form.PAUSES,
+    "lost leases": Word(LOSSES),
     "ack window": Number(ACK_WINDOW_MAX),
     "consume window": Number(WINDOW_MAX),
     "batch": Number("batch_messages_max", minimum=1),
@@ -153,6 +163,8 @@ batch | batch | one message | up to so many messages in a [container](#container
     `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
+lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
+    acknowledgements
 offset | number | none | the message there, whatever the group has read; changes nothing
 consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
     message each, before another consume is needed
@@ -183,6 +195,12 @@ front | flag, true | true | without a delay: before everything else, or behind w
 EXTEND = _parameters(
     "group_ack_timeout | mask | the group's | milliseconds from now until the lease ends"
 )
+REDRIVE = _parameters(f"""
+count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
+offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
+partition | number | all, 0 with `offset` | of this partition
+to | name | where each comes from | into this topic
+""")
 ROUTE = _parameters("""
 recver | text | none | the session: the `sender` of a delivery
 id | text | made | of the message as it arrives. The id of a call that this session has open answers
@@ -214,6 +232,18 @@ group_filter | filter | none, or as it is | [filter](#filters); present and empt
 group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0 holds
     deliveries back
 group_ack_timeout | mask | 10,000, or as it is | milliseconds of a lease
+group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
+    [dead](#retries); `none` = as often as it takes
+group_backoff | pauses | none, or as it is | milliseconds before the second [attempt](#retries),
+    twice as long before each further one; `1000,60000`: but at most the second number (else an
+    hour, or the first if it is longer)
+group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
+    into; present and empty: they are dropped
+group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's leases when it
+    ends: they stay, or go back in front
+group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
+group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
+    handed out of it is [settled](#rates)
 group_start_copy | text | none | [start](#start-positions) where this group stands
 group_start_offset | number | none | start at this message
 group_start_msgid | text | none | the id that it must have
