@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.conformance.dialogue import (
@@ -129,6 +130,35 @@ def test_what_is_dead() -> None:
     assert (found["state"], found["attempts"]) == ("dead", 1)
     assert " was given up by g at " in found["text"]
     assert found["text"].endswith(", after 1 attempt.")
+
+
+def test_behind_another_of_its_key() -> None:
+    world, client = declared(f"T/g?group_mask=64&{SETTLED}")
+    group = world.broker.topics["t"].groups["g"]
+    group.configure(attrs.evolve(group.options, order="key"))
+    for key in ("a", "a", "b"):
+        put(client, "T", key.encode(), query=f"key={key}")
+    assert pull(client, "/T/g").body == b"a"
+    for _ in range(2):  # before the group has come to it, and after
+        found = why(client, 1)
+        assert (found["state"], found["behind"]) == ("key busy", 0)
+        assert found["text"].endswith(" is ready in g, behind offset 0, which has the key a, too.")
+        drain(client, "/T/g")
+    ok(client, http("/T/g?cmd=ack&offset=0"))
+    assert state(client, 1) == "ready"
+    world.broker.check()
+
+
+def test_what_went_to_the_dead_letters() -> None:
+    world, client = declared("D", f"T/g?group_mask=64&group_ack_timeout=10&{SETTLED}")
+    group = world.broker.topics["t"].groups["g"]
+    group.configure(attrs.evolve(group.options, attempts_max=1, dead_letter="D"))
+    put(client, "T", b"0")
+    assert pull(client, "/T/g").body == b"0"
+    world.advance(1_000)
+    found = why(client, 0)
+    assert (found["state"], found["attempts"]) == ("dead", 1)
+    assert " was given up by g and put into D at " in found["text"]
 
 
 def test_what_is_not_kept() -> None:
