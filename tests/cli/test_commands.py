@@ -34,12 +34,12 @@ SENT = [
     (
         [
             *("declare", "T", "G", "--partitions", "4", "--topic-mask", "0", "--group-mask", "64"),
-            *("--filter", "a.*", "--durability", "os", "--start-offset", "0", "--start-time", "7"),
+            *("--filter", "a.*", "--durability", "os", "--from", "0"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "partitions": "4"},
             **{"topic_mask": "0", "group_mask": "64", "group_filter": "a.*", "durability": "os"},
-            **{"group_start_offset": "0", "group_start_time": "7"},
+            **{"from": "0"},
         },
     ),
     (
@@ -59,7 +59,30 @@ SENT = [
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
-            **{"group_ack_window": "6", "group_ack_timeout": "7", "group_start_copy": "H"},
+            **{"group_window": "6", "group_lease": "7", "group_start_copy": "H"},
+        },
+    ),
+    (
+        [
+            *("declare", "T", "G", "--ack", "--no-exclusive", "--temporary", "--paused"),
+            *("--lease", "30s", "--window", "5", "--rpc", "--no-topic-ack"),
+            *("--from", "2027-01-15T08:00:00Z"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_ack": "1"},
+            **{"exclusive": "0", "temporary": "1", "paused": "1", "group_lease": "30s"},
+            **{"group_window": "5", "rpc": "1", "topic_ack": "0", "from": "2027-01-15T08:00:00Z"},
+        },
+    ),
+    (
+        ["seek", "T", "G", "--from", "earliest"],
+        {"cmd": "seek", "topic": "T", "consume_group": "G", "from": "earliest"},
+    ),
+    (
+        ["seek", "T", "G", "--from", "3,5", "--partition", "1"],
+        {
+            **{"cmd": "seek", "topic": "T", "consume_group": "G", "from": "3,5"},
+            "partition": "1",
         },
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.client.peer import Joined
 from zbus.client import commands, errors
 from zbus.client.messages import Body, Message
 from zbus.client.options import Address, parse_url
+from zbus.client.starts import Start
 from zbus.testing.world import EPOCH_MS, World
 
 
@@ -128,6 +130,33 @@ def test_a_group_may_be_changed_without_touching_its_mask(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", ack=True))
     assert bus.run(commands.declare("T", "g", filter="x"))["mask"] == 64
     assert bus.run(commands.declare("T", "g", ack=False))["mask"] == 0
+
+
+def test_a_group_is_moved_by_seek_alone(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, temporary=True, paused=False, window=3))
+    bus.run(commands.produce_many("T", ["0", "1", "2"]))
+    assert len(bus.run(commands.pull("T", "g", batch=2))) == 2
+    info = bus.run(commands.declare("T", "g", ack=True, start="earliest"))
+    assert (info["leasedCount"], info["messageCount"], info["mask"]) == (2, 1, 96)
+    info = bus.run(commands.seek("T", "g", "earliest"))
+    assert (info["leasedCount"], info["messageCount"]) == (0, 3)
+    places: list[tuple[Start, int]] = [
+        *(("latest", 0), (1, 2), ([2], 1), ("time:0", 3), ("2027-01-15", 3)),
+        *((datetime(1999, 1, 1), 3), (datetime(2999, 1, 1, tzinfo=UTC), 0)),
+    ]
+    for place, left in places:
+        assert bus.run(commands.seek("T", "g", place, partition=None))["messageCount"] == left
+        name = f"new-{place}"
+        info = bus.run(commands.declare("T", name, start=place))
+        assert info["messageCount"] == left
+    with pytest.raises(errors.NotFound, match="nobody"):
+        bus.run(commands.seek("T", "nobody", 0))
+    with pytest.raises(errors.BadRequest, match="no message at 4"):
+        bus.run(commands.seek("T", "g", 4))
+    wrong: list[Start] = ["", "soon", -1, [], 1 << 63]
+    for place in wrong:
+        with pytest.raises(ValueError, match="a start is"):
+            commands.seek("T", "g", place)
 
 
 def test_labels_times_and_places(bus: Joined) -> None:

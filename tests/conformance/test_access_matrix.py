@@ -29,10 +29,13 @@ NEEDS_OPERATION = {
     **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
+    "seek": "declare",
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
-ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "peek", "why"}
-ON_A_GROUP |= ON_ALL_GROUPS
+ON_A_GROUP = {
+    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "seek"),
+    *("peek", "why", *ON_ALL_GROUPS),
+}
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
 

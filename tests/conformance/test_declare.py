@@ -20,6 +20,7 @@ from tests.conformance.dialogue import (
 )
 
 GROUP_KEYS = [
+    "ack",
     "ackRequired",
     "ackTimeout",
     "ackWindow",
@@ -27,13 +28,18 @@ GROUP_KEYS = [
     "consumerList",
     "createdTime",
     "delayedCount",
+    "exclusive",
     "groupName",
     "lastUpdatedTime",
+    "leaseMs",
     "leasedCount",
     "mask",
     "messageCount",
+    "paused",
     "skippedCount",
+    "temporary",
     "topicName",
+    "window",
 ]
 TOPIC_KEYS = [
     "consumeGroupList",
@@ -67,7 +73,7 @@ class TestDeclare:
         assert (info["topicName"], info["mask"], info["messageDepth"]) == ("MyTopic", 0, 0)
         assert info["createdTime"] == EPOCH_MS
         (group,) = info["consumeGroupList"]
-        assert list(group) == GROUP_KEYS
+        assert list(group) == [*GROUP_KEYS, "unclaimed"]
         assert (group["groupName"], group["topicName"]) == ("MyTopic", "MyTopic")
 
     def test_with_a_group_the_answer_is_the_groups(self) -> None:
@@ -94,8 +100,8 @@ class TestDeclare:
         assert (info["filter"], info["mask"]) == ("a", 64)
         put(client, "T", b"x", query="tag=a")
         assert pull(client).body == b"x"
-        ok(client, http("/T?cmd=declare&group_start_offset=0"))
-        assert pull(client).body == b"x"
+        ok(client, http("/T?cmd=declare&paused=true"))
+        assert document(ok(client, http("/T/T?cmd=query")))["paused"]
 
     @pytest.mark.parametrize("group", ["", "%20"])
     def test_an_empty_group_is_none(self, group: str) -> None:

@@ -19,13 +19,13 @@ from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, f
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
-from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.log import Size
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Group, Partition
 from zbus.core.wants import Wants

@@ -557,6 +557,21 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/core/topic.py",
+        (
+            "done-by-one-group",
+            "        return min((group.backlogs[self.index].floor()",
+            "        return max((group.backlogs[self.index].floor()",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "unclaimed-holds-back",
+            "if not group.options.unclaimed]",
+            "]",
+            "conformance/test_unclaimed_groups.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/store/retention.py",
         (
             "young-segment-goes",
@@ -576,12 +591,6 @@ SERVING: list[Mutant] = [
             "one-segment-too-many-by-bytes",
             "            keep = max(keep, newest)\n",
             "            keep = max(keep, newest + 1)\n",
-            f"core/test_retention.py {RETENTION}",
-        ),
-        (
-            "done-by-one-group",
-            "    return min((group.backlogs[partition.index].floor()",
-            "    return max((group.backlogs[partition.index].floor()",
             f"core/test_retention.py {RETENTION}",
         ),
         (

@@ -18,7 +18,7 @@ from tests.wire.frame_fuzz import Streams
 from tests.wire.head_fuzz import spoil
 from tests.wire.websocket_frames import close, frame
 from zbus.faces.native.commands import ABSENT, TABLE
-from zbus.faces.native.vocabulary import Flag, Form, Kind, Number, Text, Word
+from zbus.faces.native.vocabulary import Duration, Flag, Form, Kind, Number, Switch, Text, Word
 from zbus.wire.limits import DEFAULT_LIMITS
 from zbus.wire.websocket import BINARY, PING, TEXT
 
@@ -41,6 +41,7 @@ TEXTS = [
     '"',
     "a b",
 ]
+STARTS = ["earliest", "latest", "0", "1", "3", "1,2", "time:0", "2027-01-15T08:00:00Z", "time:1e9"]
 NUMBERS = ["0", "0", "1", "1", "2", "3", "5", "10", "100", "5000"]
 ODD_NUMBERS = [
     *("", "-1", "+1", "1e3", "0x1", "1_0", "00", "07", " 1", "²", "nan", "9" * 19, "9" * 400),
@@ -210,6 +211,12 @@ class Grammar:
                 return random.choice(NUMBERS if random.random() < 0.95 else ODD_NUMBERS)
             case Flag():
                 return random.choice(("0", "1", "true", "false", "", "x"))
+            case Switch():
+                return random.choice((*("0", "1", "true", "false") * 4, "", "x"))
+            case Duration():
+                return random.choice((*NUMBERS, "500ms", "30s", "5m", "x"))
+            case Form.START:
+                return random.choice(STARTS if random.random() < 0.9 else TEXTS)
             case Word(values):
                 return random.choice((*values, "disk", "os", "memory", "json", "x"))
             case Form.NAME:

@@ -27,7 +27,7 @@ EXIT_INTERRUPTED = 130
 
 PLACES = {
     **dict.fromkeys(("produce", "consume", "ack", "call"), "messages"),
-    **dict.fromkeys(("declare", "query", "remove", "empty"), "topics"),
+    **dict.fromkeys(("declare", "seek", "query", "remove", "empty"), "topics"),
     **dict.fromkeys(("delete", "cancel", "fire", "reschedule", "peek", "why"), "single"),
     **dict.fromkeys(("backup", "restore"), "backup"),
     **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token")},

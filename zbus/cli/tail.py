@@ -11,9 +11,10 @@ from zbus import client
 from zbus.cli.completion import complete_topic
 from zbus.cli.remote import command, json_option, opened, url_option
 from zbus.cli.show import Reader, as_json
+from zbus.cli.topics import PLACE
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
-from zbus.client.watching import Start
+from zbus.client.starts import Start, encode_start
 from zbus.core.filters import compile_filter
 
 
@@ -28,11 +29,9 @@ def end_of(topic: str, partition: int) -> Request[int]:
 
 def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> Start:
     """Where to begin in each partition."""
-    if start == "begin" or (start == "end" and not last):
+    if not last or start not in ("latest", "end"):
         return start
     partitions = range(bus.query(topic)["partitionCount"])
-    if isinstance(start, int):
-        return [start for _ in partitions]
     return [max(0, bus.run(end_of(topic, partition)) - last) for partition in partitions]
 
 
@@ -51,19 +50,22 @@ def _messages(
 
 
 def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start:
-    if value == "begin":
-        return "begin"
-    if value == "end":
-        return "end"
-    if value.isascii() and value.isdigit() and len(value) <= 18:
-        return int(value)
-    raise click.BadParameter("it must be begin, end or an offset")
+    start = int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else value
+    try:
+        encode_start(start)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return start
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.option(
-    "--from", "start", default="end", callback=_start, help="Start at begin, end or an offset."
+    "--from",
+    "start",
+    default="latest",
+    callback=_start,
+    help=f"Where to start: {PLACE}",
 )
 @click.option(
     "--last", type=click.IntRange(min=0), default=0, help="Start so many messages before the end."

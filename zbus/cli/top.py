@@ -62,6 +62,8 @@ def rows_of(
             done = depth - sum(counts)
             going = rate(name, group["groupName"], done)
             people = group["consumerCount"]
+            if group.get("unclaimed"):
+                counts = (0, 0, 0)  # there is nobody whom anything waits for
             groups.append(Row(name, group["groupName"], done, coming, going, *counts, people))
         lag = max((row.lag for row in groups), default=0)
         leased = sum(row.leased for row in groups)

@@ -1,6 +1,9 @@
-"""`zbus declare`, `zbus query`, `zbus remove`, `zbus empty`: topics and their consume groups."""
+"""`zbus declare`, `seek`, `query`, `remove` and `empty`: topics and their consume groups."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -9,17 +12,50 @@ from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.remote import Remote, Reply, json_option, url_option
 from zbus.cli.words import print_time
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
+
+
+PLACE = "earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z, time:<epoch ms>."
+
+
+def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
+    """`--ack/--no-ack` and the like; each is absent, 1 or 0."""
+
+    def give(command: Command) -> Command:
+        for name, field, text in reversed(options):
+            flags = f"{name}/--no-{name.removeprefix('--')}"
+            command = click.option(flags, field, default=None, help=text)(command)
+        return command
+
+    return give
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
-@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
-@click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
-@click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
+@_switches(
+    ("--ack", "group_ack", "Lease messages of the group until they are acknowledged."),
+    ("--exclusive", "exclusive", "One consumer of the group at a time."),
+    ("--temporary", "temporary", "Remove the group with its last consumer."),
+    ("--paused", "paused", "Hold the group's deliveries back."),
+)
+@click.option("--lease", "--ack-timeout-ms", "group_lease", help="How long a lease is: 30s, 5m.")
+@click.option(
+    "--window",
+    "--ack-window",
+    "group_window",
+    type=NON_NEGATIVE,
+    help="Most unacknowledged messages at once.",
+)
 @click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
+@click.option("--from", "from", help=f"Where a new group begins: {PLACE}")
+@click.option(
+    "--start-copy", "group_start_copy", metavar="GROUP", help="Begin where this group stands."
+)
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
 @click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
+@_switches(("--rpc", "rpc", "A topic of calls, in memory unless --durability says otherwise."))
 @click.option("--retention-ms", type=NON_NEGATIVE, help="Drop messages older than this; 0: never.")
 @click.option(
     "--retention-bytes", type=NON_NEGATIVE, help="Keep about this many bytes of each partition."
@@ -27,73 +63,55 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option(
     "--retention-count", type=NON_NEGATIVE, help="Keep about this many messages of each partition."
 )
-@click.option(
-    "--retention-done/--no-retention-done", default=None, help="Drop what all groups have finished."
-)
+@_switches(("--retention-done", "retention_done", "Drop what all groups have finished."))
 @click.option(
     "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
 )
 @click.option(
     "--settled-ms", type=NON_NEGATIVE, help="Keep for so many ms what became of messages; 0: off."
 )
-@click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
-@click.option(
-    "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
+@_switches(
+    ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
+    ("--topic-exclusive", "topic_exclusive", "Likewise."),
+    ("--topic-temporary", "topic_temporary", "Likewise."),
+    ("--topic-paused", "topic_paused", "Likewise."),
 )
-@click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
-@click.option(
-    "--start-offset", type=NON_NEGATIVE, help="Begin at this offset; 0: the oldest message."
-)
-@click.option("--start-time", type=NON_NEGATIVE, help="Begin at this time, in ms since 1970.")
+@click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
+@click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")
 @json_option
 @url_option
 def declare(
     topic: str,
     group: str | None,
-    partitions: int | None,
-    topic_mask: int | None,
-    group_mask: int | None,
-    group_filter: str | None,
-    durability: str | None,
-    retention_ms: int | None,
-    retention_bytes: int | None,
-    retention_count: int | None,
-    retention_done: bool | None,
-    dedupe_ms: int | None,
-    settled_ms: int | None,
-    ack_window: int | None,
-    ack_timeout_ms: int | None,
-    start_copy: str | None,
-    start_offset: int | None,
-    start_time: int | None,
     as_json: bool,
     url: str,
+    **words: str | int | None,
 ) -> None:
-    """Create TOPIC (and GROUP), or change the given options; print the result."""
+    """Create TOPIC (and GROUP), or change the given options; print the result.
+
+    A GROUP that exists stays where it is: `zbus seek` moves it.
+    """
+    said = {name: int(word) if isinstance(word, bool) else word for name, word in words.items()}
     with Remote(url) as remote:
-        reply = remote.request(
-            {
-                "cmd": "declare",
-                "topic": topic,
-                "consume_group": group,
-                "partitions": partitions,
-                "topic_mask": topic_mask,
-                "group_mask": group_mask,
-                "group_filter": group_filter,
-                "durability": durability,
-                "retention_ms": retention_ms,
-                "retention_bytes": retention_bytes,
-                "retention_count": retention_count,
-                "retention_done": None if retention_done is None else int(retention_done),
-                "dedupe_ms": dedupe_ms,
-                "settled_ms": settled_ms,
-                "group_ack_window": ack_window,
-                "group_ack_timeout": ack_timeout_ms,
-                "group_start_copy": start_copy,
-                "group_start_offset": start_offset,
-                "group_start_time": start_time,
-            }
-        )
+        fields = {"cmd": "declare", "topic": topic, "consume_group": group, **said}
+        reply = remote.request(fields)
+    _print_json(reply, as_json)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", shell_complete=complete_group)
+@click.option("--from", "place", required=True, help=f"Where to: {PLACE}")
+@click.option("--partition", type=NON_NEGATIVE, help="In this one only; else in all.")
+@json_option
+@url_option
+def seek(
+    topic: str, group: str, place: str, partition: int | None, as_json: bool, url: str
+) -> None:
+    """Move GROUP of TOPIC; print what it is now. What it has leased out, it forgets."""
+    fields = {"cmd": "seek", "topic": topic, "consume_group": group, "from": place}
+    with Remote(url) as remote:
+        reply = remote.request({**fields, "partition": partition})
     _print_json(reply, as_json)
 
 

@@ -52,6 +52,7 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
         await self._link.stop()
 
     declare = _awaited(commands.declare)
+    seek = _awaited(commands.seek)
     query = _awaited(commands.query)
     remove = _awaited(commands.remove)
     empty = _awaited(commands.empty)

@@ -61,6 +61,7 @@ class BlockingClient(Common[Consumer, Watcher]):
         self.close()
 
     declare = _blocking(commands.declare)
+    seek = _blocking(commands.seek)
     query = _blocking(commands.query)
     remove = _blocking(commands.remove)
     empty = _blocking(commands.empty)

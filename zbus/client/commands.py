@@ -32,13 +32,12 @@ from zbus.client.requests import (
     parse_text,
     start,
 )
+from zbus.client.starts import Start, encode_start
 
 Level = Literal["memory", "os", "disk"]
 """How durable a topic is."""
 
 CONTAINER = b"application/vnd.zbus.messages"
-RPC_MASK = 3  # in memory, and answered by services
-ACK_MASK, EXCLUSIVE_MASK, DELETE_ON_EXIT_MASK, PAUSE_MASK = 64, 16, 32, 8
 
 
 # -- topics and groups ----------------------------------------------------------------------------
@@ -49,18 +48,17 @@ def declare(
     group: str | None = None,
     *,
     ack: bool | None = None,
+    exclusive: bool | None = None,
+    temporary: bool | None = None,
+    paused: bool | None = None,
     lease_ms: int | None = None,
     window: int | None = None,
     filter: str | None = None,
-    exclusive: bool | None = None,
-    delete_on_exit: bool | None = None,
-    paused: bool | None = None,
-    start_offset: int | None = None,
-    start_time_ms: int | None = None,
+    start: Start | None = None,
     start_copy: str | None = None,
     partitions: int | None = None,
     durability: Level | None = None,
-    rpc: bool = False,
+    rpc: bool | None = None,
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
     retention_count: int | None = None,
@@ -73,24 +71,26 @@ def declare(
     Without `group` the group named like the topic is meant. Of the group: `ack` leases each
     message for `lease_ms` milliseconds until it is acknowledged, at most `window` (1 to 999) at
     once; `filter` chooses by tag (`eu.*`); `exclusive` lets in one consumer at a time;
-    `delete_on_exit` removes it with its last consumer; `paused` holds deliveries back; a new group
-    starts at `start_offset` (0: all history), at `start_time_ms` (epoch), or where the group
-    `start_copy` stands. Of the topic: `partitions` and `durability`, fixed at creation; `rpc` for
-    calls; `retention_*`, `dedupe_ms` and `settled_ms` (0: none).
+    `temporary` removes it with its last consumer; `paused` holds deliveries back. A new group
+    begins at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group `start_copy`
+    stands; one that exists stays where it is, and `seek` moves it. Of the topic: `partitions` and
+    `durability`, fixed at creation; `rpc` for calls, in memory if no `durability` is given;
+    `retention_*`, `dedupe_ms` and `settled_ms` (0: none).
 
     Returns the group's document, or without `group` the topic's.
     """
-    mask = _mask(ack, exclusive, delete_on_exit, paused)
     lines = of_group(b"declare", topic, group) + optional(
-        topic_mask=RPC_MASK if rpc else None,
+        rpc=rpc,
         partitions=partitions,
-        durability=None if rpc else durability,
-        group_mask=mask,
-        group_ack_timeout=lease_ms,
-        group_ack_window=window,
+        durability=durability,
+        group_ack=ack,
+        exclusive=exclusive,
+        temporary=temporary,
+        paused=paused,
+        group_lease=lease_ms,
+        group_window=window,
         group_filter=filter,
-        group_start_offset=start_offset,
-        group_start_time=start_time_ms,
+        **_from(start),
         group_start_copy=start_copy,
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
@@ -101,18 +101,23 @@ def declare(
     return Request(lines, parse_document, timeout_s=timeout_s)
 
 
-def _mask(
-    ack: bool | None, exclusive: bool | None, delete_on_exit: bool | None, paused: bool | None
-) -> int | None:
-    flags = {
-        ACK_MASK: ack,
-        EXCLUSIVE_MASK: exclusive,
-        DELETE_ON_EXIT_MASK: delete_on_exit,
-        PAUSE_MASK: paused,
-    }
-    if all(flag is None for flag in flags.values()):
-        return None
-    return sum(bit for bit, flag in flags.items() if flag)
+def _from(start: Start | None) -> dict[str, str]:
+    return {} if start is None else {"from": encode_start(start)}
+
+
+def seek(
+    topic: str,
+    group: str | None,
+    start: Start,
+    *,
+    partition: int | None = None,
+    timeout_s: float | None = None,
+) -> Request[Document]:
+    """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
+    offset, offsets of all partitions, a time), in one `partition` or in all. Returns its document.
+    Raises NotFound for a group that is not there, BadRequest for an offset past the end."""
+    lines = of_group(b"seek", topic, group) + optional(**_from(start), partition=partition)
+    return Request(lines, parse_document, timeout_s=timeout_s)
 
 
 def query(
@@ -374,7 +379,7 @@ def extend(
 ) -> Request[int]:
     """Keep deliveries `lease_ms` longer from now, or the group's own time; returns how many."""
     lines = of_group(b"extend", topic, group) + optional(
-        offset=encode_offsets(offsets), partition=partition or None, group_ack_timeout=lease_ms
+        offset=encode_offsets(offsets), partition=partition or None, group_lease=lease_ms
     )
     return Request(lines, parse_count, timeout_s=timeout_s)
 

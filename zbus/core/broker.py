@@ -21,7 +21,7 @@ from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
 from zbus.core.dead_letters import DeadLetters
-from zbus.core.declare import Declaring
+from zbus.core.declare import Declaring, claim
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.faults import Faults
@@ -38,6 +38,7 @@ from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
+from zbus.core.seeking import Seeking
 from zbus.core.settling import Settling
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
@@ -85,11 +86,12 @@ class Broker:
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
         self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
+        seeking = Seeking(self.outside, self.dispatch, self.changes)
         declaring = Declaring(
-            *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
+            *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
             *(self.new_id, self.adopt),
         )
-        self.declare = declaring.declare
+        self.declare, self.seek = declaring.declare, seeking.seek
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -347,6 +349,8 @@ class Broker:
             return group_taken(group.name)
         if session not in group.readers:
             self.changes.note(self.now_ms)
+            if group.options.unclaimed:
+                claim(self.tick, group)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:

@@ -9,16 +9,16 @@ import attrs
 
 from zbus.core import deciding, retries
 from zbus.core.changes import Changes
-from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import Limits
 from zbus.core.names import name_problem
 from zbus.core.outcomes import Declared
-from zbus.core.outside import Outside
 from zbus.core.puts import Puts
+from zbus.core.seeking import WITH_OTHERS, Seeking, Start
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import Tick
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 
@@ -27,28 +27,18 @@ DURABILITIES = ("memory", "os", "disk")
 ORDERS = ("", "key")
 
 
-Check = Callable[[bytes], str | None]
-"""Given a message's id, says why a group is not to begin there; None = it may."""
-
-
-@attrs.frozen
-class Start:
-    """Where a group is to read from. Offset goes before time."""
-
-    copy: str = ""  # another group's position; only for a group that does not exist yet
-    offset: int | None = None
-    check: Check | None = None  # of the message at `offset`
-    time_ms: int | None = None
-    partition: int | None = None  # of `offset`; None = every partition
-
-
 @attrs.frozen
 class GroupWish:
     """A group to create or change."""
 
     name: str
     options: GroupOptions
-    start: Start = Start()
+    start: Start = WITH_OTHERS
+
+    def placed(self, topic: Topic | None) -> bool:
+        """Its position has to be found. It counts for a group that is new."""
+        start = self.start
+        return start.given and (start.moves or topic is None or topic.group(self.name) is None)
 
 
 Wished = Callable[[Topic | None], tuple[TopicOptions, GroupWish | None]]
@@ -67,7 +57,7 @@ class Declaring:
         puts: Puts,
         dispatch: Dispatch,
         changes: Changes,
-        outside: Outside,
+        seeking: Seeking,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
     ) -> None:
@@ -77,14 +67,15 @@ class Declaring:
         self._dispatch = dispatch
         self._tick = dispatch.tick
         self._changes = changes
-        self._outside = outside
+        self._seeking = seeking
         self._new_id = new_id
         self._adopt = adopt
 
     def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         """Create or change a topic, and a group in it; settles with Declared.
 
-        The name, partitions and durability of an existing topic stay as they are.
+        The name, partitions and durability of an existing topic stay as they are, and so does the
+        place of an existing group.
         """
         topic = self._topics.get(name.lower())
         options, wish = wished(topic)
@@ -109,11 +100,12 @@ class Declaring:
             else:
                 self._apply(ticket, current, options, wish, places)
 
-        start = wish.start if wish else Start()
-        if topic is not None and (start.offset is not None or start.time_ms is not None):
-            _Places(self._outside, topic, start, apply)
-        elif start.offset or (start.offset == 0 and start.check):
-            ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
+        if wish is None or not wish.placed(topic):
+            self._apply(ticket, topic, options, wish, None)
+        elif topic is not None:
+            self._seeking.find(topic, wish.start, apply)
+        elif (refused := wish.start.problem_when_empty(options.partitions)) is not None:
+            ticket.settle(refused)
         else:
             self._apply(ticket, topic, options, wish, None)
 
@@ -223,89 +215,16 @@ class Declaring:
         if changed and not is_new:
             group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
             group.updated_ms = self._tick.now_ms
-        if places and not is_new:
-            deciding.renew(tick, group, places)
-        for partition, place in zip(topic.partitions, places or none, strict=True):
-            # While the place was looked for the log may have forgotten it.
-            if place >= 0 and group.backlogs[partition.index].fall_off(partition.first):
-                group.untold = True
-            if changed and (is_new or not partition.index):  # else only partition 0 has to know
+        for partition in topic.partitions if changed else ():
+            if is_new or not partition.index:  # else only partition 0 has to know
                 partition.options_changed[group] = None
                 tick.change(partition, group)
-            if place >= 0:
-                tick.change(partition, group)
-            self._dispatch.schedule(group, partition.index)
-        self._dispatch.activate(group)
+        if places and not is_new and wish.start.moves:
+            self._seeking.move(group, places)
+        else:
+            # One that was made by another meanwhile stays where it is.
+            self._seeking.arrive(group, places if places and is_new else none)
         return group
-
-
-class _Places:
-    """Looks for the start position in each partition; `done` gets a cursor for each."""
-
-    def __init__(
-        self,
-        outside: Outside,
-        topic: Topic,
-        start: Start,
-        done: Callable[[list[int] | BrokerError], None],
-    ) -> None:
-        self._done = done
-        self._topic = topic
-        self._start = start
-        self._places = [-1] * len(topic.partitions)  # -1 = leave the cursor where it is
-        self._left = 0
-        for partition in topic.partitions:
-            if start.offset is None:
-                self._left += 1
-            elif start.partition in (None, partition.index):
-                self._places[partition.index] = start.offset
-                self._left += 1
-        if not self._left:
-            done(BrokerError(Refusal.ILLEGAL, f"there is no partition {start.partition}"))
-            return
-        for partition in topic.partitions:
-            if start.offset is None:
-                assert start.time_ms is not None
-                time_ms = max(0, start.time_ms + outside.ahead_ms())
-                partition.log.find_time(time_ms, self._at(partition.index))
-            elif self._places[partition.index] >= 0:
-                oldest = max(partition.first, partition.purged_to)
-                if start.offset in (oldest, partition.visible) and not start.check:
-                    self._found(partition.index, start.offset)
-                elif start.offset == 0 and not start.check:
-                    self._found(partition.index, oldest)
-                else:
-                    partition.log.get(start.offset, self._check(partition.index))
-
-    def _at(self, index: int) -> Callable[[int | BrokerError], None]:
-        return lambda place: self._found(index, place)
-
-    def _check(self, index: int) -> Callable[[tuple[Chunk, int] | BrokerError], None]:
-        start = self._start
-
-        def check(found: tuple[Chunk, int] | BrokerError) -> None:
-            assert start.offset is not None
-            if isinstance(found, BrokerError):
-                wrong = found.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
-                refused = BrokerError(Refusal.ILLEGAL, found.text) if wrong else found
-                self._found(index, refused)
-                return
-            text = start.check and start.check(found[0].id_of(found[1], index))
-            self._found(index, BrokerError(Refusal.ILLEGAL, text) if text else start.offset)
-
-        return check
-
-    def _found(self, index: int, place: int | BrokerError) -> None:
-        if self._left <= 0:
-            return  # refused already
-        if isinstance(place, BrokerError):
-            self._left = 0
-            self._done(place)
-            return
-        self._places[index] = place
-        self._left -= 1
-        if not self._left:
-            self._done(self._places)
 
 
 def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
@@ -314,6 +233,15 @@ def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
         return "order is key, or none"
     leases = topic.lease if group.lease is None else group.lease
     return None if leases or not group.order else "order per key needs acknowledgements"
+
+
+def claim(tick: Tick, group: Group) -> None:
+    """Somebody reads the group that came with its topic: from now on it is like any other. Which is
+    written before anything that it is given."""
+    group.options = attrs.evolve(group.options, unclaimed=False)
+    decides = group.topic.partitions[0]
+    decides.options_changed[group] = None
+    tick.change(decides, group)
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

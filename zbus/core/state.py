@@ -167,6 +167,8 @@ class GroupOptions:
     order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
     one_batch: bool = False  # a partition is handed out again when its last batch is settled
     rate_per_s: int = 0  # messages handed out; 0 = no limit
+    # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
+    unclaimed: bool = False
 
     def same_as(self, other: GroupOptions) -> bool:
         """Equal but for the time of creation."""

@@ -344,6 +344,11 @@ class Partition:
         """Read what is stored from an offset on; it may come late."""
         self.topic.fetch(self, offset, portion, done)
 
+    def finished(self) -> int | None:
+        """All groups that somebody has claimed are done with what is before it; None = no group."""
+        groups = [group for group in self.topic.groups.values() if not group.options.unclaimed]
+        return min((group.backlogs[self.index].floor() for group in groups), default=None)
+
     def readers_at(self) -> list[int]:
         """The cursors of all groups that somebody reads from, and the places of followers."""
         index = self.index

@@ -428,8 +428,11 @@ class LogWriter:
 
     def _trim_memory(self, partition: Partition) -> None:
         """What all groups of a topic in memory have finished is gone."""
-        groups = partition.topic.groups.values()
-        if groups:
-            floor = min(group.backlogs[partition.index].floor() for group in groups)
-            partition.first = max(partition.first, floor)
-            self.trim(partition)
+        done = partition.finished()
+        if done is None:
+            return
+        partition.first = max(partition.first, done)
+        for group in partition.topic.groups.values():
+            if group.backlogs[partition.index].fall_off(partition.first):  # nobody has read it yet
+                group.untold = True
+        self.trim(partition)

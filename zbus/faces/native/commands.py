@@ -57,9 +57,19 @@ class Command:
     of_events: tuple[Parameter, ...] = ()  # parameters of a stream of events
     kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name
 
+    former: dict[bytes, bytes] = attrs.field(init=False)  # other names of these, and theirs
+
     @kinds.default
     def _all(self) -> dict[bytes, Kind]:
         return {each.name.encode(): each.kind for each in (*self.of_events, *self.parameters)}
+
+    @former.default
+    def _others(self) -> dict[bytes, bytes]:
+        return {
+            name.encode(): each.name.encode()
+            for each in (*self.of_events, *self.parameters)
+            for name in each.former
+        }
 
     @property
     def reasons(self) -> tuple[Refusal, ...]:
@@ -174,6 +184,11 @@ COMMANDS: dict[str, Command] = {
         _told("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
         (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
         (*takes.OF_GROUP, *takes.DECLARE)),
+    "seek": Command(
+        "Move a group: it forgets its leases, and reads on from the place that is named.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group, moved durably in all partitions or in none.", "ConsumeGroupInfo"),
+        (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.SEEK)),
     "remove": Command(
         "Delete a group, or a topic with everything in it.",
         "topics", _BOTH, "remove", Groups.NAMED,

@@ -28,6 +28,7 @@ from zbus.faces.native import (
     read,
     redrive,
     routes,
+    seek,
     single,
     track,
     tracker,
@@ -67,6 +68,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"why": why.Ask,
     b"route": routes.Route,
     b"declare": manage.Declare,
+    b"seek": seek.Seek,
     b"query": manage.Query,
     b"server": manage.Query,
     b"tracker": tracker.Tracker,
@@ -143,6 +145,8 @@ class NativeFace:
             if params.crowded:
                 text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
                 raise BadRequest(400, text)
+            if params.twice:
+                raise BadRequest(400, f"400: Bad Format, {params.twice}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)

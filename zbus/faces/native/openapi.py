@@ -282,7 +282,12 @@ def _parameters(entry: Command) -> dict[str, Parameter]:
         attrs.evolve(each, kind=Text(), meaning=f"of a stream of events: {each.meaning}")
         for each in entry.of_events
     )
-    return {each.name: each for each in (_ID, *streams, *entry.parameters)}
+    found = {each.name: each for each in (_ID, *streams, *entry.parameters)}
+    for other, name in entry.former.items():
+        parameter = found[name.decode()]
+        meaning = f"another name of `{parameter.name}`"
+        found[other.decode()] = attrs.evolve(parameter, name=other.decode(), meaning=meaning)
+    return found
 
 
 def _description(parameter: Parameter) -> str:

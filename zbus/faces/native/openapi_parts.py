@@ -19,10 +19,12 @@ from zbus.faces.native.commands import COMMANDS
 from zbus.faces.native.replies import TEXTS
 from zbus.faces.native.vocabulary import (
     IDEMPOTENCY_KEY_BYTES_MAX,
+    Duration,
     Flag,
     Form,
     Kind,
     Number,
+    Switch,
     Text,
     Word,
 )
@@ -43,6 +45,7 @@ _NAME: Schema = {
     "pattern": rf"^[^\s{_PRINTABLE}]([^{_PRINTABLE}]*[^\s{_PRINTABLE}])?$",
 }
 _NUMBER = "[0-9]{1,19}"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?"
 _KEY = rf"[!#-\[\]-~]{{1,{IDEMPOTENCY_KEY_BYTES_MAX}}}"
 
 _FORMS: dict[Form, Schema] = {
@@ -56,6 +59,11 @@ _FORMS: dict[Form, Schema] = {
         "type": ["integer", "string"],
         "minimum": 1,
         "pattern": f"^({_NUMBER}(,{_NUMBER})?|none)$",
+    },
+    Form.START: {
+        "type": ["integer", "string"],
+        "minimum": 0,
+        "pattern": f"^(earliest|latest|{_NUMBER}(,{_NUMBER})*|time:{_NUMBER}|{_DATE})$",
     },
     Form.IDEMPOTENCY_KEY: {"type": "string", "pattern": f'^({_KEY}|"{_KEY}")$'},
 }
@@ -78,7 +86,13 @@ def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
             return words(*(values or COMMANDS))
         case Flag():
             return {"type": ["boolean", "string"]}
-    return _FORMS[kind]
+        case Switch():
+            return {"type": ["boolean", "string"], "enum": [True, False, "true", "false", "1", "0"]}
+        case Duration(maximum_ms):
+            schema: Schema = {"type": ["integer", "string"], "minimum": 0, "maximum": maximum_ms}
+            return {**schema, "pattern": "^[0-9]{1,19}(ms|s|m|h|d)?$"}
+        case Form():
+            return _FORMS[kind]
 
 
 def _ref(name: str) -> Schema:
@@ -209,10 +223,11 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch paused rate",
-        ackRequired=_BOOLEAN,
-        ackTimeout=_count("Milliseconds of a lease."),
-        ackWindow=_count("Unacknowledged messages at once."),
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch rate unclaimed",
+        ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
+        ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
+        ackTimeout=_count("The older word for `leaseMs`."),
+        ackWindow=_count("The older word for `window`."),
         backoffMaxMs=_count("The longest pause between attempts, milliseconds."),
         backoffMs=_count("Before the second attempt, milliseconds."),
         consumerCount=_count("Registered sessions."),
@@ -221,9 +236,11 @@ SCHEMAS: dict[str, Schema] = {
         deadCount=_count("Given up after too many attempts, ever."),
         deadLetter=_described(_NAME, "The topic that dead messages are put into."),
         delayedCount=_count("Held back until due."),
+        exclusive=_BOOLEAN,
         filter=_described(_TEXT, "Which tags it is given."),
         groupName=_NAME,
         lastUpdatedTime=_TIME,
+        leaseMs=_count("Milliseconds of a lease."),
         leasedCount=_count("Handed out and unacknowledged."),
         mask=_count("The group's own; 0 goes by the topic's."),
         maxAttempts=_count("Handed out so often, a message is dead."),
@@ -233,7 +250,10 @@ SCHEMAS: dict[str, Schema] = {
         paused=_described(_BOOLEAN, "Nothing is handed out."),
         rate=_count("Messages a second at most."),
         skippedCount=_count("Forgotten before the group had them, ever."),
+        temporary=_BOOLEAN,
         topicName=_NAME,
+        unclaimed=_described(_BOOLEAN, "It came with its topic, and nobody has read it yet."),
+        window=_count("Unacknowledged messages at once."),
     ),
     "Message": {
         **_document(
@@ -310,23 +330,29 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs settledMs",
+        "retentionBytes retentionCount retentionDone retentionMs settledMs"
+        " ack exclusive paused rpc temporary",
+        ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
         dedupeMs=_count("How long ids are remembered; 0 = not."),
         durability=words(*DURABILITIES),
+        exclusive=_BOOLEAN,
         lastUpdatedTime=_TIME,
         mask=_COUNT,
         messageDepth=_count("Messages ever put."),
         partitionCount={"type": "integer", "minimum": 1},
+        paused=_BOOLEAN,
         retentionBytes=_COUNT,
         retentionCount=_COUNT,
         retentionDone=_BOOLEAN,
         retentionMs=_COUNT,
+        rpc=_described(_BOOLEAN, "A topic of calls."),
         serverAddress=_ref("ServerAddress"),
         serverVersion=_TEXT,
         settledMs=_count("How long it is known what became of messages."),
+        temporary=_BOOLEAN,
         topicName=_NAME,
     ),
     "TrackerInfo": _document(

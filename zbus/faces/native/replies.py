@@ -163,8 +163,8 @@ class NativeReply(NativeAnswering, Ticket):
 
 
 class DeclareReply(NativeReply):
-    """Of a declare: what it is now, as far as whoever asked may see it. `of_group`: the group,
-    not the topic."""
+    """Of a declare or seek: what it is now, as far as whoever asked may see it. `of_group`: the
+    group, not the topic."""
 
     __slots__ = ("grant", "of_group")
 
@@ -186,7 +186,8 @@ class DeclareReply(NativeReply):
         )
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
-        log.debug("declared", extra=fields)
+        log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
+        self.face.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
 
 

@@ -58,6 +58,18 @@ class Flag:
 
 
 @attrs.frozen
+class Switch:
+    """`1` and `true`, or `0` and `false`; none is as if it were absent."""
+
+
+@attrs.frozen
+class Duration:
+    """Milliseconds, or a number with a unit: `30s`, `5m`."""
+
+    maximum_ms: int
+
+
+@attrs.frozen
 class Word:
     """One of these; none = the name of a command."""
 
@@ -71,9 +83,10 @@ class Form(enum.Enum):
     OFFSETS = enum.auto()  # numbers and ranges of them, at most `OFFSETS_MAX` in all
     IDEMPOTENCY_KEY = enum.auto()
     PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
+    START = enum.auto()  # a place in a log (`zbus.faces.native.starts`)
 
 
-Kind: TypeAlias = "Number | Text | Flag | Word | Form"
+Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Word | Form"
 
 _KINDS: dict[str, Kind] = {
     "name": Form.NAME,
@@ -81,11 +94,13 @@ _KINDS: dict[str, Kind] = {
     "idempotency key": Form.IDEMPOTENCY_KEY,
     "flag": Flag(),
     "flag, true": Flag(default=True),
+    "switch": Switch(),
+    "start": Form.START,
+    "lease": Duration(MASK_MAX),
     "number": Number(),
     "duration": Number(DELAY_MS_MAX),
     "time to come": Number(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),
-    "lease": Number(MASK_MAX, minimum=1),
     "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
     "rate": Number(RATE_MAX, minimum=1, none=True),
     "pauses": Form.PAUSES,
@@ -117,13 +132,19 @@ class Parameter:
     kind: Kind
     default: str  # for people
     meaning: str  # Markdown, without a full stop
+    former: tuple[str, ...] = ()  # other names of the same, which stock clients and old ones use
 
 
 def _parameters(table: str) -> tuple[Parameter, ...]:
-    """Rows of name, kind, default and meaning; a line that is indented belongs to the one before"""
+    """Rows of name, kind, default and meaning; a line that is indented belongs to the one before.
+    Behind a name may be former ones of it."""
     rows = table.strip().replace("\n    ", " ").split("\n")
-    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
-    return tuple([Parameter(name, _KINDS[kind], *rest) for name, kind, *rest in cells])
+    found = []
+    for row in rows:
+        names, kind, default, meaning = [cell.strip() for cell in row.split("|")]
+        name, *former = names.split(", ")
+        found.append(Parameter(name, _KINDS[kind], default, meaning, tuple(former)))
+    return tuple(found)
 
 
 REQUIRED = "required"
@@ -173,9 +194,11 @@ ack | flag, true | true | false: a 404 for an unknown topic is not sent
 EVENTS = _parameters("""
 last-event-id | text | none | the `id` of an event: go on with what comes after it. `last_event_id`
     is the same in a query; the header wins. Past the end of the log means the end
-offset | text | none | of followers: `begin`, `end`, an offset (404 past the end), or one for each
+from | start | where the group named like the topic stands | of followers:
+    [where to begin](#start-positions); 404 past the end
+offset | text | none | of followers, the older word: `begin`, `end`, an offset, or one for each
     partition with commas between
-group_start_time | number | none | of followers: what was put since, epoch ms
+group_start_time | number | none | of followers, the older word: what was put since, epoch ms
 group_filter | filter | none | of followers: as [filters](#filters) of groups
 partition | number | all | this one only; of a group's `id`s all partitions are part
 envelope | json | none | the data is a [JSON object](#containers) with all that is known of the
@@ -193,7 +216,8 @@ delay | duration | 0 | milliseconds until they may be handed out again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now
 """)
 EXTEND = _parameters(
-    "group_ack_timeout | mask | the group's | milliseconds from now until the lease ends"
+    "group_lease, group_ack_timeout | lease | the group's | from now until the lease ends: `30s`,"
+    " `5m`, or milliseconds"
 )
 REDRIVE = _parameters(f"""
 count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
@@ -225,13 +249,28 @@ dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-
     are not looked at
 settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
     each group, ms; 0: it is forgotten at once
+rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
+    `durability` says otherwise
+proxy | switch | false, or as it is | the same without calls by URL
+topic_ack | switch | false, or as it is | what groups do that do not say `ack` themselves
+topic_exclusive | switch | false, or as it is | likewise
+topic_temporary | switch | false, or as it is | likewise
+topic_paused | switch | false, or as it is | likewise
+topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. Bit 1 counts at creation only
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
-group_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. 0 goes by the topic's
+ack, group_ack | switch | as the topic says, or as it is | the group
+    [leases](#acknowledgement-and-redelivery) its messages until they are acknowledged. In heads of
+    the original's protocol only `group_ack` says that
+exclusive | switch | as the topic says, or as it is | one session at a time
+temporary | switch | as the topic says, or as it is | the group is removed with its last reader
+paused | switch | as the topic says, or as it is | deliveries are held back
+group_lease, group_ack_timeout | lease | 10 s, or as it is | how long a lease is: `30s`, `5m`, or
+    milliseconds
+group_window, group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0
+    holds deliveries back
 group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
-group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0 holds
-    deliveries back
-group_ack_timeout | mask | 10,000, or as it is | milliseconds of a lease
 group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
     [dead](#retries); `none` = as often as it takes
 group_backoff | pauses | none, or as it is | milliseconds before the second [attempt](#retries),
@@ -244,11 +283,20 @@ group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
 group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
     handed out of it is [settled](#rates)
-group_start_copy | text | none | [start](#start-positions) where this group stands
-group_start_offset | number | none | start at this message
-group_start_msgid | text | none | the id that it must have
-group_start_time | number | none | start at the first message stored then or later, epoch ms
-partition | number | all | of `group_start_offset`
+group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. 0 goes by the topic's
+from | start | where the most advanced group stands | where a **new** group
+    [begins](#start-positions); a group that exists stays where it is
+partition | number | all | of `from`: the others begin as without it
+group_start_copy | text | none | a new group begins where this one stands
+group_start_offset | number | none | the older word for `from=<offset>`
+group_start_msgid | text | none | the id that the message there must have. For the stock clients, a
+    group that exists [is moved](#start-positions)
+group_start_time | number | none | the older word for `from=time:<epoch ms>`
+""")
+SEEK = _parameters("""
+from | start | required | [where to](#start-positions)
+partition | number | all | move the group in this one only
 """)
 QUERY = _parameters("""
 topic | name | none: the whole server | the topic
@@ -270,7 +318,7 @@ msgid | id | none | instead of `offset`: the message's id, in a topic with
 """
 SINGLE = _parameters(f"""
 consume_group | text | none: every group | the group
-offset | offsets | required | of the message; of many: numbers and ranges, `3,5-9,12`, at most
+offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges, `3,5-9,12`, at most
     {OFFSETS_MAX:,} in all
 partition | number | 0 | of the offsets
 {_BY_ID.strip()}
@@ -288,7 +336,7 @@ after | text | the first | what comes behind that: the `next` of the reply befor
 body | flag | false | with their bodies, up to 1 MiB of them
 """)
 WHY = _parameters(f"""
-offset | number | required | of the message
+offset | number | required, or `msgid` | of the message
 partition | number | 0 | of the offset
 {_BY_ID.strip()}
 """)
