@@ -226,7 +226,7 @@ def test_what_is_read_again_is_another_story() -> None:
     _, client = declared(f"T/g?{SETTLED}")
     put(client, "T", b"0")
     drain(client, "/T/g")
-    ok(client, http("/T/g?cmd=declare&group_start_offset=0"))
+    ok(client, http("/T/g?cmd=seek&from=0"))
     assert state(client, 0) == "ready"
     drain(client, "/T/g")
     ok(client, http("/T/g?cmd=empty"))

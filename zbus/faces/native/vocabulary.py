@@ -318,8 +318,8 @@ msgid | id | none | instead of `offset`: the message's id, in a topic with
 """
 SINGLE = _parameters(f"""
 consume_group | text | none: every group | the group
-offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges, `3,5-9,12`, at most
-    {OFFSETS_MAX:,} in all
+offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges,
+    `3,5-9,12`, at most {OFFSETS_MAX:,} in all
 partition | number | 0 | of the offsets
 {_BY_ID.strip()}
 """)
