@@ -49,6 +49,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "server-sent-events",
         "shell",
         "tokens",
+        "why-is-my-message-not-there",
     }
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
 

@@ -28,6 +28,7 @@ EXIT_INTERRUPTED = 130
 PLACES = {
     **dict.fromkeys(("produce", "consume", "ack", "call"), "messages"),
     **dict.fromkeys(("declare", "seek", "query", "remove", "empty", "pause", "resume"), "topics"),
+    **dict.fromkeys(("delete", "cancel", "fire", "reschedule", "peek", "why"), "single"),
     **dict.fromkeys(("backup", "restore"), "backup"),
     **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token")},
     "bench": "bench.command",

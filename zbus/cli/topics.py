@@ -68,6 +68,9 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 @click.option(
     "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
 )
+@click.option(
+    "--settled-ms", type=NON_NEGATIVE, help="Keep for so many ms what became of messages; 0: off."
+)
 @_switches(
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
     ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from zbus.client import commands
+from zbus.client import commands, single
 from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_link import AsyncLink
 from zbus.client.async_watcher import AsyncWatcher
@@ -67,6 +67,12 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
     nack = _awaited(commands.nack)
     extend = _awaited(commands.extend)
     read = _awaited(commands.read)
+    delete = _awaited(single.delete)
+    cancel = _awaited(single.cancel)
+    fire = _awaited(single.fire)
+    reschedule = _awaited(single.reschedule)
+    peek = _awaited(single.peek)
+    why = _awaited(single.why)
     call = _awaited(commands.call)
 
     async def run(self, request: Request[T]) -> T:

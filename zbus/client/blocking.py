@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from zbus.client import commands
+from zbus.client import commands, single
 from zbus.client.common import FLUSH_COUNT, Common, describe
 from zbus.client.consumer import Consumer
 from zbus.client.consuming import Make
@@ -76,6 +76,12 @@ class BlockingClient(Common[Consumer, Watcher]):
     nack = _blocking(commands.nack)
     extend = _blocking(commands.extend)
     read = _blocking(commands.read)
+    delete = _blocking(single.delete)
+    cancel = _blocking(single.cancel)
+    fire = _blocking(single.fire)
+    reschedule = _blocking(single.reschedule)
+    peek = _blocking(single.peek)
+    why = _blocking(single.why)
     call = _blocking(commands.call)
 
     def run(self, request: Request[T]) -> T:

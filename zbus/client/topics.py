@@ -53,6 +53,7 @@ def declare(
     retention_bytes: int | None = None,
     retention_count: int | None = None,
     dedupe_ms: int | None = None,
+    settled_ms: int | None = None,
     timeout_s: float | None = None,
     **retries: Unpack[Retries],
 ) -> Request[Document]:
@@ -65,7 +66,7 @@ def declare(
     begins at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group `start_copy`
     stands; one that exists stays where it is, and `seek` moves it. Of the topic: `partitions` and
     `durability`, fixed at creation; `rpc` for calls, in memory if no `durability` is given;
-    `retention_*` and `dedupe_ms` (0: none). `retries` are those of `Retries`, by name.
+    `retention_*`, `dedupe_ms` and `settled_ms` (0: none). `retries` are those of `Retries`.
 
     Returns the group's document, or without `group` the topic's.
     """
@@ -86,6 +87,7 @@ def declare(
         retention_bytes=retention_bytes,
         retention_count=retention_count,
         dedupe_ms=dedupe_ms,
+        settled_ms=settled_ms,
     )
     return Request(lines + _retries(retries), parse_document, timeout_s=timeout_s)
 

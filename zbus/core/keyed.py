@@ -146,6 +146,16 @@ class Keyed:
             backlog.unpark(line.waiting[0])  # it may come along
         return True
 
+    def waits_for(self, backlog: Parks, offset: int, key: bytes) -> int | None:
+        """The message of its key that has to be finished before it; None if there is none."""
+        self.settle(backlog)
+        line = self._lines.get(key)
+        if line is None or offset in line.leased:
+            return None
+        if line.leased:
+            return min(line.leased)
+        return line.waiting[0] if line.waiting[0] < offset else None
+
     def _line(self, key: bytes) -> Line:
         line = self._lines.get(key)
         if line is None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal
+from zbus.core.fates import Fate
 from zbus.core.puts import Puts
 from zbus.core.ranges import Ranges, distinct, finish_all, known_of
 from zbus.core.settlements import Settlements
@@ -170,7 +171,8 @@ class Settling:
     def _finish(self, partition: Partition, number: int, source: Source) -> None:
         group, there, ranges, dead = source
         backlog = group.backlogs[there.index]
-        if count := sum([finish_all(backlog, offsets) for offsets in ranges]):
+        fate = Fate.DEAD if dead else Fate.DONE
+        if count := sum([finish_all(backlog, offsets, fate) for offsets in ranges]):
             backlog.dead += count if dead else 0
             self._tick.change(there, group)
             self._dispatch.activate(group)

@@ -207,8 +207,11 @@ def _problem(groups: Sequence[Group], partition: Partition, ranges: Ranges) -> B
         return partition.fenced
     count = distinct(ranges)
     if count * len(groups) > CHANGES_MAX:
-        text = f"{count} offsets in {len(groups)} groups are more than {CHANGES_MAX} at once"
-        return BrokerError(Refusal.TOO_MANY, f"{text}: name a group, or fewer offsets")
+        text = (
+            f"{count} offsets in {len(groups)} groups are more than {CHANGES_MAX} at once:"
+            " name a group, or fewer offsets"
+        )
+        return BrokerError(Refusal.TOO_MANY, text)
     if not _stored(partition, ranges):
         return offset_outside(partition.index, partition.first, partition.visible)
     if not groups:
@@ -222,9 +225,11 @@ def _refused(
     """Nothing fits, and why: of one message, what it is instead."""
     offset = _stored(partition, ranges)[0].start
     if distinct(ranges) > 1:
-        wanted = "unfinished" if refusal is Refusal.OFFSET_UNKNOWN else "delayed"
-        return BrokerError(refusal, f"none of these {distinct(ranges)} offsets is {wanted}")
-    told = [f"{_told_of(group, partition.index, offset)} in {group.name}" for group in groups[:3]]
+        text = f"none of these {distinct(ranges)} offsets is delayed"
+        if refusal is not Refusal.CONFLICT:
+            text = f"none of these {distinct(ranges)} offsets is unfinished"
+        return BrokerError(refusal, text)
+    told = [f"{_told_of(group, partition.index, offset)} {group.name}" for group in groups[:3]]
     more = ", …" if len(groups) > 3 else ""
     # The name is what a conflict is about; of other refusals the text says it.
     name = str(offset) if refusal is Refusal.CONFLICT else ""
@@ -232,12 +237,13 @@ def _refused(
 
 
 def _told_of(group: Group, index: int, offset: int) -> str:
+    """What it is; the group's name comes next."""
     backlog = group.backlogs[index]
     life = backlog.life(offset)
     if offset in backlog.leased.settling:
-        return "is being settled"
+        return "is being settled in"
     if life is Life.LEASED:
-        return f"was just delivered: it is leased until {backlog.leased.due_of(offset)}"
+        return f"was just delivered: it is leased until {backlog.leased.due_of(offset)} in"
     if life is Life.DONE:
-        return "is finished, so it was delivered or is gone" if group.lease else "is finished"
-    return "is not delayed (any more): it is ready"
+        return "is finished, so it was delivered or is gone in" if group.lease else "is finished in"
+    return "is not delayed (any more): it is ready in"

@@ -31,6 +31,7 @@ class Cause(enum.Enum):
     READY = "ready"  # it is handed out when somebody asks, and its turn has come
     PAUSED = "paused"
     WINDOW_FULL = "window full"  # the group has as many leased as it may
+    KEY_BUSY = "key busy"  # another message of its key has to be finished before
     FINISHED = "finished"  # how is not known
     # What `Fate` tells apart. Two of them may be still to come: then there is no time.
     DONE = "done"
@@ -63,6 +64,7 @@ class Why:
     holder: bytes = b""  # of the lease
     ended_ms: int = 0  # when it was finished
     before: int = 0  # messages that the group has to come past
+    behind: int = -1  # the offset of the message whose end it waits for; -1 = of none
 
 
 def ask(
@@ -142,4 +144,8 @@ def _waiting(why: Why, backlog: Backlog, now_ms: int) -> Why:
         return attrs.evolve(why, cause=Cause.PAUSED)
     if group.window_full():
         return attrs.evolve(why, cause=Cause.WINDOW_FULL)
+    if backlog.keyed is not None and why.key:
+        behind = backlog.keyed.waits_for(backlog, why.offset, why.key)
+        if behind is not None:
+            return attrs.evolve(why, cause=Cause.KEY_BUSY, behind=behind)
     return attrs.evolve(why, before=max(0, why.offset - backlog.cursor))

@@ -254,9 +254,8 @@ def _encode_entries(entries: Entries) -> list[_Bytes]:
 
 
 def _encode_endings(fates: Endings) -> list[_Bytes]:
-    count = len(fates)
     vectors = [_vector(fates.offsets), _vector(fates.times), _vector(fates.attempts)]
-    return [*vectors, _PADDING[4 * count & 7], fates.fates, _PADDING[count & 7]]
+    return [*vectors, _PADDING[4 * len(fates) & 7], fates.fates, _PADDING[len(fates) & 7]]
 
 
 def _vector(numbers: array[int]) -> array[int]:

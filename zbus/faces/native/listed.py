@@ -15,7 +15,6 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
 from zbus.faces.native.replies import JSON, NativeReply
-from zbus.faces.native.vocabulary import LISTED_COUNT_MAX
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
 
@@ -39,7 +38,7 @@ class Peek(GroupPlan):
             raise BadRequest(400, f"400: Bad Format, state is one of {', '.join(STATES)}")
         count = params.number(b"count")
         if count == 0:
-            raise BadRequest(400, f"400: Bad Format, count is 1 to {LISTED_COUNT_MAX}")
+            raise BadRequest(400, "400: Bad Format, count is at least 1")
         text = params.text(b"tag") or ""
         if len(text.encode()) > FILTER_BYTES_MAX:
             raise BadRequest(400, f"400: Bad Format, tag has at most {FILTER_BYTES_MAX} bytes")

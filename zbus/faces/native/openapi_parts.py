@@ -291,7 +291,7 @@ SCHEMAS: dict[str, Schema] = {
         body_base64=_described(_TEXT, "If it is not."),
     ),
     "Why": _document(
-        "attempts before ended expires holder id key tag timestamp until",
+        "attempts before behind ended expires holder id key tag timestamp until",
         text=_described(_TEXT, "One sentence."),
         state=words(*[cause.value for cause in Cause]),
         topic=_NAME,
@@ -308,6 +308,7 @@ SCHEMAS: dict[str, Schema] = {
         holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
         ended=_described(_TIME, "When the group was done with it, epoch milliseconds."),
         before=_count("Messages that the group has to come past."),
+        behind=_count("The offset of the message whose end it waits for."),
     ),
     "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
     "ServerEvent": _document(

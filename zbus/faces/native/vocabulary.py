@@ -320,8 +320,8 @@ msgid | id | none | instead of `offset`: the message's id, in a topic with
 """
 SINGLE = _parameters(f"""
 consume_group | text | none: every group | the group
-offset | offsets | required | of the message; of many: numbers and ranges, `3,5-9,12`, at most
-    {OFFSETS_MAX:,} in all
+offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges,
+    `3,5-9,12`, at most {OFFSETS_MAX:,} in all
 partition | number | 0 | of the offsets
 {_BY_ID.strip()}
 """)
@@ -338,7 +338,7 @@ after | text | the first | what comes behind that: the `next` of the reply befor
 body | flag | false | with their bodies, up to 1 MiB of them
 """)
 WHY = _parameters(f"""
-offset | number | required | of the message
+offset | number | required, or `msgid` | of the message
 partition | number | 0 | of the offset
 {_BY_ID.strip()}
 """)

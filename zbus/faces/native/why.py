@@ -82,6 +82,7 @@ def _document(why: Why, holder: str) -> dict[str, Any]:
         "partition": why.partition,
         "offset": why.offset,
         **{name: value for name, value in known.items() if value},
+        **({"behind": why.behind} if why.behind >= 0 else {}),
     }
 
 
@@ -198,6 +199,11 @@ def _delayed(why: Why) -> str:
     return f"is delayed in {why.group.name} until {spelled_time(why.until_ms)}"
 
 
+def _key_busy(why: Why) -> str:
+    key = why.key.decode("utf-8", "replace")
+    return f"is ready in {why.group.name}, behind offset {why.behind}, which has the key {key}, too"
+
+
 def _paused(why: Why) -> str:
     return f"is ready, but {why.group.name} is paused"
 
@@ -206,6 +212,7 @@ _TOLD: dict[Cause, Callable[[Why], str]] = {
     Cause.DELAYED: _delayed,
     Cause.READY: _ready,
     Cause.PAUSED: _paused,
+    Cause.KEY_BUSY: _key_busy,
     Cause.WINDOW_FULL: _window_full,
     Cause.FINISHED: _finished,
     Cause.DONE: _done,
