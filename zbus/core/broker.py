@@ -108,6 +108,8 @@ class Broker:
         if heap and heap[0][0] <= self.now_ms:
             self.tick.forgotten = 0
             self.retention.begin()
+            if self.settling.found:  # what is settled must not die, too, because a lease is over
+                self.settling.recover()
             self.timers.run(self.now_ms)
 
     def finish(self) -> None:
