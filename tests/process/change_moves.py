@@ -44,12 +44,12 @@ from zbus.core.message import Message
 TOPICS: Final = {"In": ("os", 3), "Dead": ("disk", 2), "Raw": ("disk", 3), "Cooked": ("os", 2)}
 ATTEMPTS_MAX: Final = 2
 POOR_LEASE_MS: Final = 80
-WORK_LEASE_MS: Final = 300
+WORK_LEASE_MS: Final = 3_000
 GROUPS: Final = (
     f"/In/poor?cmd=declare&ack=true&group_lease={POOR_LEASE_MS}&group_backoff=10,20"
     f"&group_max_attempts={ATTEMPTS_MAX}&group_dead_letter=Dead",
     "/Dead/ops?cmd=declare&ack=true",
-    f"/Raw/work?cmd=declare&ack=true&group_lease={WORK_LEASE_MS}",
+    f"/Raw/work?cmd=declare&ack=true&group_lease={WORK_LEASE_MS}&group_window=300",
 )
 OPEN_MAX: Final = 600  # messages of In and Dead, and of Raw: no more are put then
 BLOCK: Final = 16

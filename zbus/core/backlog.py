@@ -153,6 +153,13 @@ class Backlog(Places):
         self.leased.set(offset, deadline_ms)
         return attempts
 
+    def hold(self, offset: int, now_ms: int) -> None:
+        """READY -> LEASED, to be settled: nobody has it, so it is no attempt. A restart ends it."""
+        self._take(offset)
+        self._touched[offset] = None
+        self.leased.set(offset, now_ms)
+        self.leased.settle_later(offset)
+
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""
         if offset not in self.leased or offset in self.leased.settling:
