@@ -132,6 +132,11 @@ class Campaign:
             except (Violation, TimeoutError) as found:
                 where = f"seed {self.seed}, cycle {self.counts['cycles']}"
                 raise Violation(f"{where}: {found}") from found
+            if self.counts["cycles"] % 50 == 0:
+                print(json.dumps(self.figures()), flush=True)
+        return self.figures()
+
+    def figures(self) -> dict[str, int]:
         return dict(self.counts | self.moves.counts)
 
     def _start(self) -> BrokerProcess:
@@ -338,8 +343,7 @@ def main() -> None:
     try:
         figures = campaign.run(chosen.cycles)
     except BaseException as problem:
-        counts = campaign.counts | campaign.moves.counts
-        print(f"after {json.dumps(counts)}: {problem}", file=sys.stderr)
+        print(f"after {json.dumps(campaign.figures())}: {problem}", file=sys.stderr)
         print(f"the data directory is kept: {folder}", file=sys.stderr)
         raise
     shutil.rmtree(folder)
