@@ -55,11 +55,12 @@ SENT = [
     (
         [
             *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
-            *("--ack-timeout-ms", "7", "--start-copy", "H"),
+            *("--ack-timeout-ms", "7", "--start-copy", "H", "--order", "key"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
             **{"group_ack_window": "6", "group_ack_timeout": "7", "group_start_copy": "H"},
+            **{"group_order": "key"},
         },
     ),
     (

@@ -266,7 +266,7 @@ def test_the_lowest_unfinished_of_each_key_is_handed_out_to_one_at_a_time(
 ) -> None:
     monkeypatch.setattr("zbus.core.log.GROWS_TO", Size(bytes_max=600, count_max=4))
     monkeypatch.setattr("zbus.core.backlog.PARKED_MAX", parked_max)
-    run_state_machine_as_test(machine, settings=SETTINGS)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=SETTINGS)
 
 
 def boxed(options: GroupOptions = ORDERED, topic: TopicOptions | str = "T") -> Box:
@@ -422,8 +422,10 @@ def test_a_topic_does_not_take_the_leases_from_a_group_with_order() -> None:
     assert both.fine
 
 
-@pytest.mark.parametrize("kind", [{"competing": True}, {"calls": True}], ids=["competing", "calls"])
-def test_other_kinds_of_topics_keep_the_order_too(kind: dict[str, bool]) -> None:
-    box = boxed(topic=TopicOptions("T", durability="os", **kind))
+@pytest.mark.parametrize(
+    "topic", [TopicOptions("T", competing=True), TopicOptions("T", durability="os", calls=True)]
+)
+def test_other_kinds_of_topics_keep_the_order_too(topic: TopicOptions) -> None:
+    box = boxed(topic=topic)
     give(box, b"a", b"a", b"b")
     assert [box.take(count=1) for _ in range(3)] == [[b"a"], [b"b"], []]

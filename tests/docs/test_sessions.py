@@ -42,6 +42,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-rabbitmq",
         "coming-from-sqs",
         "idempotent-produce",
+        "order-per-key",
         "quotas",
         "retention",
         "server-sent-events",

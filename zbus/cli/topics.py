@@ -37,6 +37,9 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option(
     "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
 )
+@click.option(
+    "--order", type=click.Choice(["none", "key"]), help="key: one after another of each key."
+)
 @click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
 @click.option(
     "--start-offset", type=NON_NEGATIVE, help="Begin at this offset; 0: the oldest message."
@@ -59,6 +62,7 @@ def declare(
     dedupe_ms: int | None,
     ack_window: int | None,
     ack_timeout_ms: int | None,
+    order: str | None,
     start_copy: str | None,
     start_offset: int | None,
     start_time: int | None,
@@ -84,6 +88,7 @@ def declare(
                 "dedupe_ms": dedupe_ms,
                 "group_ack_window": ack_window,
                 "group_ack_timeout": ack_timeout_ms,
+                "group_order": order,
                 "group_start_copy": start_copy,
                 "group_start_offset": start_offset,
                 "group_start_time": start_time,

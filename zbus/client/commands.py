@@ -52,6 +52,7 @@ def declare(
     lease_ms: int | None = None,
     window: int | None = None,
     filter: str | None = None,
+    order: Literal["none", "key"] | None = None,
     exclusive: bool | None = None,
     delete_on_exit: bool | None = None,
     paused: bool | None = None,
@@ -71,11 +72,12 @@ def declare(
 
     Without `group` the group named like the topic is meant. Of the group: `ack` leases each
     message for `lease_ms` milliseconds until it is acknowledged, at most `window` (1 to 999) at
-    once; `filter` chooses by tag (`eu.*`); `exclusive` lets in one consumer at a time;
-    `delete_on_exit` removes it with its last consumer; `paused` holds deliveries back; a new group
-    starts at `start_offset` (0: all history), at `start_time_ms` (epoch), or where the group
-    `start_copy` stands. Of the topic: `partitions` and `durability`, fixed at creation; `rpc` for
-    calls; `retention_*` and `dedupe_ms` (0: none).
+    once; `filter` chooses by tag (`eu.*`); with `order` "key" messages of one key go to one
+    consumer at a time; `exclusive` lets in one consumer at a time; `delete_on_exit` removes it with
+    its last consumer; `paused` holds deliveries back; a new group starts at `start_offset` (0: all
+    history), at `start_time_ms` (epoch), or where the group `start_copy` stands. Of the topic:
+    `partitions` and `durability`, fixed at creation; `rpc` for calls; `retention_*` and
+    `dedupe_ms` (0: none).
 
     Returns the group's document, or without `group` the topic's.
     """
@@ -88,6 +90,7 @@ def declare(
         group_ack_timeout=lease_ms,
         group_ack_window=window,
         group_filter=filter,
+        group_order=order,
         group_start_offset=start_offset,
         group_start_time=start_time_ms,
         group_start_copy=start_copy,

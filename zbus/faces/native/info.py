@@ -38,6 +38,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     leased_count: int
     mask: int
     message_count: int
+    order: str | msgspec.UnsetType
     skipped_count: int
     topic_name: str
 
@@ -88,6 +89,7 @@ def group_info(group: Group) -> GroupInfo:
         leased,
         group_mask(options),
         ready,
+        options.order or msgspec.UNSET,
         skipped,
         group.topic.name,
     )

@@ -21,6 +21,7 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
+from zbus.faces.native.vocabulary import GROUP_ORDERS
 from zbus.faces.peer import Peer
 
 log = logging.getLogger("zbus")
@@ -62,6 +63,9 @@ class Declare:
         self.filter = params.text(b"group_filter")
         self.window = params.number(b"group_ack_window")
         self.lease_ms = params.number(b"group_ack_timeout")
+        self.order = params.text(b"group_order")
+        if self.order is not None and self.order not in GROUP_ORDERS:
+            raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         start_offset = params.number(b"group_start_offset")
         self.start = Start(
             copy=params.text(b"group_start_copy") or "",
@@ -144,6 +148,8 @@ class Declare:
             options = attrs.evolve(options, window=self.window)
         if self.lease_ms is not None:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
+        if self.order is not None:
+            options = attrs.evolve(options, order="" if self.order == "none" else self.order)
         return GroupWish(name, options, self.start)
 
     def _about_group(self) -> bool:

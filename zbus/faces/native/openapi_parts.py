@@ -198,7 +198,7 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "filter",
+        "filter order",
         ackRequired=_BOOLEAN,
         ackTimeout=_count("Milliseconds of a lease."),
         ackWindow=_count("Unacknowledged messages at once."),
@@ -212,6 +212,7 @@ SCHEMAS: dict[str, Schema] = {
         leasedCount=_count("Handed out and unacknowledged."),
         mask=_count("The group's own; 0 goes by the topic's."),
         messageCount=_count("Still to be handed out; no filter considered."),
+        order=_described(words("key"), "Messages of a key go out one after another."),
         skippedCount=_count("Forgotten before the group had them, ever."),
         topicName=_NAME,
     ),

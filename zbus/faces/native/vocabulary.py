@@ -26,6 +26,7 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+GROUP_ORDERS = ("none", "key")
 TEN_YEARS_AHEAD = "ten years ahead"
 
 
@@ -90,6 +91,7 @@ _KINDS: dict[str, Kind] = {
     "key": Text(KEY_BYTES_MAX),
     "filter": Text(FILTER_BYTES_MAX),
     "durability": Word(DURABILITIES),
+    "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
     "command": Word(),
 }
@@ -204,6 +206,7 @@ group_filter | filter | none, or as it is | [filter](#filters); present and empt
 group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0 holds
     deliveries back
 group_ack_timeout | mask | 10,000, or as it is | milliseconds of a lease
+group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
 group_start_copy | text | none | [start](#start-positions) where this group stands
 group_start_offset | number | none | start at this message
 group_start_msgid | text | none | the id that it must have
