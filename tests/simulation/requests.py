@@ -89,6 +89,8 @@ class Requests:
             "group_ack_window": str(group.window),
             "group_ack_timeout": str(group.lease_ms),
         }
+        if group.keyed:
+            headers["group_order"] = "key"
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")
