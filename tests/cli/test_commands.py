@@ -55,7 +55,7 @@ SENT = [
     (
         [
             *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
-            *("--ack-timeout-ms", "7", "--start-copy", "H"),
+            *("--ack-timeout-ms", "7", "--start-copy", "H", "--order", "key"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
@@ -89,11 +89,12 @@ SENT = [
         [
             *("declare", "T", "G", "--max-attempts", "5", "--backoff", "1000,60000"),
             *("--dead-letter", "50%", "--on-loss", "front", "--rate", "none", "--one-batch"),
+            *("--order", "key"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_max_attempts": "5"},
             **{"group_backoff": "1000,60000", "group_dead_letter": "50%", "group_rate": "none"},
-            **{"group_on_loss": "front", "group_one_batch": "1"},
+            **{"group_on_loss": "front", "group_one_batch": "1", "group_order": "key"},
         },
     ),
     (

@@ -121,6 +121,8 @@ def test_a_declaration_says_it_all(bus: Joined) -> None:
     assert (info["ackTimeout"], info["ackWindow"]) == (1234, 7)
     topic = bus.run(commands.declare("T", retention_count=5, dedupe_ms=60_000))
     assert (topic["partitionCount"], topic["retentionCount"], topic["dedupeMs"]) == (3, 5, 60_000)
+    assert bus.run(commands.declare("T", "g", order="key"))["order"] == "key"
+    assert "order" not in bus.run(commands.declare("T", "g", order="none"))
     assert bus.run(commands.declare("R", rpc=True))["mask"] == 3
     assert bus.run(commands.declare("M", durability="memory"))["durability"] == "memory"
     assert set(bus.run(commands.query())["topicTable"]) == {"T", "R", "M"}

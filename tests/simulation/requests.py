@@ -94,6 +94,8 @@ class Requests:
             first_ms, longest_ms = group.pauses_ms
             headers["group_backoff"] = f"{first_ms},{longest_ms}" if first_ms else "none"
             headers["group_on_loss"] = "front" if group.front else "keep"
+        if group.keyed:
+            headers["group_order"] = "key"
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")

@@ -95,6 +95,8 @@ class Simulation:
                 )
                 for index in range(count)
             ]
+            for group in groups:
+                group.keyed = group.leased and group.lease_ms == 1_000
             partitions = random.choice((1, 1, 2, 3))
             volatile = random.random() < 0.2
             topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))

@@ -79,6 +79,11 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--topic-paused", "topic_paused", "Likewise."),
 )
 @click.option(
+    *("--order", "group_order"),
+    type=click.Choice(["none", "key"]),
+    help="key: one after another of each key.",
+)
+@click.option(
     *("--max-attempts", "group_max_attempts"),
     metavar="N|none",
     help="Give a message up after so many deliveries without an ack.",
