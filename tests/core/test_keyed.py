@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, cool, ranges, refusal
 from zbus.core.chunk import Chunk
-from zbus.core.declare import Start
 from zbus.core.log import Size
 from zbus.core.message import Message
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.wants import Wants
 from zbus.testing.records import Record
