@@ -198,7 +198,7 @@ def test_a_group_is_moved_by_seek_alone(bus: Joined) -> None:
         bus.run(commands.seek("T", "g", 4))
     wrong: list[Start] = ["", "soon", -1, [], 1 << 63]
     for place in wrong:
-        with pytest.raises(ValueError, match="a start is"):
+        with pytest.raises(ValueError, match="it starts at"):
             commands.seek("T", "g", place)
 
 
