@@ -1,4 +1,4 @@
-"""`zbus declare`, `zbus query`, `zbus remove`, `zbus empty`: topics and their consume groups."""
+"""`zbus list`, `declare`, `query`, `remove`, `empty`: topics and their consume groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.remote import Remote, Reply, json_option, url_option
+from zbus.cli.units import DURATION, SIZE
 from zbus.cli.words import print_time
 
 NON_NEGATIVE = click.IntRange(min=0)
@@ -20,10 +21,14 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
 @click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
 @click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
-@click.option("--retention-ms", type=NON_NEGATIVE, help="Drop messages older than this; 0: never.")
 @click.option(
-    "--retention-bytes", type=NON_NEGATIVE, help="Keep about this many bytes of each partition."
+    "--retention",
+    "--retention-ms",
+    "retention_ms",
+    type=DURATION,
+    help="Drop messages older than this; 0: never.",
 )
+@click.option("--retention-bytes", type=SIZE, help="Keep about this much of each partition.")
 @click.option(
     "--retention-count", type=NON_NEGATIVE, help="Keep about this many messages of each partition."
 )
@@ -31,7 +36,11 @@ NON_NEGATIVE = click.IntRange(min=0)
     "--retention-done/--no-retention-done", default=None, help="Drop what all groups have finished."
 )
 @click.option(
-    "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
+    "--dedupe",
+    "--dedupe-ms",
+    "dedupe_ms",
+    type=DURATION,
+    help="Store an id once within this time; 0: off.",
 )
 @click.option(
     "--sender-headers/--no-sender-headers",
@@ -40,7 +49,11 @@ NON_NEGATIVE = click.IntRange(min=0)
 )
 @click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
 @click.option(
-    "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
+    "--ack-timeout",
+    "--ack-timeout-ms",
+    "ack_timeout_ms",
+    type=DURATION,
+    help="Redeliver a message without an ack after this time.",
 )
 @click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
 @click.option(
@@ -109,6 +122,21 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
     with Remote(url) as remote:
         reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
     _print_json(reply, as_json)
+
+
+@click.command(name="list")
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@json_option
+@url_option
+def list_names(topic: str | None, as_json: bool, url: str) -> None:
+    """Print the names of all topics, or of the groups of TOPIC, one on a line."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "query", "topic": topic, "names": 1})
+    if as_json:
+        click.echo(reply.body)
+        return
+    for name in msgspec.json.decode(reply.body, type=list[str]):
+        click.echo(name)
 
 
 @click.command()
