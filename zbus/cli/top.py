@@ -13,6 +13,7 @@ import msgspec
 
 from zbus.cli.keys import View, each_key, has_keys, watch_keys
 from zbus.cli.remote import json_option, opened, url_option
+from zbus.cli.units import Seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -148,10 +149,10 @@ class _Screen:
 @click.command()
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(least=0.1),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Time between two looks; a plain number is seconds.",
 )
 @click.option(
     "--sort",

@@ -20,7 +20,11 @@ NON_NEGATIVE = click.IntRange(min=0)
 @click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
 @click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
 @click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
-@click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
+@click.option(
+    "--durability",
+    type=click.Choice(["memory", "os", "disk"]),
+    help="What a produce waits for: nothing, the write, the sync.",
+)
 @click.option(
     "--retention",
     "--retention-ms",
