@@ -40,8 +40,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "ended-lease-goes-to-the-end",
-            "            self._put(offset, offset)",
-            "            self._put(offset, end)",
+            "        self._put(offset, offset)",
+            "        self._put(offset, self.cursor)",
             BACKLOG,
         ),
         (
@@ -740,8 +740,8 @@ FENCED: list[Mutant] = [
         "zbus/core/dispatch.py",
         (
             "handed-out-of-a-fenced-partition",
-            "        if partition.fenced is not None:\n            return\n",
-            "",
+            "        if partition.fenced is not None or (group",
+            "        if (group",
             FENCE,
         ),
     ),
@@ -765,4 +765,99 @@ FENCED: list[Mutant] = [
     ),
 ]
 
-CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED]
+RETRIES = "core/test_retries.py"
+
+RETRIED: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/retries.py",
+        (
+            "one-attempt-too-many",
+            "attempts >= options.attempts_max",
+            "attempts > options.attempts_max",
+            RETRIES,
+        ),
+        (
+            "pause-of-the-attempt-before",
+            "min(attempts - 1, _DOUBLINGS_MAX)",
+            "min(max(attempts - 2, 0), _DOUBLINGS_MAX)",
+            RETRIES,
+        ),
+        (
+            "no-longest-pause",
+            "    return min(longest_ms, first_ms << ",
+            "    return max(0, first_ms << ",
+            RETRIES,
+        ),
+        (
+            "dead-letters-not-settling",
+            "            backlog.settle_later(offset)\n",
+            "",
+            RETRIES,
+        ),
+        (
+            "circle-of-dead-letters",
+            "        waiting += targets",
+            "        waiting += ()",
+            RETRIES,
+        ),
+        (
+            "given-back-backwards",
+            "[: -1 - (most - count) : -1]",
+            "[:most]",
+            RETRIES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/open_leases.py",
+        (
+            "holder-of-what-is-over",
+            "            self.holders.pop(item, None)",
+            "            pass",
+            "core/test_open_leases.py",
+        ),
+        (
+            "settling-in-the-way",
+            "            self.settling.discard(item)\n        return True",
+            "            pass\n        return True",
+            "core/test_open_leases.py",
+        ),
+        (
+            "settling-ends-by-time",
+            "if offset not in self.settling] if self.settling else due",
+            "] if self.settling else due",
+            "core/test_open_leases.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/dispatch.py",
+        (
+            "rate-not-taken",
+            "            group.rate.take(count_max - pieces.count_left)",
+            "            pass",
+            RETRIES,
+        ),
+        (
+            "one-batch-and-another",
+            " or (group.options.one_batch and backlog.leased):",
+            ":",
+            RETRIES,
+        ),
+        (
+            "lease-of-the-group",
+            "pull.wants.lease_ms or group.options.lease_ms",
+            "group.options.lease_ms",
+            RETRIES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/pace.py",
+        (
+            "nobody-is-woken",
+            "            self._timer.set(group, now_ms + wait_ms)",
+            "            pass",
+            RETRIES,
+        ),
+    ),
+]
+
+CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED, *RETRIED]
