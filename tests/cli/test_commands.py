@@ -132,6 +132,23 @@ SENT = [
         ["declare", "T", "G", "--filter", ""],
         {**{"cmd": "declare", "topic": "T"}, "consume_group": "G", "group_filter": ""},
     ),
+    (
+        ["delete", "T", "G", "--offset", "3,5-9", "--partition", "1"],
+        {
+            **{"cmd": "delete", "topic": "T", "consume_group": "G"},
+            **{"offset": "3,5-9", "partition": "1"},
+        },
+    ),
+    (["cancel", "T", "--id", "a"], {"cmd": "cancel", "topic": "T", "msgid": "a"}),
+    (["fire", "T", "--offset", "0"], {"cmd": "fire", "topic": "T", "offset": "0"}),
+    (
+        ["reschedule", "T", "--offset", "0", "--delay-ms", "0"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "delay": "0"},
+    ),
+    (
+        ["reschedule", "T", "--offset", "0", "--deliver-at-ms", "7"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "deliver_at": "7"},
+    ),
     (["query"], {"cmd": "query"}),
     (["query", "T", "G"], {"cmd": "query", "topic": "T", "consume_group": "G"}),
     (["remove", "T"], {"cmd": "remove", "topic": "T"}),
@@ -405,6 +422,12 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["serve", "--set", "port"],
         ["serve", "--config", "/no/such/file"],
         ["bench", "sideways"],
+        ["delete", "T"],
+        ["cancel", "T", "--offset", "1", "--id", "a"],
+        ["reschedule", "T", "--offset", "1"],
+        ["reschedule", "T", "--offset", "1", "--delay-ms", "1", "--deliver-at-ms", "1"],
+        ["peek", "T", "--state", "dead"],
+        ["why", "T"],
     ],
 )
 def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: list[str]) -> None:
