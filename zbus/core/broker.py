@@ -269,6 +269,12 @@ class Broker:
             if session.groups is not None:
                 session.groups.pop(group, None)
 
+    def take_up(self, group: Group) -> None:
+        """The group was read again, and its options with it: some may have been lost."""
+        if group.options.unclaimed and group.readers:
+            claim(self.tick, group)
+        self.standbys.admit(group)
+
     def purge_group(self, ticket: Ticket, group: Group) -> None:
         """Forget everything the group has still to do."""
         purging.purge_group(self.tick, ticket, group)
