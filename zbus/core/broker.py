@@ -253,6 +253,8 @@ class Broker:
         for session in group.readers:
             if session.groups is not None:
                 session.groups.pop(group, None)
+            if session.held:
+                session.held.pop(group, None)
 
     def purge_group(self, ticket: Ticket, group: Group) -> None:
         """Forget everything the group has still to do."""
