@@ -83,6 +83,8 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
     """With the names that they had then."""
     names = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
     plain = {names.get(name, name): value for name, value in known.items()}
+    for later in ("bare", "unclaimed"):  # what it says of itself and of its messages stays
+        assert not plain.pop(later, False)
     return {**plain, "mask": json.loads(plain["mask"] or b"0")}
 
 
