@@ -212,6 +212,13 @@ def test_consume_one_message(zbus: Zbus, broker: FakeBroker) -> None:
     assert broker.asked[1].headers["consume_group"] == "G"
 
 
+def test_consume_says_how_long_it_leases(zbus: Zbus, broker: FakeBroker) -> None:
+    broker.messages.extend([b"one", b"two"])
+    assert zbus("consume", "T").exit_code == 0
+    assert zbus("consume", "T", "--lease-ms", "500").exit_code == 0
+    assert [asked.headers.get("lease") for asked in broker.asked] == [None, "500"]
+
+
 def test_consume_shows_headers_when_asked(zbus: Zbus, broker: FakeBroker) -> None:
     broker.messages.append(b"one")
     lines = zbus("consume", "T", "-v").stdout.splitlines()
@@ -414,6 +421,8 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["produce", "T", "x", "--header", "no colon"],
         ["produce", "T", "x", "--key", "a\r\nb: c"],
         ["consume", "T", "--batch", "0"],
+        ["consume", "T", "--lease-ms", "0"],
+        ["declare", "T", "--on-loss", "drop"],
         ["query", "--url", "ftp://127.0.0.1"],
         ["query", "--url", "http://127.0.0.1:port"],
         ["query", "--url", "unix:"],

@@ -268,6 +268,8 @@ class Broker:
         for session in group.readers:
             if session.groups is not None:
                 session.groups.pop(group, None)
+            if session.held:
+                session.held.pop(group, None)
 
     def take_up(self, group: Group) -> None:
         """The group was read again, and its options with it: some may have been lost."""
