@@ -109,7 +109,7 @@ def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 -
 @_of_group
 @_named
 @_offsets
-@click.option("--delay-ms", type=NON_NEGATIVE, help="Due in so long.")
+@click.option("--delay-ms", type=NON_NEGATIVE, help="Due after this many ms.")
 @click.option("--deliver-at-ms", type=NON_NEGATIVE, help="Due at this time, in ms since 1970.")
 def reschedule(
     topic: str,
@@ -130,11 +130,21 @@ def reschedule(
 @click.command()
 @_of_group
 @click.option(
-    "--state", type=click.Choice(["delayed", "leased", "ready"]), default="ready", show_default=True
+    "--state",
+    type=click.Choice(["delayed", "leased", "ready"]),
+    default="ready",
+    show_default=True,
+    help="Which messages.",
 )
 @click.option("--key", help="Only those of this key.")
 @click.option("--tag", help='Only those whose tag this filter matches, such as "a.*".')
-@click.option("--count", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Show at most this many.",
+)
 @click.option("--body", is_flag=True, help="With their bodies.")
 def peek(
     topic: str,

@@ -86,7 +86,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--settled-ms",
     "settled_ms",
     type=DURATION,
-    help="Keep for so long what became of messages; 0: off.",
+    help="How many ms it is known what became of messages; 0: not.",
 )
 @_switches(
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
