@@ -430,7 +430,7 @@ class Simulation:
         for sent in topic.sent.values():
             if not group.wants(sent) or topic.volatile:
                 continue
-            have = group.acking | group.tired | got if group.leased else group.given
+            have = group.acking | (group.tired | got if group.leased else group.given)
             if sent.serial not in have:
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"
