@@ -7,6 +7,8 @@ true is handed out to whoever asks for everything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import pytest
 from hypothesis import settings
@@ -20,11 +22,13 @@ from hypothesis.stateful import (
 )
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, cool, ranges, refusal
+from zbus.core import leases
 from zbus.core.chunk import Chunk
-from zbus.core.log import Size
+from zbus.core.log import Found, Size
 from zbus.core.message import Message
 from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.topic import Partition
 from zbus.core.wants import Wants
 from zbus.testing.records import Record
 
@@ -338,6 +342,57 @@ def test_with_too_much_parked_the_cursor_waits_until_a_key_is_free(
     box.nack(0, front=False)  # behind what the cursor never gets to
     box.settle()
     assert box.take() == [b"hot"] * 5 + [b"cold"]
+
+
+def test_after_a_restart_nothing_goes_out_before_the_busy_keys_are_read() -> None:
+    """The reads come late, and one message is finished meanwhile."""
+    before = boxed()
+    give(before, b"a", b"", b"b", b"a", b"b", b"c")
+    assert before.take(count=1) == [b"a"]
+    assert before.take(count=1) == [b""]
+    assert before.take(count=1) == [b"b"]
+    box = again(before)
+    late: list[Callable[[], None]] = []
+    fetch = box.topic().fetch
+
+    def comes_late(
+        partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
+    ) -> None:
+        late.append(lambda: fetch(partition, offset, portion, done))
+
+    box.topic().fetch = comes_late
+    probe = box.pull(count=10, wait=True)
+    box.settle()
+    box.settle(1)
+    assert probe.open
+    box.ack(2)
+    while late:
+        late.pop()()
+        box.settle(100)
+    assert probe.bodies[0] == b"b"
+    assert b"a" not in probe.bodies
+    box.ack(0)
+    box.settle()
+    rest = box.pull(count=10, wait=True)
+    for _ in range(20):
+        while late:
+            late.pop()()
+        box.settle(100)
+    assert sorted(probe.bodies + rest.bodies) == [b"a", b"b", b"c"]
+
+
+def test_a_message_that_nobody_wants_any_more_frees_its_key() -> None:
+    """The caller is gone; what was given back of it is not handed out again."""
+    box = boxed(topic=TopicOptions("T", durability="os", calls=True))
+    give(box, b"a", b"a")
+    assert box.take(count=1) == [b"a"]
+    box.nack(0, due_ms=box.now_ms + DELAY_MS)
+    waiting = box.pull(wait=True)
+    box.settle()
+    assert waiting.open
+    leases.withdraw(box.broker.dispatch, box.partition(), 0)
+    box.settle()
+    assert [record.offset for record in waiting.records] == [1]
 
 
 def test_what_the_log_forgets_frees_its_key() -> None:

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant, mutants_of
 BACKLOG = "core/test_backlog_model.py"
 BROKER = "core/test_broker_model.py"
 CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
+KEYED = "core/test_keyed.py"
 ONCE = "core/test_once_model.py"
 RETENTION = "core/test_retention_model.py"
 
@@ -30,12 +31,6 @@ BACKLOGS: list[Mutant] = [
             "attempts-of-what-is-done",
             "        self.attempts.pop(offset, None)\n        return True",
             "        return True",
-            BACKLOG,
-        ),
-        (
-            "two-in-front",
-            "        return min(first, 0) - 1",
-            "        return min(first, 0)",
             BACKLOG,
         ),
         (
@@ -70,8 +65,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "cursor-goes-first",
-            "            if rank <= self.cursor:",
-            "            if rank < self.cursor:",
+            "            if rank <= reached:",
+            "            if rank < reached:",
             BACKLOG,
         ),
         (
@@ -81,16 +76,70 @@ BACKLOGS: list[Mutant] = [
             "core/test_recovery.py",
         ),
         (
-            "put-back-behind-the-end",
-            "        for rank, serial in [key for key in self._ready if key[0] > end]:",
-            "        for rank, serial in [key for key in self._ready if key[0] > end + 1]:",
-            BACKLOG,
-        ),
-        (
             "skipped-on-the-way",
             "        while self.cursor in self.ahead:",
             "        if self.cursor in self.ahead:",
             BACKLOG,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/places.py",
+        (
+            "two-in-front",
+            "        return min(first, 0) - 1",
+            "        return min(first, 0)",
+            BACKLOG,
+        ),
+        (
+            "put-back-behind-the-end",
+            "self.places.items() if key[0] > end]:",
+            "self.places.items() if key[0] > end + 1]:",
+            BACKLOG,
+        ),
+        (
+            "parked-not-in-the-checkpoint",
+            "        if not self.parked_count:",
+            "        if True:",
+            KEYED,
+        ),
+        (
+            "parked-for-ever",
+            "        for offset, place in self.places.items():\n            self._ready[place] = offset",
+            "        pass",
+            KEYED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/keyed.py",
+        (
+            "key-with-two-holders",
+            "return (not self.leased or self.batch == batch) and",
+            "return",
+            KEYED,
+        ),
+        (
+            "given-back-behind-its-key",
+            " and (not waiting or offset <= waiting[0])",
+            "",
+            KEYED,
+        ),
+        (
+            "keys-forgotten-by-a-restart",
+            "        self.unknown = sorted(handed_out, reverse=True)",
+            "        self.unknown: list[int] = []",
+            "conformance/test_order_per_key.py",
+        ),
+        (
+            "key-stays-busy",
+            "                backlog.unpark(line.waiting[0])\n            else",
+            "                pass\n            else",
+            "conformance/test_order_per_key.py",
+        ),
+        (
+            "batch-of-one",
+            "            backlog.unpark(line.waiting[0])  # it may come along",
+            "            pass",
+            KEYED,
         ),
     ),
     *mutants_of(
