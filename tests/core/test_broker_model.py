@@ -43,6 +43,7 @@ GROUPS = {
     "leases": GroupOptions(lease=True, lease_ms=50, window=3),
     "filtered": GroupOptions(filter="a.*"),
     "both": GroupOptions(lease=True, lease_ms=20, window=2, filter="#"),
+    "ordered": GroupOptions(lease=True, lease_ms=50, window=5, order="key"),
 }
 TAGS = (b"", b"a.b", b"a.c", b"b")
 LIMITS = Limits(cache_bytes_max=2_000, history_bytes_max=2_000)  # a few: others are read back

@@ -340,6 +340,7 @@ def test_what_is_removed_takes_nothing_back(gone: str) -> None:
     else:
         box.broker.remove_topic(Probe(), box.topic())
     box.settle()
+    assert not lost.session.held
     assert box.broker.leave(lost.session)
     box.settle()
 

@@ -95,6 +95,8 @@ class Simulation:
                 )
                 for index in range(count)
             ]
+            for group in groups:
+                group.keyed = group.leased and group.lease_ms == 1_000
             partitions = random.choice((1, 1, 2, 3))
             volatile = random.random() < 0.2
             topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
@@ -428,7 +430,7 @@ class Simulation:
         for sent in topic.sent.values():
             if not group.wants(sent) or topic.volatile:
                 continue
-            have = group.acking | group.tired | got if group.leased else group.given
+            have = group.acking | (group.tired | got if group.leased else group.given)
             if sent.serial not in have:
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"

@@ -68,11 +68,18 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     help=f"Where to start: {PLACE}",
 )
 @click.option(
-    "--last", type=click.IntRange(min=0), default=0, help="Start so many messages before the end."
+    "--last",
+    type=click.IntRange(min=0),
+    default=0,
+    help="First show the last N messages of each partition.",
+    metavar="N",
 )
 @click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
 @click.option("--group", help="Consume as this group, and acknowledge what was shown.")
-@click.option("--count", type=click.IntRange(min=0), default=0, help="Stop after so many.")
+@click.option(
+    "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
 @json_option
 @url_option
 def tail(
@@ -82,11 +89,12 @@ def tail(
     pattern: str,
     group: str | None,
     count: int,
+    verbose: bool,
     as_json: bool,
     url: str,
 ) -> None:
     """Print the messages of TOPIC as they come."""
-    reader = Reader()
+    reader = Reader(verbose)
     shown = 0
     with opened(url) as bus:
         place = _place(bus, topic, start, last) if group is None else None

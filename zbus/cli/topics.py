@@ -1,4 +1,4 @@
-"""`zbus declare`, `seek`, `pause`, `resume`, `query`, `remove`, `empty`: topics and groups."""
+"""Topics and groups: `list`, `declare`, `seek`, `query`, `remove`, `empty`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.remote import Remote, Reply, json_option, url_option
+from zbus.cli.units import DURATION, SIZE
 from zbus.cli.words import print_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -55,21 +56,37 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--start-copy", "group_start_copy", metavar="GROUP", help="Begin where this group stands."
 )
 @click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
-@click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
 @_switches(("--rpc", "rpc", "A topic of calls, in memory unless --durability says otherwise."))
-@click.option("--retention-ms", type=NON_NEGATIVE, help="Drop messages older than this; 0: never.")
 @click.option(
-    "--retention-bytes", type=NON_NEGATIVE, help="Keep about this many bytes of each partition."
+    "--durability",
+    type=click.Choice(["memory", "os", "disk"]),
+    help="What a produce waits for: nothing, the write, the sync.",
 )
+@click.option(
+    "--retention",
+    "--retention-ms",
+    "retention_ms",
+    type=DURATION,
+    help="Drop messages older than this; 0: never.",
+)
+@click.option("--retention-bytes", type=SIZE, help="Keep about this much of each partition.")
 @click.option(
     "--retention-count", type=NON_NEGATIVE, help="Keep about this many messages of each partition."
 )
 @_switches(("--retention-done", "retention_done", "Drop what all groups have finished."))
 @click.option(
-    "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
+    "--dedupe",
+    "--dedupe-ms",
+    "dedupe_ms",
+    type=DURATION,
+    help="Store an id once within this time; 0: off.",
 )
 @click.option(
-    "--settled-ms", type=NON_NEGATIVE, help="Keep for so many ms what became of messages; 0: off."
+    "--settled",
+    "--settled-ms",
+    "settled_ms",
+    type=DURATION,
+    help="Keep what became of messages for this time; 0: off.",
 )
 @_switches(
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
@@ -77,6 +94,11 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--topic-exclusive", "topic_exclusive", "Likewise."),
     ("--topic-temporary", "topic_temporary", "Likewise."),
     ("--topic-paused", "topic_paused", "Likewise."),
+)
+@click.option(
+    *("--order", "group_order"),
+    type=click.Choice(["none", "key"]),
+    help="key: one after another of each key.",
 )
 @click.option(
     *("--max-attempts", "group_max_attempts"),
@@ -157,6 +179,21 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
     with Remote(url) as remote:
         reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
     _print_json(reply, as_json)
+
+
+@click.command(name="list")
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@json_option
+@url_option
+def list_names(topic: str | None, as_json: bool, url: str) -> None:
+    """Print the names of all topics, or of the groups of TOPIC, one on a line."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "query", "topic": topic, "names": 1})
+    if as_json:
+        click.echo(reply.body)
+        return
+    for name in msgspec.json.decode(reply.body, type=list[str]):
+        click.echo(name)
 
 
 @click.command()

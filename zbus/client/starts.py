@@ -27,4 +27,4 @@ def encode_start(start: Start) -> str:
         if offsets and all(0 <= offset <= _OFFSET_MAX for offset in offsets):
             return ",".join(map(str, offsets))
     forms = "'earliest', 'latest', an offset (or one for each partition) or a time"
-    raise ValueError(f"a start is {forms}, not {start!r}")
+    raise ValueError(f"it starts at {forms}, not {start!r}")

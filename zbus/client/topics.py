@@ -44,6 +44,7 @@ def declare(
     lease_ms: int | None = None,
     window: int | None = None,
     filter: str | None = None,
+    order: Literal["none", "key"] | None = None,
     start: Start | None = None,
     start_copy: str | None = None,
     partitions: int | None = None,
@@ -61,7 +62,8 @@ def declare(
 
     Without `group` the group named like the topic is meant. Of the group: `ack` leases each
     message for `lease_ms` milliseconds until it is acknowledged, at most `window` (1 to 999) at
-    once; `filter` chooses by tag (`eu.*`); `exclusive` lets in one consumer at a time;
+    once; `filter` chooses by tag (`eu.*`); with `order` "key" messages of one key go to one
+    consumer at a time; `exclusive` lets in one consumer at a time;
     `temporary` removes it with its last consumer; `paused` holds deliveries back. A new group
     begins at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group `start_copy`
     stands; one that exists stays where it is, and `seek` moves it. Of the topic: `partitions` and
@@ -81,6 +83,7 @@ def declare(
         group_lease=lease_ms,
         group_window=window,
         group_filter=filter,
+        group_order=order,
         **_from(start),
         group_start_copy=start_copy,
         retention_ms=retention_ms,

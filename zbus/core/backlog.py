@@ -213,7 +213,8 @@ class Backlog(Places):
         others when they are needed."""
         ended = self.leased.ended(now_ms)
         for offset in ended:
-            (expire or self.put_back)(offset)
+            if offset in self.leased:  # what was done about another may have settled it
+                (expire or self.put_back)(offset)
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)

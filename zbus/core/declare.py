@@ -140,9 +140,11 @@ class Declaring:
                     return BrokerError(Refusal.ILLEGAL, f"group {group.name}: {text}")
         if wish is None:
             return None
-        text = name_problem(wish.name) or _order_problem(options, wish.options)
+        text = name_problem(wish.name)
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"group: {text}")
+        if text := _order_problem(options, wish.options):
+            return BrokerError(Refusal.ILLEGAL, text)
         if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
             return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
         known = None if topic is None else topic.group(wish.name)

@@ -57,8 +57,7 @@ class Dispatch:
         self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []
-        self.waiting = 0  # pulls, of all groups
-        self._waiting_max = waiting_max
+        self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
         self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
@@ -266,7 +265,7 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        if group.lease:
+        if group.lease and group.options.on_loss == "front":
             retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
@@ -305,8 +304,9 @@ class Dispatch:
         """The next messages for this pull, as many as it wants and are there without waiting;
         partitions have their turns."""
         wants, count_max = pull.wants, pull.wants.count_max
-        if group.lease or group.rate is not None:
-            count_max = group.room(count_max)
+        if group.lease:
+            count_max = min(count_max, group.options.window - group.leased_count())
+        count_max = count_max if group.rate is None else min(count_max, group.rate.left())
         bytes_max = wants.bytes_max
         if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
             bytes_max = min(bytes_max, LIVE_BYTES_MAX)

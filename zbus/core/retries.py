@@ -149,10 +149,9 @@ def expire(dispatch: Dispatching, group: Group, index: int, offset: int) -> None
 
 
 def hold(group: Group, session: Session) -> None:
-    """The session was handed messages of the group, as leases."""
-    if group.options.on_loss == "front":
-        session.held = session.held or {}
-        session.held[group] = None
+    """The session was handed leases of a group that wants them back when it goes."""
+    session.held = session.held or {}
+    session.held[group] = None
 
 
 def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:

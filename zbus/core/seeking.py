@@ -91,6 +91,8 @@ class Seeking:
                 ticket.settle(group_unknown(group.name))
             elif isinstance(places, BrokerError):
                 ticket.settle(places)
+            elif (fenced := _fenced(topic)) is not None:
+                ticket.settle(fenced)
             else:
                 now_ms = self._dispatch.tick.now_ms
                 self.move(group, places)
@@ -118,6 +120,11 @@ class Seeking:
         dispatch.activate(group)
 
 
+def _fenced(topic: Topic) -> BrokerError | None:
+    """All partitions are moved or none: so all must be there."""
+    return next((one.fenced for one in topic.partitions if one.fenced is not None), None)
+
+
 class _Places:
     """Looks for a position in each partition."""
 
@@ -128,8 +135,7 @@ class _Places:
         self._places = [-1] * len(topic.partitions)
         self._ahead_ms = outside.ahead_ms()
         chosen = topic.partitions
-        fenced = next((one.fenced for one in chosen if one.fenced is not None), None)
-        problem = start.problem(len(chosen)) or fenced
+        problem = start.problem(len(chosen)) or _fenced(topic)
         self._left = len(chosen) if start.partition is None else 1
         if problem is not None:
             done(problem)

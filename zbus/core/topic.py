@@ -225,12 +225,6 @@ class Group:
         """Messages that the log forgot before this group had finished them, ever."""
         return sum(backlog.skipped for backlog in self.backlogs)
 
-    def room(self, wanted: int) -> int:
-        """How many of these it may be handed now."""
-        if self.lease:
-            wanted = min(wanted, self.options.window - self.leased_count())
-        return wanted if self.rate is None else min(wanted, self.rate.left())
-
     def window_full(self) -> bool:
         return self.lease and self.leased_count() >= self.options.window
 

@@ -7,6 +7,7 @@ from typing import Any
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.retries import LOSSES
 from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.vocabulary import GROUP_ORDERS
 from zbus.faces.numbers import parse_number
 
 
@@ -22,6 +23,11 @@ def group_changes(params: Params) -> dict[str, Any]:
         if on_loss not in LOSSES:
             raise BadRequest(400, f"400: Bad Format, group_on_loss is one of {', '.join(LOSSES)}")
         changes["on_loss"] = on_loss
+    order = params.text(b"group_order")
+    if order is not None:
+        if order not in GROUP_ORDERS:
+            raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
+        changes["order"] = "" if order == "none" else order
     if b"group_one_batch" in params.fields:
         changes["one_batch"] = params.flag(b"group_one_batch")
     return {field: value for field, value in changes.items() if value is not None}

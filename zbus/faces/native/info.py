@@ -50,6 +50,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     message_count: int
     on_loss: str | msgspec.UnsetType
     one_batch: bool | msgspec.UnsetType
+    order: str | msgspec.UnsetType
     paused: bool
     rate: int | msgspec.UnsetType
     skipped_count: int
@@ -122,6 +123,7 @@ def group_info(group: Group) -> GroupInfo:
         ready,
         _UNSET if options.on_loss == "keep" else options.on_loss,
         options.one_batch or _UNSET,
+        options.order or _UNSET,
         group.paused,
         options.rate_per_s or _UNSET,
         skipped,

@@ -223,7 +223,7 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch rate unclaimed",
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate unclaimed",
         ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
         ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
         ackTimeout=_count("The older word for `leaseMs`."),
@@ -247,6 +247,7 @@ SCHEMAS: dict[str, Schema] = {
         messageCount=_count("Still to be handed out; no filter considered."),
         onLoss=_described(words(*LOSSES), "What becomes of a lost connection's leases."),
         oneBatch=_described(_BOOLEAN, "A partition's last batch has to be settled first."),
+        order=_described(words("key"), "Messages of a key go out one after another."),
         paused=_described(_BOOLEAN, "Nothing is handed out."),
         rate=_count("Messages a second at most."),
         skippedCount=_count("Forgotten before the group had them, ever."),

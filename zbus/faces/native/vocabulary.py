@@ -31,6 +31,7 @@ READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
 REDRIVE_COUNT_DEFAULT = 1_000
 LISTED_COUNT_MAX = 1_000
+GROUP_ORDERS = ("none", "key")
 TEN_YEARS_AHEAD = "ten years ahead"
 
 
@@ -119,6 +120,7 @@ _KINDS: dict[str, Kind] = {
     "durability": Word(DURABILITIES),
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
+    "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
     "command": Word(),
 }
@@ -273,6 +275,7 @@ group_lease, group_ack_timeout | lease | 10 s, or as it is | how long a lease is
 group_window, group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0
     holds deliveries back
 group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
+group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
 group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
     [dead](#retries); `none` = as often as it takes
 group_backoff | pauses | none, or as it is | milliseconds before the second [attempt](#retries),
