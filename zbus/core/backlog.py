@@ -435,7 +435,7 @@ class Backlog(Places):
             assert not self._parked()
         else:
             self.keyed.settle(self)
-            self.keyed.check(self, self._parked())
+            self.keyed.check(self, self._parked(), self.leased.settling)
         kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"
