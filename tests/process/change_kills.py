@@ -29,6 +29,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -112,9 +113,16 @@ class Shown:
 class Campaign:
     """See above. `checkout` is the folder of another version to be tested."""
 
-    def __init__(self, data_dir: Path, seed: int, checkout: Path | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        seed: int,
+        checkout: Path | None = None,
+        program: Sequence[str] = ("zbus",),
+    ) -> None:
         self.data_dir = data_dir
         self.checkout = checkout
+        self.program = program  # what is started
         self.seed = seed
         self.random = Random(seed)
         self.before: Shown | None = None
@@ -141,7 +149,7 @@ class Campaign:
 
     def _start(self) -> BrokerProcess:
         options = ("--set", "segment_bytes=65536")
-        return BrokerProcess(self.data_dir, *options, checkout=self.checkout)
+        return BrokerProcess(self.data_dir, *options, program=self.program, checkout=self.checkout)
 
     def _cycle(self) -> None:
         if self.random.random() < 0.2:

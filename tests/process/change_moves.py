@@ -298,7 +298,8 @@ class Careless(Mover):
         unwritten: list[Place] = []  # a kill may make the broker forget these deliveries
         while not self.over.is_set():
             late_s = time.monotonic() + POOR_LEASE_MS / 1000
-            places = [place for place, _ in take(pipe, "/In/poor", 20, 50)]
+            count = self.random.choice((5, 20, 100))
+            places = [place for place, _ in take(pipe, "/In/poor", count, 50)]
             for place in places:
                 self._check(place)
             unwritten += places
@@ -392,7 +393,8 @@ class Redriver(Mover):
         moves = self.moves
         while not self.over.wait(self.random.uniform(0.0, 0.06)):
             moves.redriving = self.random.randint(1, 40)
-            reply = right(pipe.get(f"/Dead/ops?cmd=redrive&count={moves.redriving}"))
+            where = self.random.choice(("", "", "&partition=0", "&partition=1"))
+            reply = right(pipe.get(f"/Dead/ops?cmd=redrive&count={moves.redriving}{where}"))
             if number(reply.head, b"stayed"):
                 raise Violation(f"not all could be redriven: {reply}")
             moves.redriven += number(reply.head, b"count")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import checked
 from tests.process.change_kills import Campaign
 from tests.process.change_moves import Ack, Log, Moves, Place
 from tests.process.kill_ledger import Violation
@@ -23,6 +24,14 @@ def test_kills_within_changes(tmp_path: Path) -> None:
     assert figures["checks"] == figures["cycles"]
     assert figures["In"] > 0
     assert figures["Raw"] > 0
+
+
+@pytest.mark.parametrize("bug", ["forget_settlements", *checked(["half_moves"])])
+def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
+    campaign = Campaign(tmp_path / "data", seed=1, program=("tests.process.planted", bug))
+    with pytest.raises(Violation) as found:
+        campaign.run(200)  # seven did, and 42 of the rarer one
+    print(f"{bug}: {found.value}")
 
 
 def stored(moves: Moves, topic: str, *messages: tuple[Place, tuple[int, ...]]) -> Log:
