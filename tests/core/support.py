@@ -207,7 +207,6 @@ class Box:
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:
             self.broker.restore(topic)
-        self.broker.begin(self.broker.now_ms)  # a loop begins its first turn
         self._sessions = itertools.count()
 
     @property
