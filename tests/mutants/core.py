@@ -863,15 +863,6 @@ RETRIED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/redriving.py",
-        (
-            "held-beyond-a-restart",
-            "backlog.hold(offset, dispatch.tick.now_ms)",
-            "backlog.hold(offset, dispatch.tick.now_ms + 60_000)",
-            "core/test_redriving.py",
-        ),
-    ),
-    *mutants_of(
         "zbus/core/broker.py",
         (
             "dies-before-it-is-settled",

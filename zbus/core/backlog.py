@@ -153,11 +153,11 @@ class Backlog(Places):
         self.leased.set(offset, deadline_ms)
         return attempts
 
-    def hold(self, offset: int, now_ms: int) -> None:
-        """READY -> LEASED, to be settled: nobody has it, so it is no attempt. A restart ends it."""
+    def hold(self, offset: int, deadline_ms: int) -> None:
+        """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""
         self._take(offset)
         self._touched[offset] = None
-        self.leased.set(offset, now_ms)
+        self.leased.set(offset, deadline_ms)
         self.leased.settle_later(offset)
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
