@@ -186,8 +186,7 @@ class Broker:
         """It was read from storage, at the start or again."""
         partition.log = Log(partition, self.memory)
         partition.recovered = partition.end
-        if partition.settlements is not None:
-            self.settling.found.append(partition)
+        self.settling.found.append(partition)
         remind(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)
