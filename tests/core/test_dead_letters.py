@@ -169,6 +169,7 @@ def test_its_partition_is_read_again_before_it_is_stored(fate: Verdict) -> None:
     assert box.take() == [b"0"]
     box.settle(10)
     box.turn(LEASE_MS)
+    box.turn()
     box.fail(fate=fate)
     for _ in range(10):
         while ("T", 0) in box.late.waiting:
