@@ -49,7 +49,7 @@ def test_produce_and_consume(bus: BlockingClient, topic: str) -> None:
     with bus.consume(topic, "g", timeout_ms=0) as messages:
         found = list(messages)
     assert [(m.text, m.tag) for m in found] == [("one", "a"), ("two", ""), ("three", "b")]
-    assert bus.query(topic, "g")["leasedCount"] == 0
+    assert bus.query(topic, "g").leased_count == 0
 
 
 def test_an_empty_group_ends_the_loop(bus: BlockingClient, topic: str) -> None:
@@ -96,7 +96,7 @@ def test_a_plain_loop(bus: BlockingClient, topic: str) -> None:
             break
     gc.collect()
     assert bodies(bus.consume(topic, "g", timeout_ms=0)) == ["1", "2"]
-    assert bus.query(topic, "g")["consumerCount"] == 0
+    assert bus.query(topic, "g").consumer_count == 0
 
 
 def test_by_hand(bus: BlockingClient, topic: str) -> None:
@@ -108,7 +108,7 @@ def test_by_hand(bus: BlockingClient, topic: str) -> None:
         messages.nack(found[1])
         assert [(m.text, m.retry) for m in messages] == [("1", 1)]
         messages.ack(found[2])
-    assert bus.query(topic, "g")["leasedCount"] == 1
+    assert bus.query(topic, "g").leased_count == 1
 
 
 def test_a_group_without_leases(bus: BlockingClient, topic: str) -> None:
@@ -268,7 +268,7 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not bus.query(topic, topic)["consumerCount"]:
+    while not bus.query(topic, topic).consumer_count:
         pass
     bus.close()
     assert ended.wait(WAIT_S)
@@ -294,7 +294,7 @@ def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -
     bus.declare(empty)
     with zbus.connect(url) as other, bus.pipeline() as pipe:
         calls = [pipe.produce(topic, str(number)) for number in range(10)]
-        thread = interrupt_when(lambda: other.query(empty, empty)["consumerCount"])
+        thread = interrupt_when(lambda: other.query(empty, empty).consumer_count)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             bus.pull(empty, empty, wait_ms=60_000)
@@ -308,7 +308,7 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
     bus.produce_many(topic, ["0", "1"])
     found = []
     state = functools.partial(bus.query, topic, "g")
-    thread = interrupt_when(lambda: not state()["leasedCount"])  # all is acknowledged
+    thread = interrupt_when(lambda: not state().leased_count)  # all is acknowledged
 
     def work() -> None:
         with bus.consume(topic, "g") as messages:

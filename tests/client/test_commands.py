@@ -106,7 +106,7 @@ def test_any_name_arrives_as_it_is(bus: Joined, name: str) -> None:
     assert delivery.headers["x-mine"] == name
     assert (delivery.text, delivery.id) == ("body", stored.id)
     bus.run(commands.ack(name, name, delivery.offset))
-    assert bus.run(commands.query(name, name))["leasedCount"] == 0
+    assert bus.run(commands.query(name, name)).leased_count == 0
 
 
 def test_a_declaration_says_it_all(bus: Joined) -> None:
@@ -115,19 +115,19 @@ def test_a_declaration_says_it_all(bus: Joined) -> None:
             "T", "g", ack=True, lease_ms=1234, window=7, filter="a.*", exclusive=True, partitions=3
         )
     )
-    assert (info["groupName"], info["mask"], info["filter"]) == ("g", 64 + 16, "a.*")
-    assert (info["ackTimeout"], info["ackWindow"]) == (1234, 7)
+    assert (info.name, info.mask, info.filter) == ("g", 64 + 16, "a.*")
+    assert (info.lease_ms, info.window) == (1234, 7)
     topic = bus.run(commands.declare("T", retention_count=5, dedupe_ms=60_000))
-    assert (topic["partitionCount"], topic["retentionCount"], topic["dedupeMs"]) == (3, 5, 60_000)
-    assert bus.run(commands.declare("R", rpc=True))["mask"] == 3
-    assert bus.run(commands.declare("M", durability="memory"))["durability"] == "memory"
-    assert set(bus.run(commands.query())["topicTable"]) == {"T", "R", "M"}
+    assert (topic.partitions, topic.retention_count, topic.dedupe_ms) == (3, 5, 60_000)
+    assert bus.run(commands.declare("R", rpc=True)).mask == 3
+    assert bus.run(commands.declare("M", durability="memory")).durability == "memory"
+    assert set(bus.run(commands.query()).topics) == {"T", "R", "M"}
 
 
 def test_a_group_may_be_changed_without_touching_its_mask(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", ack=True))
-    assert bus.run(commands.declare("T", "g", filter="x"))["mask"] == 64
-    assert bus.run(commands.declare("T", "g", ack=False))["mask"] == 0
+    assert bus.run(commands.declare("T", "g", filter="x")).mask == 64
+    assert bus.run(commands.declare("T", "g", ack=False)).mask == 0
 
 
 def test_labels_times_and_places(bus: Joined) -> None:

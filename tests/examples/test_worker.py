@@ -35,7 +35,7 @@ def test_two_workers_share_the_work(broker: BrokerProcess, bus: BlockingClient) 
         bus.produce_many("Orders", [str(number) for number in range(300)])
         bus.produce("Orders", "last")
         state = bus.query("Orders", "packing")
-        while state["messageCount"] or state["leasedCount"]:
+        while state.message_count or state.leased_count:
             state = bus.query("Orders", "packing")
         for worker in (first, second):
             worker.process.send_signal(signal.SIGINT)

@@ -30,7 +30,7 @@ def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> S
     """Where to begin in each partition."""
     if start == "begin" or (start == "end" and not last):
         return start
-    partitions = range(bus.query(topic)["partitionCount"])
+    partitions = range(bus.query(topic).partitions)
     if isinstance(start, int):
         return [start for _ in partitions]
     return [max(0, bus.run(end_of(topic, partition)) - last) for partition in partitions]

@@ -8,143 +8,61 @@ request and return its result; so these signatures and texts are the documentati
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from zbus.client.managing import (
+    declare,
+    empty,
+    ping,
+    query,
+    remove,
+    server,
+    tracker,
+    version,
+)
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch, as_bytes
 from zbus.client.requests import (
     UNSET,
-    Document,
     Request,
     line,
     of_group,
+    only_one,
     optional,
     own_lines,
     parse_count,
     parse_deliveries,
-    parse_document,
     parse_nothing,
-    parse_number,
     parse_result,
     parse_stored,
     parse_stored_batch,
-    parse_text,
     start,
 )
 
-Level = Literal["memory", "os", "disk"]
-"""How durable a topic is."""
+__all__ = [
+    "ack",
+    "call",
+    "declare",
+    "empty",
+    "encode_offsets",
+    "extend",
+    "nack",
+    "ping",
+    "produce",
+    "produce_many",
+    "pull",
+    "query",
+    "read",
+    "remove",
+    "route",
+    "server",
+    "tracker",
+    "unconsume",
+    "version",
+]
 
 CONTAINER = b"application/vnd.zbus.messages"
-RPC_MASK = 3  # in memory, and answered by services
-ACK_MASK, EXCLUSIVE_MASK, DELETE_ON_EXIT_MASK, PAUSE_MASK = 64, 16, 32, 8
-
-
-# -- topics and groups ----------------------------------------------------------------------------
-
-
-def declare(
-    topic: str,
-    group: str | None = None,
-    *,
-    ack: bool | None = None,
-    lease_ms: int | None = None,
-    window: int | None = None,
-    filter: str | None = None,
-    exclusive: bool | None = None,
-    delete_on_exit: bool | None = None,
-    paused: bool | None = None,
-    start_offset: int | None = None,
-    start_time_ms: int | None = None,
-    start_copy: str | None = None,
-    partitions: int | None = None,
-    durability: Level | None = None,
-    rpc: bool = False,
-    retention_ms: int | None = None,
-    retention_bytes: int | None = None,
-    retention_count: int | None = None,
-    dedupe_ms: int | None = None,
-    timeout_s: float | None = None,
-) -> Request[Document]:
-    """Create a topic and a group, or change them; what is there already stays as it is.
-
-    Without `group` the group named like the topic is meant. Of the group: `ack` leases each
-    message for `lease_ms` milliseconds until it is acknowledged, at most `window` (1 to 999) at
-    once; `filter` chooses by tag (`eu.*`); `exclusive` lets in one consumer at a time;
-    `delete_on_exit` removes it with its last consumer; `paused` holds deliveries back; a new group
-    starts at `start_offset` (0: all history), at `start_time_ms` (epoch), or where the group
-    `start_copy` stands. Of the topic: `partitions` and `durability`, fixed at creation; `rpc` for
-    calls; `retention_*` and `dedupe_ms` (0: none).
-
-    Returns the group's document, or without `group` the topic's.
-    """
-    mask = _mask(ack, exclusive, delete_on_exit, paused)
-    lines = of_group(b"declare", topic, group) + optional(
-        topic_mask=RPC_MASK if rpc else None,
-        partitions=partitions,
-        durability=None if rpc else durability,
-        group_mask=mask,
-        group_ack_timeout=lease_ms,
-        group_ack_window=window,
-        group_filter=filter,
-        group_start_offset=start_offset,
-        group_start_time=start_time_ms,
-        group_start_copy=start_copy,
-        retention_ms=retention_ms,
-        retention_bytes=retention_bytes,
-        retention_count=retention_count,
-        dedupe_ms=dedupe_ms,
-    )
-    return Request(lines, parse_document, timeout_s=timeout_s)
-
-
-def _mask(
-    ack: bool | None, exclusive: bool | None, delete_on_exit: bool | None, paused: bool | None
-) -> int | None:
-    flags = {
-        ACK_MASK: ack,
-        EXCLUSIVE_MASK: exclusive,
-        DELETE_ON_EXIT_MASK: delete_on_exit,
-        PAUSE_MASK: paused,
-    }
-    if all(flag is None for flag in flags.values()):
-        return None
-    return sum(bit for bit, flag in flags.items() if flag)
-
-
-def query(
-    topic: str | None = None, group: str | None = None, *, timeout_s: float | None = None
-) -> Request[Document]:
-    """The document of a group, of a topic, or of the whole server. Changes nothing."""
-    if topic is None:
-        lines = b"GET / HTTP/1.1\r\ncmd: query\r\n"
-    else:
-        lines = of_group(b"query", topic, group)
-    return Request(lines, parse_document, timeout_s=timeout_s)
-
-
-def remove(
-    topic: str, group: str | None = None, *, timeout_s: float | None = None
-) -> Request[None]:
-    """Delete a group, or a topic with its groups and messages. Raises NotFound."""
-    lines = of_group(b"remove", topic, group)
-    return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
-
-
-def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:
-    """Forget what a group has still to do; without a group, all groups and the messages."""
-    return Request(of_group(b"empty", topic, group), parse_nothing, timeout_s=timeout_s)
-
-
-def ping(*, timeout_s: float | None = None) -> Request[int]:
-    """The broker's time, epoch milliseconds."""
-    return Request(b"GET / HTTP/1.1\r\ncmd: ping\r\n", parse_number, timeout_s=timeout_s)
-
-
-def version(*, timeout_s: float | None = None) -> Request[str]:
-    """The broker's version."""
-    return Request(b"GET / HTTP/1.1\r\ncmd: version\r\n", parse_text, timeout_s=timeout_s)
 
 
 # -- messages in ----------------------------------------------------------------------------------
@@ -169,8 +87,13 @@ def produce(
 ) -> Request[Stored]:
     """Store one message; returns when it is durable, and says where it is.
 
-    `body` is bytes or text; `json` is anything that JSON holds, instead. Messages of one `key` are
-    in one partition. `delay_ms` or `deliver_at_ms` (epoch) hold it back, `ttl_ms` lets it expire.
+    `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
+    partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
+    back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+
+    Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
+    TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
+    says whether it may have been; TypeError and ValueError for what cannot be sent.
 
     With `retries` the message gets an idempotency key of its own: however often it had to be sent,
     it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -182,10 +105,13 @@ def produce(
     if headers:
         lines += own_lines(headers)
     if json is not UNSET:
+        if type(body) is not bytes or body:
+            raise TypeError("body and json contradict each other: give one of them")
         body = msgspec.json.encode(json)
         if not headers or "content-type" not in {name.lower() for name in headers}:
             lines += b"content-type: application/json\r\n"
     if _any_given((partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)):
+        only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
         lines += optional(
             partition=partition,
             delay=delay_ms,
@@ -236,8 +162,9 @@ def produce_many(
     `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
     different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
     and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-    left to you.
+    left to you. Times and errors are those of `produce`.
     """
+    only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise TypeError("produce_many takes a list of messages; use produce for a single one")
     parts = []
@@ -288,10 +215,11 @@ def pull(
     partition: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
-    """Take up to `batch` messages of a group, waiting up to `wait_ms` for the first.
+    """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
-    group waits at a time: a second one ends the first with nothing.
+    group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
+    group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
     """
     lines = of_group(b"consume", topic, group) + optional(
         batch=batch, timeout=wait_ms, partition=partition
@@ -333,9 +261,14 @@ def ack(
     partition: int = 0,
     timeout_s: float | None = None,
 ) -> Request[None]:
-    """Acknowledge deliveries of one partition: when this returns, they do not come again."""
+    """Acknowledge deliveries of one partition: when this returns, they do not come again.
+
+    An offset that is acknowledged already, or was not handed out, is none of them that come again
+    either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
+    group or partition, since then nothing was acknowledged at all.
+    """
     lines = of_group(b"ack", topic, group) + optional(
-        offset=encode_offsets(offsets), partition=partition or None
+        offset=encode_offsets(offsets), partition=partition or None, strict=True
     )
     return Request(lines, parse_nothing, timeout_s=timeout_s)
 
@@ -350,8 +283,15 @@ def nack(
     front: bool = True,
     timeout_s: float | None = None,
 ) -> Request[int]:
-    """Give deliveries back before their lease ends; returns how many. Raises NotFound if none is
-    leased any more. They come again first, or at the end (`front=False`), or after `delay_ms`."""
+    """Give deliveries back before their lease ends; returns how many were.
+
+    They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
+    NotFound if none is leased any more, or there is no such topic, group or partition.
+    """
+    if delay_ms and not front:
+        raise TypeError(
+            "delay_ms and front=False contradict each other: what is delayed comes when it is due"
+        )
     lines = of_group(b"nack", topic, group) + optional(
         offset=encode_offsets(offsets),
         partition=partition or None,
@@ -370,7 +310,10 @@ def extend(
     lease_ms: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[int]:
-    """Keep deliveries `lease_ms` longer from now, or the group's own time; returns how many."""
+    """Keep deliveries for `lease_ms` milliseconds from now, or for the group's own time.
+
+    Returns how many leases were moved. Raises NotFound as `nack` does.
+    """
     lines = of_group(b"extend", topic, group) + optional(
         offset=encode_offsets(offsets), partition=partition or None, group_ack_timeout=lease_ms
     )
@@ -385,7 +328,11 @@ def read(
     count: int = 100,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
-    """Look at stored messages from `offset` on (the oldest there is), without a group."""
+    """Look at up to `count` stored messages from `offset` on (the oldest there is).
+
+    This needs no group and changes nothing. At the end of the log the list is empty. Raises
+    NotFound for an offset that was dropped, and for a topic or partition that is not there.
+    """
     lines = start(b"read", topic) + optional(partition=partition, offset=offset, count=count)
     return Request(b"%baccept: %b\r\n" % (lines, CONTAINER), parse_deliveries, timeout_s=timeout_s)
 
@@ -396,15 +343,30 @@ def read(
 def call(
     topic: str,
     method: str,
+    /,
     *params: object,
     module: str = "",
+    headers: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
+    **named: object,
 ) -> Request[Any]:
-    """Call a method of a service and return its answer. Raises RpcError for the service's own
-    error, Unanswered if none answered in time. It is never sent twice."""
+    """Call a method of a service and return its answer, of JSON, or bytes of another type.
+
+    `params` and `named` are its arguments, all of them what JSON holds; a service needs zbus 0.1 or
+    newer to understand `named`. `headers` travel with the call, such as `traceparent`. It waits for
+    `timeout_s` seconds (30) and is never sent twice.
+
+    Raises RpcError for the service's own error, Unanswered if none answered in time, NotFound if
+    there never was such a service, ConnectionLost or Timeout if it may have been called or not.
+    """
     timeout_s = 30.0 if timeout_s is None else timeout_s
-    body = msgspec.json.encode({"method": method, "module": module, "params": list(params)})
+    document: dict[str, object] = {"method": method, "module": module, "params": list(params)}
+    if named:
+        document["named"] = named
+    body = msgspec.json.encode(document)
     lines = start(b"produce", topic) + optional(timeout=max(1, round(timeout_s * 1000)))
+    if headers:
+        lines += own_lines(headers)
     return Request(
         lines + b"content-type: application/json\r\n",
         parse_result,

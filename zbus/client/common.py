@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from zbus.client import commands
 from zbus.client.consuming import Consuming, Make
+from zbus.client.documents import GroupInfo
 from zbus.client.options import Options, resolve
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request
 from zbus.client.watching import Start, Watching
 
 AnyConsumer = TypeVar("AnyConsumer")
@@ -20,19 +19,6 @@ AnyWatcher = TypeVar("AnyWatcher")
 
 FLUSH_COUNT = 64
 """Requests that a pipeline gathers before it sends them."""
-
-
-def describe(method: Callable[..., Any], make: Callable[..., Request[Any]], returns: str) -> None:
-    """Give a method the text and the signature of the function that makes its request. What that
-    means stands for `{}` in `returns`."""
-    functools.update_wrapper(method, make)
-    signature = inspect.signature(make)
-    meant = str(signature.return_annotation).removeprefix("Request[").removesuffix("]")
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[itself, *signature.parameters.values()],
-        return_annotation=returns.format(meant),
-    )
 
 
 class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
@@ -46,7 +32,7 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         return f"<{type(self).__name__} {self._url}>"
 
     @abstractmethod
-    def _consumer(self, make: Make, query: Request[Document]) -> AnyConsumer: ...
+    def _consumer(self, make: Make, query: Request[GroupInfo]) -> AnyConsumer: ...
     @abstractmethod
     def _watcher(self, core: Watching) -> AnyWatcher: ...
 
@@ -85,13 +71,15 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
             timeout_ms=timeout_ms,
             auto_ack=auto_ack,
         )
-        return self._consumer(make, commands.query(topic, group or topic))
+        query = cast("Request[GroupInfo]", commands.query(topic, group or topic))
+        return self._consumer(make, query)
 
     def watch(
         self,
         topic: str,
         start: Start | None = None,
         *,
+        start_time_ms: int | None = None,
         filter: str | None = None,
         partition: int | None = None,
         timeout_ms: int | None = None,
@@ -104,7 +92,8 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
                     ...
 
         `start` is `"end"` (what comes from now on), `"begin"` (all there is), an offset, or offsets
-        of all partitions; None is where the group named like the topic stands, or the end.
+        of all partitions; None is where the group named like the topic stands, or the end. Instead
+        it may be `start_time_ms`: what was stored then or later (epoch milliseconds).
         `filter` chooses by tag. It begins before this returns; with the asynchronous client, which
         needs `async with`, it begins there. When the connection breaks it goes on where it was:
         nothing is missed and nothing told twice while the broker keeps it; `message.skipped` tells
@@ -112,6 +101,14 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         token does not allow it (any more), ConnectionLost when there was no broker for all
         `retries`. It has a connection of its own.
         """
-        options = self._options
-        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
+        core = Watching(
+            self._options,
+            random.SystemRandom(),
+            topic,
+            start,
+            filter,
+            partition,
+            timeout_ms,
+            start_time_ms,
+        )
         return self._watcher(core)

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from zbus.client import commands
+from zbus.client.documents import GroupInfo
 from zbus.client.messages import Delivery
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 BATCH = 100
 """Messages asked for at once from a group that leases."""
@@ -28,7 +30,7 @@ ACK_EVERY_S = 0.1
 """What was done is acknowledged after so long, even if no more comes."""
 
 
-UNKNOWN: Document = {"ackRequired": True, "ackWindow": 1}
+UNKNOWN = GroupInfo(ack=True, window=1)
 
 
 class Consuming:
@@ -38,7 +40,7 @@ class Consuming:
         self,
         topic: str,
         group: str,
-        info: Document | None,
+        info: GroupInfo | None,
         batch: int | None,
         partition: int | None,
         timeout_ms: int | None,
@@ -50,18 +52,19 @@ class Consuming:
         self.topic = topic
         self.group = group
         info = UNKNOWN if info is None else info
-        self.leases = bool(info.get("ackRequired"))
-        self.lease_ms = max(1, int(info.get("ackTimeout", 10_000)))
-        window = int(info.get("ackWindow", 100))
+        self.leases = info.ack
+        self.lease_ms = max(1, info.lease_ms)
         # One batch is worked on while the next is on its way: both have to fit the window.
-        self.batch = batch or (max(1, min(BATCH, window // 2)) if self.leases else 1)
+        self.batch = batch or (max(1, min(BATCH, info.window // 2)) if self.leases else 1)
         self.partition = partition
         self.timeout_ms = timeout_ms
         self.auto_ack = auto_ack
+        self.parse: Callable[[Response], list[Delivery]] = parse_deliveries  # the shell's own
         self.closing = False
         self.current: Delivery | None = None
         self._ready: deque[Delivery] = deque()
         self._leased: dict[tuple[int, int], Delivery] = {}  # held here, not settled
+        self._longer: dict[tuple[int, int], float] = {}  # of them: the user's own lease ends then
         self._acks: dict[int, list[int]] = {}  # partition -> offsets
         self._ack_count = 0
         self._acks_since_s = 0.0
@@ -138,18 +141,32 @@ class Consuming:
             wait_ms = min(WAIT_MS, max(0, round(left_ms)))
         self._pulling = True
         self._asked = waiting
-        return commands.pull(
+        request = commands.pull(
             self.topic, self.group, batch=self.batch, wait_ms=wait_ms, partition=self.partition
         )
+        request.parse = self.parse
+        return request
 
     # -- settling -------------------------------------------------------------------------
+
+    def require_held(self, *deliveries: Delivery) -> None:
+        """Offsets of another topic would settle messages of this one. Raises ValueError."""
+        for delivery in deliveries:
+            place = delivery.partition, delivery.offset
+            if not delivery.settled and self._leased.get(place) is not delivery:
+                raise ValueError(f"this consumer does not hold {delivery!r}")
+
+    def _settle(self, delivery: Delivery) -> None:
+        delivery.settled = True
+        place = delivery.partition, delivery.offset
+        self._leased.pop(place, None)
+        self._longer.pop(place, None)
 
     def ack(self, delivery: Delivery, now_s: float) -> None:
         """It is done. Told to the broker with the next `requests`."""
         if delivery.settled:
             return
-        delivery.settled = True
-        self._leased.pop((delivery.partition, delivery.offset), None)
+        self._settle(delivery)
         self._acks.setdefault(delivery.partition, []).append(delivery.offset)
         if not self._ack_count:
             self._acks_since_s = now_s
@@ -159,15 +176,29 @@ class Consuming:
         """It is to come again; what to send for that, if anything."""
         if delivery.settled:
             return None
-        delivery.settled = True
-        self._leased.pop((delivery.partition, delivery.offset), None)
-        return commands.nack(
+        request = commands.nack(
             self.topic,
             self.group,
             delivery.offset,
             partition=delivery.partition,
             delay_ms=delay_ms or None,
             front=front,
+        )
+        self._settle(delivery)
+        return request
+
+    def extend(self, delivery: Delivery, lease_ms: int | None, now_s: float) -> Request[int] | None:
+        """It is to stay leased so long from now; what to send for that, if anything."""
+        if delivery.settled:
+            return None
+        if lease_ms is not None:
+            self._longer[delivery.partition, delivery.offset] = now_s + lease_ms / 1000
+        return commands.extend(
+            self.topic,
+            self.group,
+            delivery.offset,
+            partition=delivery.partition,
+            lease_ms=lease_ms,
         )
 
     def requests(self, now_s: float) -> list[Request[Any]]:
@@ -189,11 +220,12 @@ class Consuming:
             for at in range(0, len(offsets), ACKS_MAX)
         ]
 
-    def extensions(self) -> list[Request[Any]]:
-        """What keeps the leases of everything that is held here."""
+    def extensions(self, now_s: float) -> list[Request[Any]]:
+        """What keeps the leases of everything that is held here, but for those that the user made
+        longer than that."""
         return [
             commands.extend(self.topic, self.group, part, partition=partition)
-            for partition, offsets in self._held().items()
+            for partition, offsets in self._held(now_s + self.lease_ms / 1000).items()
             for part in _parts(offsets)
         ]
 
@@ -221,8 +253,7 @@ class Consuming:
         unseen: dict[int, list[int]] = {}
         for delivery in self._ready:
             if not delivery.settled:
-                delivery.settled = True
-                del self._leased[delivery.partition, delivery.offset]
+                self._settle(delivery)
                 unseen.setdefault(delivery.partition, []).append(delivery.offset)
         self._ready.clear()
         for partition, offsets in unseen.items():
@@ -231,14 +262,15 @@ class Consuming:
                 requests.append(commands.nack(self.topic, self.group, part, partition=partition))
         return requests
 
-    def _held(self) -> dict[int, list[int]]:
+    def _held(self, until_s: float) -> dict[int, list[int]]:
         held: dict[int, list[int]] = {}
         for partition, offset in self._leased:
-            held.setdefault(partition, []).append(offset)
+            if self._longer.get((partition, offset), until_s) <= until_s:
+                held.setdefault(partition, []).append(offset)
         return held
 
 
-Make = Callable[[Document | None], Consuming]
+Make = Callable[[GroupInfo | None], Consuming]
 """The core of a consumer, from the group's document."""
 
 

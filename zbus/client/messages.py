@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import attrs
@@ -75,18 +75,8 @@ class StoredBatch:
     """How many of them were there before and were left out."""
 
 
-class Settler(Protocol):
-    """Who takes what becomes of a delivery: a consumer."""
-
-    def ack(self, delivery: Delivery) -> Awaitable[None] | None: ...
-
-    def nack(
-        self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True
-    ) -> Awaitable[None] | None: ...
-
-
 class Delivery:
-    """A message that was handed out.
+    """A message that was handed out, or looked at.
 
     Header values are read when they are asked for. `settled` tells whether it was acknowledged or
     given back.
@@ -168,10 +158,73 @@ class Delivery:
         }
 
 
-def read_container(body: bytes) -> list[Delivery]:
+class Settler(Protocol):
+    """Who takes what becomes of a message: a consumer that blocks."""
+
+    def ack(self, *deliveries: Delivery) -> None: ...
+    def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
+    def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
+
+
+class AsyncSettler(Protocol):
+    """The same for trio and asyncio."""
+
+    async def ack(self, *deliveries: Delivery) -> None: ...
+    async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
+    async def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
+
+
+class Held(Delivery):
+    """A message that a blocking consumer holds. Settling it twice does nothing more, and neither
+    does settling one of a group without acknowledgements."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Settler, response: Response) -> None:
+        super().__init__(response)
+        self._consumer = consumer
+
+    def ack(self) -> None:
+        """It is done. This is told to the broker soon, together with others."""
+        self._consumer.ack(self)
+
+    def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
+        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
+        self._consumer.nack(self, delay_ms=delay_ms, front=front)
+
+    def extend(self, *, lease_ms: int | None = None) -> None:
+        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
+        if it is not leased any more, so that somebody else may have it."""
+        self._consumer.extend(self, lease_ms=lease_ms)
+
+
+class AsyncHeld(Delivery):
+    """A message that an asynchronous consumer holds: as `Held`, awaited."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: AsyncSettler, response: Response) -> None:
+        super().__init__(response)
+        self._consumer = consumer
+
+    async def ack(self) -> None:
+        """It is done. This is told to the broker soon, together with others."""
+        await self._consumer.ack(self)
+
+    async def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
+        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
+        await self._consumer.nack(self, delay_ms=delay_ms, front=front)
+
+    async def extend(self, *, lease_ms: int | None = None) -> None:
+        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
+        if it is not leased any more, so that somebody else may have it."""
+        await self._consumer.extend(self, lease_ms=lease_ms)
+
+
+def read_container(body: bytes, make: Callable[[Response], Delivery] = Delivery) -> list[Delivery]:
     """Messages one after another. Raises ProtocolError if it is damaged."""
     reader = ResponseReader()
     responses = reader.receive(body)
     if not reader.between:
         raise ProtocolError("the broker sent a damaged batch")
-    return [Delivery(response) for response in responses]
+    return [make(response) for response in responses]

@@ -14,8 +14,7 @@ from zbus.wire.responses import Response
 from zbus.wire.target import encode_header_value
 
 T = TypeVar("T")
-Document = dict[str, Any]
-"""A JSON document of the broker: see JSON documents in docs/reference/zbus.md."""
+T_co = TypeVar("T_co", covariant=True)
 
 _PERCENT_DECODED = frozenset((b"topic", b"consume_group", b"tag", b"group_filter", b"token"))
 """Names of which a broker decodes `%41`: there a literal one is written `%2541`."""
@@ -40,7 +39,7 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
-class Request(Generic[T]):
+class Request(Generic[T_co]):
     """One request without its id.
 
     `safe`: doing it twice is the same as doing it once, so it may be sent again when the answer
@@ -57,7 +56,7 @@ class Request(Generic[T]):
     def __init__(
         self,
         lines: bytes,
-        parse: Callable[[Response], T],
+        parse: Callable[[Response], T_co],
         body: bytes = b"",
         *,
         safe: bool = True,
@@ -114,6 +113,14 @@ def own_lines(headers: Mapping[str, str]) -> bytes:
     return b"".join(lines)
 
 
+def only_one(**given: object) -> None:
+    """Refuse what contradicts itself, rather than leave one half out without a word. Raises
+    TypeError if more than one of these is given (not None)."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise TypeError(f"{' and '.join(names)} contradict each other: give one of them")
+
+
 _starts: dict[tuple[bytes, str], bytes] = {}
 
 
@@ -150,14 +157,17 @@ def parse_nothing(response: Response) -> None:
     """It was done."""
 
 
-def parse_document(response: Response) -> Document:
-    try:
-        document = msgspec.json.decode(response.body)
-    except msgspec.DecodeError as error:
-        raise ProtocolError(f"the broker's answer is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ProtocolError("the broker's answer is not a JSON object")
-    return document
+def document_of(kind: type[T]) -> Callable[[Response], T]:
+    """Reads one kind of the broker's documents. Raises ProtocolError for what is none."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def parse(response: Response) -> T:
+        try:
+            return decode(response.body)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"the broker's answer is no {kind.__name__}: {error}") from None
+
+    return parse
 
 
 def parse_stored(response: Response) -> Stored:
@@ -182,8 +192,10 @@ def parse_stored_batch(response: Response) -> StoredBatch:
     )
 
 
-def parse_deliveries(response: Response) -> list[Delivery]:
-    return [] if response.status == 204 else read_container(response.body)
+def parse_deliveries(
+    response: Response, make: Callable[[Response], Delivery] = Delivery
+) -> list[Delivery]:
+    return [] if response.status == 204 else read_container(response.body, make)
 
 
 def parse_number(response: Response) -> int:

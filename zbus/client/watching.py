@@ -21,7 +21,7 @@ from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refuse
 from zbus.client.exchange import Random
 from zbus.client.messages import Delivery
 from zbus.client.options import Options
-from zbus.client.requests import failure, line, optional, start
+from zbus.client.requests import failure, line, only_one, optional, start
 from zbus.wire.errors import WireError
 from zbus.wire.events import Event, EventReader
 from zbus.wire.responses import ANSWER_LIMITS, Response, ResponseReader
@@ -66,7 +66,9 @@ class Watching:
         filter: str | None,
         partition: int | None,
         timeout_ms: int | None,
+        start_time_ms: int | None = None,
     ) -> None:
+        only_one(start=start_at, start_time_ms=start_time_ms)
         self._options = options
         self._random = random
         token = b"" if options.token is None else line(b"token", options.token)
@@ -75,7 +77,10 @@ class Watching:
             optional(group_filter=filter or None, partition=partition),
             token,
         )
-        self._begin = b"" if start_at is None else line(b"offset", _encode_start(start_at))
+        self._begin = optional(
+            offset=None if start_at is None else _encode_start(start_at),
+            group_start_time=start_time_ms,
+        )
         self.timeout_ms = timeout_ms
         self.place = b""  # of what was taken in; empty until the broker has said
         self._ready: deque[Delivery] = deque()
