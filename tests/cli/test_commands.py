@@ -11,6 +11,7 @@ from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.top import summary
+from zbus.client.documents import ServerInfo
 
 # Arguments, then the headers that must be sent (and no others, host and length apart).
 SENT = [
@@ -284,7 +285,7 @@ def test_a_url_that_is_none_is_told_the_forms(zbus: Zbus) -> None:
     ("count", "text"), [(1, "1 connection, 2 MiB"), (1_200, "1,200 connections, 2 MiB")]
 )
 def test_top_counts_connections(count: int, text: str) -> None:
-    assert summary({"connectionCount": count, "memoryBytes": 2 << 20}) == text
+    assert summary(ServerInfo(connection_count=count, memory_bytes=2 << 20)) == text
 
 
 def test_the_name_alone_is_help_once(zbus: Zbus) -> None:

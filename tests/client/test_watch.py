@@ -42,7 +42,7 @@ def test_everybody_is_told_everything(bus: BlockingClient, topic: str) -> None:
             *(1, True),
         )
     group = bus.query(topic, topic)
-    assert (group["messageCount"], group.consumer_count) == (2, 0)
+    assert (group.message_count, group.consumer_count) == (2, 0)
 
 
 def test_it_begins_when_it_is_made(bus: BlockingClient, topic: str) -> None:

@@ -19,6 +19,7 @@ from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
 from zbus.client.consumer import Consumer
+from zbus.client.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.errors import (
     BadRequest,
     Conflict,
@@ -36,15 +37,16 @@ from zbus.client.errors import (
     Unanswered,
     ZbusError,
 )
-from zbus.client.messages import Delivery, Message, Stored, StoredBatch
+from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
-from zbus.client.service import Service
+from zbus.client.service import Service, current_call
 from zbus.client.watcher import Watcher
 
 __all__ = [
     "DEFAULT_URL",
     "AsyncConsumer",
+    "AsyncHeld",
     "AsyncPending",
     "AsyncPipeline",
     "AsyncWatcher",
@@ -57,6 +59,8 @@ __all__ = [
     "Delivery",
     "Forbidden",
     "Full",
+    "GroupInfo",
+    "Held",
     "Message",
     "NotFound",
     "Options",
@@ -67,17 +71,22 @@ __all__ = [
     "Refused",
     "Request",
     "RpcError",
+    "ServerAddress",
+    "ServerInfo",
     "Service",
     "Stored",
     "StoredBatch",
     "Timeout",
     "TooLarge",
     "TooMany",
+    "TopicInfo",
+    "TrackerInfo",
     "Unanswered",
     "Watcher",
     "ZbusError",
     "connect",
     "connect_async",
+    "current_call",
 ]
 
 

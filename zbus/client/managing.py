@@ -139,7 +139,7 @@ def query(
     if topic is None:
         if group is not None:
             raise TypeError(f"the group {group!r} is of a topic: give it, too")
-        return server(timeout_s=timeout_s)
+        return Request(_simple(b"query"), _parse_server, timeout_s=timeout_s)
     parse = _parse_topic if group is None else _parse_group
     return Request(of_group(b"query", topic, group), parse, timeout_s=timeout_s)
 

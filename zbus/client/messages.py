@@ -150,6 +150,11 @@ class Delivery:
         return self._text(b"sender")
 
     @property
+    def traceparent(self) -> str:
+        """Where it belongs in a trace, as W3C Trace Context writes it; empty if nobody said."""
+        return self._text(b"traceparent")
+
+    @property
     def headers(self) -> dict[str, str]:
         """All headers it came with: the producer's, and the broker's about it."""
         return {

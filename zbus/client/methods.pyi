@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
+
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.commands import Offsets
