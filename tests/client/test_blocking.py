@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import pydoc
@@ -21,7 +20,7 @@ import pytest
 import zbus
 import zbus.client
 from tests.limits import WAIT_S
-from zbus.client import BlockingClient, Delivery, Message
+from zbus.client import BlockingClient, Delivery, GroupInfo, Message
 
 _names = count()
 
@@ -307,7 +306,10 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
     bus.declare(topic, "g", ack=True)
     bus.produce_many(topic, ["0", "1"])
     found = []
-    state = functools.partial(bus.query, topic, "g")
+
+    def state() -> GroupInfo:
+        return bus.query(topic, "g")
+
     thread = interrupt_when(lambda: not state().leased_count)  # all is acknowledged
 
     def work() -> None:
@@ -322,7 +324,7 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
         work()
     thread.join(WAIT_S)
     assert found == ["0", "1"]
-    assert [state()[f"{name}Count"] for name in ("message", "leased", "consumer")] == [0, 0, 0]
+    assert (state().message_count, state().leased_count, state().consumer_count) == (0, 0, 0)
 
 
 class Peer:

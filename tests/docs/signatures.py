@@ -45,7 +45,7 @@ CLASSES = [
 
 
 def functions() -> dict[str, ast.FunctionDef]:
-    found = {}
+    found: dict[str, ast.FunctionDef] = {}
     for module in (managing, commands):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         found |= {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

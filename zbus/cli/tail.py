@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 
 import click
 
@@ -26,9 +27,11 @@ def end_of(topic: str, partition: int) -> Request[int]:
     return command(fields, lambda response: number(response.fields, b"end"), timeout_s=30)
 
 
-def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> Start:
+def _place(
+    bus: client.BlockingClient, topic: str, start: Start | datetime, last: int
+) -> Start | datetime:
     """Where to begin in each partition."""
-    if start == "begin" or (start == "end" and not last):
+    if isinstance(start, datetime) or start == "begin" or (start == "end" and not last):
         return start
     partitions = range(bus.query(topic).partitions)
     if isinstance(start, int):
@@ -37,10 +40,17 @@ def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> S
 
 
 def _messages(
-    bus: client.BlockingClient, topic: str, group: str | None, start: Start | None, pattern: str
+    bus: client.BlockingClient,
+    topic: str,
+    group: str | None,
+    start: Start | datetime | None,
+    pattern: str,
 ) -> Iterator[Delivery]:
     if group is None:
-        with bus.watch(topic, start, filter=pattern) as watched:
+        since_ms = None
+        if isinstance(start, datetime):
+            since_ms, start = round(start.timestamp() * 1000), None
+        with bus.watch(topic, start, start_time_ms=since_ms, filter=pattern) as watched:
             yield from watched
     else:
         passes = compile_filter(pattern)
@@ -50,20 +60,28 @@ def _messages(
                     yield message
 
 
-def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start:
+def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start | datetime:
     if value == "begin":
         return "begin"
     if value == "end":
         return "end"
     if value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
-    raise click.BadParameter("it must be begin, end or an offset")
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        text = "it must be begin, end, an offset or a time such as 2027-01-31T08:00"
+        raise click.BadParameter(text) from None
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.option(
-    "--from", "start", default="end", callback=_start, help="Start at begin, end or an offset."
+    "--from",
+    "start",
+    default="end",
+    callback=_start,
+    help="Start at begin, end, an offset or a time (local, or with a zone).",
 )
 @click.option(
     "--last", type=click.IntRange(min=0), default=0, help="Start so many messages before the end."
@@ -75,7 +93,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @url_option
 def tail(
     topic: str,
-    start: Start,
+    start: Start | datetime,
     last: int,
     pattern: str,
     group: str | None,

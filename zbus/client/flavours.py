@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,6 +38,15 @@ def flavour_of(function: Callable[..., Any]) -> Flavour | None:
     return None
 
 
+def running_flavour() -> Flavour:
+    """Of the event loop that runs this code."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return "trio"
+    return "asyncio"
+
+
 def _plain(function: object) -> FunctionType | None:
     """The function within what was made of it."""
     while not isinstance(function, FunctionType):
@@ -45,7 +55,7 @@ def _plain(function: object) -> FunctionType | None:
         elif isinstance(function, MethodType):
             function = function.__func__
         else:
-            within = getattr(type(function), "__call__", None)
+            within = getattr(type(function), "__call__", None)  # noqa: B004  # as above
             return within if isinstance(within, FunctionType) else None
     return function
 

@@ -30,13 +30,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskStatus
-from sniffio import current_async_library
 
 from zbus.client import commands
 from zbus.client.async_link import AsyncLink
 from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout, TooMany, ZbusError
 from zbus.client.exchange import Call
-from zbus.client.flavours import Flavour, flavour_of, is_coroutine_function
+from zbus.client.flavours import Flavour, flavour_of, is_coroutine_function, running_flavour
 from zbus.client.messages import Delivery
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
 
@@ -182,11 +181,9 @@ class Service:
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Until it or `taking` is cancelled, and the calls under way have been answered."""
-        running = current_async_library()
+        running = running_flavour()
         if self.backend not in (None, running):
-            raise RuntimeError(
-                f"this service's methods use {self.backend}, and here runs {running}"
-            )
+            raise RuntimeError(f"the methods are for {self.backend}, and this is run by {running}")
         link = AsyncLink(*resolve(url, options))
         slots = anyio.Semaphore(self.concurrency)
         late: list[Delivery] = []
