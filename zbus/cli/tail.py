@@ -68,10 +68,13 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     if value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
     try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        text = "it must be begin, end, an offset or a time such as 2027-01-31T08:00"
-        raise click.BadParameter(text) from None
+        moment = datetime.fromisoformat(value)
+        if moment.timestamp() >= 0:
+            return moment
+    except (ValueError, OverflowError):
+        pass
+    text = "it must be begin, end, an offset or a time such as 2027-01-31T08:00"
+    raise click.BadParameter(text)
 
 
 @click.command()
