@@ -144,3 +144,16 @@ def test_async(url: str, topic: str, backend: str) -> None:
                         await watched.next()
 
     anyio.run(story, backend=backend)
+
+
+def test_it_begins_at_a_time(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    bus.produce(topic, "before")
+    (before,) = bus.read(topic)
+    while (since_ms := bus.ping()) <= before.timestamp_ms:
+        pass
+    bus.produce(topic, "since")
+    with bus.watch(topic, start_time_ms=since_ms, timeout_ms=0) as messages:
+        assert next(messages).text == "since"
+    with bus.watch(topic, start_time_ms=before.timestamp_ms) as messages:
+        assert [next(messages).text, next(messages).text] == ["before", "since"]

@@ -105,9 +105,7 @@ def produce(
     if headers:
         lines += own_lines(headers)
     if json is not UNSET:
-        if type(body) is not bytes or body:
-            raise TypeError("body and json contradict each other: give one of them")
-        body = msgspec.json.encode(json)
+        body = _json_instead_of(body, json)
         if not headers or "content-type" not in {name.lower() for name in headers}:
             lines += b"content-type: application/json\r\n"
     if _any_given((partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)):
@@ -130,6 +128,12 @@ def produce(
         id=b"" if id is None else _id(id),
         timeout_s=timeout_s,
     )
+
+
+def _json_instead_of(body: Body, json: object) -> bytes:
+    if type(body) is not bytes or body:
+        raise TypeError("body and json contradict each other: give one of them")
+    return msgspec.json.encode(json)
 
 
 def _any_given(values: tuple[object, ...]) -> bool:
