@@ -177,7 +177,7 @@ async def of_trio() -> None:
 
 
 async def of_asyncio() -> None:
-    await asyncio.sleep(0)
+    await asyncio.Event().wait()
 
 
 async def of_both() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.requests import (
@@ -61,18 +61,14 @@ def declare(
 ) -> Request[TopicInfo | GroupInfo]:
     """Create a topic and a group, or change them; what is not given stays as it is.
 
-    Without `group` the group named like the topic is meant.
-
-    Of the group:
+    Without `group` the group named like the topic is meant. Of the group:
     - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
-      `window` (0 to 999) of them at once.
-    - `filter`: takes messages by tag alone (`eu.*;us.#`); `""` takes all.
+      `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
     - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-      `paused`: hands out nothing. Who gives one of these four (`ack` is the fourth) sets all
-      four: those that are left out are off.
-    - A new one starts at `start_offset` (0: all history), in `start_partition` alone if that is
-      given, and if `start_id` is given the message there must have that id; or at
-      `start_time_ms` (epoch milliseconds); or where the group `start_copy` stands.
+      `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
+    - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
+      with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
+      where the group `start_copy` stands.
 
     Of the topic:
     - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
@@ -81,38 +77,48 @@ def declare(
     - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
 
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
-    or never be, TooMany when there are too many topics or groups, Forbidden; TypeError for options
-    that contradict each other. (`timeout_s`: seconds for this request, as everywhere.)
+    or never be, TooMany, Forbidden; TypeError for options that contradict each other.
     """
-    only_one(start_offset=start_offset, start_time_ms=start_time_ms, start_copy=start_copy)
-    if start_offset is None and (start_id is not None or start_partition is not None):
+    given = locals()
+    _require_agreement(given)
+    options = {header: given[name] for name, header in _OPTIONS.items()}
+    lines = of_group(b"declare", topic, group) + optional(**options)
+    lines += optional(group_mask=_mask(ack, exclusive, delete_on_exit, paused))
+    lines += optional(topic_mask=RPC_MASK) if rpc else optional(durability=durability)
+    parse = _parse_topic if group is None else _parse_group
+    return Request(lines, parse, timeout_s=timeout_s)
+
+
+_OPTIONS = {
+    "partitions": "partitions",
+    "lease_ms": "group_ack_timeout",
+    "window": "group_ack_window",
+    "filter": "group_filter",
+    "start_offset": "group_start_offset",
+    "start_id": "group_start_msgid",
+    "start_partition": "partition",
+    "start_time_ms": "group_start_time",
+    "start_copy": "group_start_copy",
+    "retention_ms": "retention_ms",
+    "retention_bytes": "retention_bytes",
+    "retention_count": "retention_count",
+    "retention_done": "retention_done",
+    "dedupe_ms": "dedupe_ms",
+}
+"""What the dialect calls the options of `declare`."""
+
+
+def _require_agreement(given: dict[str, Any]) -> None:
+    only_one(**{name: given[name] for name in ("start_offset", "start_time_ms", "start_copy")})
+    if given["start_offset"] is None and (
+        given["start_id"] is not None or given["start_partition"] is not None
+    ):
         raise TypeError("start_id and start_partition say more about start_offset: give it, too")
-    if rpc and durability not in (None, "memory"):
+    durability = given["durability"]
+    if given["rpc"] and durability not in (None, "memory"):
         raise TypeError(
             f"rpc and durability={durability!r} contradict each other: calls are kept in memory"
         )
-    mask = _mask(ack, exclusive, delete_on_exit, paused)
-    lines = of_group(b"declare", topic, group) + optional(
-        topic_mask=RPC_MASK if rpc else None,
-        partitions=partitions,
-        durability=None if rpc else durability,
-        group_mask=mask,
-        group_ack_timeout=lease_ms,
-        group_ack_window=window,
-        group_filter=filter,
-        group_start_offset=start_offset,
-        group_start_msgid=start_id,
-        partition=start_partition,
-        group_start_time=start_time_ms,
-        group_start_copy=start_copy,
-        retention_ms=retention_ms,
-        retention_bytes=retention_bytes,
-        retention_count=retention_count,
-        retention_done=retention_done,
-        dedupe_ms=dedupe_ms,
-    )
-    parse = _parse_topic if group is None else _parse_group
-    return Request(lines, parse, timeout_s=timeout_s)
 
 
 def _mask(

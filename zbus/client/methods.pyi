@@ -47,18 +47,14 @@ class BlockingMethods:
     ) -> TopicInfo:
         """Create a topic and a group, or change them; what is not given stays as it is.
 
-        Without `group` the group named like the topic is meant.
-
-        Of the group:
+        Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
-          `window` (0 to 999) of them at once.
-        - `filter`: takes messages by tag alone (`eu.*;us.#`); `""` takes all.
+          `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
         - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-          `paused`: hands out nothing. Who gives one of these four (`ack` is the fourth) sets all
-          four: those that are left out are off.
-        - A new one starts at `start_offset` (0: all history), in `start_partition` alone if that is
-          given, and if `start_id` is given the message there must have that id; or at
-          `start_time_ms` (epoch milliseconds); or where the group `start_copy` stands.
+          `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
+        - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
+          with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
+          where the group `start_copy` stands.
 
         Of the topic:
         - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
@@ -67,8 +63,7 @@ class BlockingMethods:
         - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
-        or never be, TooMany when there are too many topics or groups, Forbidden; TypeError for options
-        that contradict each other. (`timeout_s`: seconds for this request, as everywhere.)
+        or never be, TooMany, Forbidden; TypeError for options that contradict each other.
         """
 
     @overload
@@ -365,18 +360,14 @@ class AsyncMethods:
     ) -> TopicInfo:
         """Create a topic and a group, or change them; what is not given stays as it is.
 
-        Without `group` the group named like the topic is meant.
-
-        Of the group:
+        Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
-          `window` (0 to 999) of them at once.
-        - `filter`: takes messages by tag alone (`eu.*;us.#`); `""` takes all.
+          `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
         - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-          `paused`: hands out nothing. Who gives one of these four (`ack` is the fourth) sets all
-          four: those that are left out are off.
-        - A new one starts at `start_offset` (0: all history), in `start_partition` alone if that is
-          given, and if `start_id` is given the message there must have that id; or at
-          `start_time_ms` (epoch milliseconds); or where the group `start_copy` stands.
+          `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
+        - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
+          with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
+          where the group `start_copy` stands.
 
         Of the topic:
         - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
@@ -385,8 +376,7 @@ class AsyncMethods:
         - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
-        or never be, TooMany when there are too many topics or groups, Forbidden; TypeError for options
-        that contradict each other. (`timeout_s`: seconds for this request, as everywhere.)
+        or never be, TooMany, Forbidden; TypeError for options that contradict each other.
         """
 
     @overload
