@@ -18,13 +18,13 @@ import argparse
 import signal
 from collections.abc import Callable
 
-from zbus.client import DEFAULT_URL, BlockingClient, Delivery, connect
+from zbus.client import DEFAULT_URL, BlockingClient, Held, connect
 
 RETRY_MS = 1_000
 """The first pause before a failed message is tried again; each is twice the one before."""
 
 
-def work(order: Delivery) -> None:
+def work(order: Held) -> None:
     """Put your own work here. It may be done twice, so let it be the same as once."""
     if order.text == "the impossible":
         raise ValueError("nobody can do that")
@@ -32,7 +32,7 @@ def work(order: Delivery) -> None:
 
 
 def serve(
-    bus: BlockingClient, topic: str, group: str, attempts: int, work: Callable[[Delivery], None]
+    bus: BlockingClient, topic: str, group: str, attempts: int, work: Callable[[Held], None]
 ) -> None:
     """Work until interrupted."""
     bus.declare(topic, group, ack=True, start_offset=0)
@@ -45,7 +45,7 @@ def serve(
             except Exception as error:  # of the work, whatever it is
                 print(f"failed: {message.text}: {error}", flush=True)
                 if message.retry + 1 < attempts:
-                    messages.nack(message, delay_ms=RETRY_MS << message.retry)
+                    message.nack(delay_ms=RETRY_MS << message.retry)
                 else:
                     # If this was done and the message comes again all the same, it is stored once.
                     name = f"{group}-{message.partition}-{message.offset}"
