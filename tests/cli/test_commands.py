@@ -61,7 +61,7 @@ SENT = [
     (
         [
             *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
-            *("--ack-timeout-ms", "7", "--start-copy", "H", "--order", "key"),
+            *("--ack-timeout-ms", "7", "--start-copy", "H"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.client.peer import Joined
-from zbus.client import commands, errors, single
-from zbus.client.requests import Request
+from zbus.client import commands, errors, requests, single
 from zbus.testing.world import EPOCH_MS, World
 
 
@@ -85,7 +84,7 @@ def test_what_names_no_message_or_two(make: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("make", [single.cancel, single.fire])
-def test_what_is_not_sent_twice(make: Callable[..., Request[int]]) -> None:
+def test_what_is_not_sent_twice(make: Callable[..., requests.Request[int]]) -> None:
     """The second would be refused, and the first may have been done."""
     assert not make("T", "g", 1).safe
     assert single.delete("T", "g", 1).removes

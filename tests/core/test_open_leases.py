@@ -15,7 +15,7 @@ def leased() -> Backlog:
     backlog = Backlog(3)
     backlog.lease(3, 100)
     backlog.leased.holders[3] = b"a"
-    backlog.settle_later(3)
+    backlog.leased.settle_later(3)
     backlog.check()
     return backlog
 
@@ -39,9 +39,13 @@ def test_nothing_is_left_of_a_lease(way: str) -> None:
     backlog = leased()
     ENDS[way](backlog)
     backlog.check()
-    assert (3 in backlog.leased, backlog.settling, backlog.leased.holders) == (False, set(), {})
+    assert (3 in backlog.leased, backlog.leased.settling, backlog.leased.holders) == (
+        False,
+        set(),
+        {},
+    )
     other = leased()
-    assert other.settling == {3}, "others have sets of their own"
+    assert other.leased.settling == {3}, "others have sets of their own"
 
 
 def test_what_is_settling_ends_in_no_way_by_itself() -> None:
@@ -54,7 +58,7 @@ def test_what_is_settling_ends_in_no_way_by_itself() -> None:
         backlog.check()
     assert len(told.entries) == 1
     assert not backlog.changes("g").entries, "nothing is written while it waits"
-    backlog.settle_no_more(3)
+    backlog.leased.settle_no_more(3)
     assert backlog.wake(90_000 + SETTLE_MS, 9) == 1
     assert backlog.next(9) == 3
 
@@ -63,7 +67,7 @@ def test_an_end_is_told_of_each_once() -> None:
     backlog = Backlog()
     for offset, deadline_ms in ((0, 30), (1, 10), (2, 20), (3, 40)):
         backlog.lease(offset, deadline_ms)
-    backlog.settle_later(2)
+    backlog.leased.settle_later(2)
     ended: list[int] = []
 
     def later(offset: int) -> None:
@@ -100,7 +104,7 @@ def test_what_somebody_holds_is_in_the_order_of_handing_out() -> None:
     backlog.put_front(0)
     backlog.lease(0, 50)
     backlog.leased.holders[0] = b"a"
-    backlog.settle_later(4)
+    backlog.leased.settle_later(4)
     assert backlog.leased.held_by(b"a") == [3, 0]
     assert backlog.leased.held_by(b"b") == [1]
     assert backlog.leased.held_by(b"c") == []

@@ -232,6 +232,7 @@ def consume(
     if batch is None and (acks or out):
         batch = FILE_BATCH
     wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
+    wanted["standby"] = int(standby) or None
     encode = show.FORMS["json" if as_json else form]
     taken = 0
     target = Out(out, show.as_verbose if verbose and not as_json else encode)

@@ -10,6 +10,7 @@ import click
 
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.remote import Remote, json_option, opened, url_option
+from zbus.cli.units import DURATION
 from zbus.cli.words import counted, print_json
 from zbus.client import single
 
@@ -109,7 +110,7 @@ def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 -
 @_of_group
 @_named
 @_offsets
-@click.option("--delay-ms", type=NON_NEGATIVE, help="Due after this many ms.")
+@click.option("--delay", "--delay-ms", "delay_ms", type=DURATION, help="Due after this time.")
 @click.option("--deliver-at-ms", type=NON_NEGATIVE, help="Due at this time, in ms since 1970.")
 def reschedule(
     topic: str,
@@ -134,16 +135,12 @@ def reschedule(
     type=click.Choice(["delayed", "leased", "ready"]),
     default="ready",
     show_default=True,
-    help="Which messages.",
+    help="What to list.",
 )
 @click.option("--key", help="Only those of this key.")
 @click.option("--tag", help='Only those whose tag this filter matches, such as "a.*".')
 @click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Show at most this many.",
+    "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
 )
 @click.option("--body", is_flag=True, help="With their bodies.")
 def peek(

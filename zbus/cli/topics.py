@@ -86,7 +86,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--settled-ms",
     "settled_ms",
     type=DURATION,
-    help="How many ms it is known what became of messages; 0: not.",
+    help="Keep what became of messages for this time; 0: off.",
 )
 @_switches(
     ("--sender-headers", "sender_headers", "Store how a message came with it."),

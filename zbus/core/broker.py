@@ -79,6 +79,9 @@ class Broker:
         self.removed = 0  # partitions, ever: they and their topics know each other
         self.stopping = False
         self.puts = puts = make_puts(self.tick, limits)
+        # Looking at what is stored, which changes nothing.
+        self.peek = reads.peek
+        self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
@@ -433,22 +436,6 @@ class Broker:
         """Move the deadline of those that are leased. Says how many; if none is, the ticket has
         OFFSET_UNKNOWN."""
         return leases.extend(self.dispatch, ticket, group, partition, ranges, deadline_ms)
-
-    # -- reading, which changes nothing (`zbus.core.reads`) --------------------------------
-
-    def peek(
-        self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
-    ) -> None:
-        """Look at the message at an offset. Settles with Peeked."""
-        reads.peek(ticket, partition, offset, group)
-
-    def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
-        """Look at stored messages from an offset on. Settles with Peeked."""
-        reads.browse(self.recorder, ticket, partition, offset, count_max)
-
-    def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
-        """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        reads.read(self.recorder, ticket, partition, offset, bytes_max)
 
     def check(self) -> None:
         """Assert the invariants of everything."""

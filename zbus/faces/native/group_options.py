@@ -23,7 +23,8 @@ def group_changes(params: Params) -> dict[str, Any]:
         if on_loss not in LOSSES:
             raise BadRequest(400, f"400: Bad Format, group_on_loss is one of {', '.join(LOSSES)}")
         changes["on_loss"] = on_loss
-    if order := params.text(b"group_order"):
+    order = params.text(b"group_order")
+    if order is not None:
         if order not in GROUP_ORDERS:
             raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         changes["order"] = "" if order == "none" else order

@@ -7,15 +7,14 @@ from collections.abc import Generator, Iterator, Sequence
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
-from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
-from zbus.faces.native.replies import CallReply, NativeReply
+from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.rpc import call_service
 from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import (
     CREDENTIALS,
@@ -78,9 +77,7 @@ class Produce:
     )
 
     def __init__(self, face: Context, params: Params) -> None:
-        self.face = face
-        self.broker = face.broker
-        self.params = params
+        self.face, self.broker, self.params = face, face.broker, params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.topic_key, self.settles = params.topic.lower(), Settles.of(face, params)
@@ -227,7 +224,7 @@ class Produce:
         and what is one object is kept in memory once."""
         known = peer.put_lines
         if known is None or known[0] is not self.lines:
-            known = peer.put_lines = (self.lines, self.lines + self._sender(peer))
+            known = peer.put_lines = (self.lines, self.lines + self.sender_lines(peer))
         return known[1]
 
     def _own_lines(self) -> bytes:
@@ -237,7 +234,7 @@ class Produce:
             dropped |= said_by_programs(params.fields)
         return stored_lines(params.fields, dropped, params.browser) + self.origin
 
-    def _sender(self, peer: Peer) -> bytes:
+    def sender_lines(self, peer: Peer) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if not lines:
@@ -253,7 +250,7 @@ class Produce:
             if topic is None:
                 self._refuse_topic(peer, id)
             elif topic.options.calls:
-                self._call(topic, peer, id, body)  # its method is the service's business
+                call_service(self, topic, peer, id, body)  # its method is the service's business
             elif self.misplaced:
                 raise BadRequest(405, self.misplaced, ALLOW)
             elif self.container:
@@ -369,7 +366,7 @@ class Produce:
         self, columns: Columns, peer: Peer, once: bytes
     ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
-        shared = self._sender(peer) + b"origin_method: %b\r\n" % self.params.head.method
+        shared = self.sender_lines(peer) + b"origin_method: %b\r\n" % self.params.head.method
         rows: dict[int, tuple[bytes, bytes, bytes]] = {}
         different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))
         for number, (known, fields) in enumerate(different.items(), 1):
@@ -413,41 +410,3 @@ class Produce:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
         return self._partition(topic, next(iter(keys), b""))
-
-    def _call(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
-        """A produce to a topic of services: the reply is what a service routes back."""
-        face, params = self.face, self.params
-        broker = face.broker
-        if self.once or self.idempotent or self.expected_offset is not None or self.settles:
-            text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
-            raise BadRequest(400, f"400: Bad Format, {text}")
-        lines = self.called_lines + self._sender(peer)
-        body = body or self.body
-        if not body and not params.named and topic_mask(topic.options) & RPC:
-            body = rpc.request_from_url(params, face.settings.rpc_url)
-            dropped = self.not_called | {b"content-type"}
-            own = stored_lines(params.fields, dropped, params.browser)
-            lines = b"content-type: application/json\r\n" + own + self.origin + self._sender(peer)
-        timeout_ms = self.timeout_ms
-        silent = self.silent  # stock callers: they know the answer by its id
-        if timeout_ms is None and not silent:
-            timeout_ms = face.settings.call_timeout_ms
-        deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
-        ticket: Ticket
-        if silent:
-            ticket = Silent()
-            peer.multiplexed = True
-            message_id = id or params.id or broker.new_id()
-        elif peer.open_waits >= face.settings.tickets_per_connection_max:
-            raise BadRequest(429, "429: too many open calls and pulls on this connection")
-        else:
-            ticket = reply = CallReply(face, params, peer, id)
-            message_id = reply.id
-        # Nobody waits for the answer after the deadline, so no service need work on it.
-        chunk = Chunk()
-        chunk.add(message_id, lines, body, self.tag, self.key, 0, deadline_ms)
-        partition = topic.partition_for(self.key)
-        if silent:
-            broker.put_all(partition, chunk, ticket)
-        else:
-            broker.call(partition, chunk, ticket, peer, deadline_ms)
