@@ -35,7 +35,7 @@ def serve(
     bus: BlockingClient, topic: str, group: str, attempts: int, work: Callable[[Held], None]
 ) -> None:
     """Work until interrupted."""
-    bus.declare(topic, group, ack=True, start_offset=0)
+    bus.declare(topic, group, ack=True, start="earliest")
     bus.declare(f"{topic}.failed")
     with bus.consume(topic, group) as messages:
         print(f"working on {topic}/{group}", flush=True)

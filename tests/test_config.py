@@ -148,7 +148,10 @@ BAD_TEXTS = [
     ("topic_bytes_per_s", "2048 GiB", "2199023255552 is not between 0 and 1099511627776"),
     ("topic_bytes_per_s", "much", "expected bytes such as 65536 or 64 KiB, not 'much'"),
     ("connections_per_address_max", "-1", "-1 is not between 0 and 1000000"),
-    ("idle_timeout_ms", "1 KiB", "expected a whole number, not '1 KiB'"),
+    ("idle_timeout_ms", "1 KiB", "expected a time such as 500 ms, 5s or 7d, not '1 KiB'"),
+    ("idle_timeout_ms", "1.5ms", "expected a time such as 500 ms, 5s or 7d, not '1.5ms'"),
+    ("idle_timeout_ms", "1e3", "expected a time such as 500 ms, 5s or 7d, not '1e3'"),
+    ("connections_max", "1 KiB", "expected a whole number, not '1 KiB'"),
     ("no_such", "1", "there is no such option"),
 ]
 

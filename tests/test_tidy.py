@@ -27,7 +27,9 @@ FILE_LINES_MAX = 450
 ARROWS: dict[str, set[str]] = {
     "version": {"client"},  # only when a program asks for it
     "option": set(),  # how one is declared
-    "config": {"core", "wire", "faces", "server.options", "option"},  # what is declared there
+    "units": set(),
+    # What is declared there.
+    "config": {"core", "wire", "faces", "server.options", "option", "units"},
     "core": {"option"},
     "wire": {"option"},
     "journal": {"core"},
@@ -39,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {"client", "journal.batch", "version"},
     "cli": {
         *("server", "faces", "store", "journal", "core", "wire", "config"),
-        *("client", "semq", "spark", "version"),
+        *("client", "semq", "spark", "version", "units"),
     },
     "__main__": {"cli"},
     "testing": {"*"},

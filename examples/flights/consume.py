@@ -9,9 +9,9 @@ nothing left to count. Run two at once with the same group: they share the fligh
 the tag `carrier.origin.dest`: `*` is one word, `#` any rest, `;` means or.
 
 Messages are taken out as they are handed out: what is on its way while the broker or this program
-dies is gone for this group. Where that is not good enough, declare the group with `group_mask: 64`
-and acknowledge each message by its offset with `cmd: ack`, within the group's
-`group_ack_timeout`: later than that, it comes again.
+dies is gone for this group. Where that is not good enough, declare the group with `group_ack: true`
+and acknowledge each message by its offset with `cmd: ack`, within the group's `group_lease`: later
+than that, it comes again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def declare(broker: Broker, topic: str, group: str, group_filter: str = "") -> N
             topic=topic,
             consume_group=group,
             group_filter=group_filter,
-            group_start_offset=0,
+            **{"from": "earliest"},
         )
 
 

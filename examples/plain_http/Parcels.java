@@ -70,7 +70,7 @@ public class Parcels {
 
     public static void main(String[] arguments) throws Exception {
         if (arguments.length > 0) broker = arguments[0];
-        ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", Map.of(), "");
+        ask("/Parcels/packing?cmd=declare&ack=true&group_lease=30s", Map.of(), "");
         var durability = produce("Parcels", "two chairs", UUID.randomUUID().toString());
         System.out.println("produced, durability " + durability);
         consume("Parcels", "packing",

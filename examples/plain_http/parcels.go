@@ -95,7 +95,7 @@ func main() {
 	if len(os.Args) > 1 {
 		broker = os.Args[1]
 	}
-	must(ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000", nil, ""))
+	must(ask("/Parcels/packing?cmd=declare&ack=true&group_lease=30s", nil, ""))
 	key := make([]byte, 16)
 	rand.Read(key)
 	durability, err := produce("Parcels", "two chairs", fmt.Sprintf("%x", key))

@@ -43,7 +43,7 @@ async function serve(topic, answer) {
   }
 }
 
-await ask("/Parcels/packing?cmd=declare&group_mask=64&group_ack_timeout=30000");
+await ask("/Parcels/packing?cmd=declare&ack=true&group_lease=30s");
 console.log("produced, durability", await produce("Parcels", "two chairs"));
 await consume("Parcels", "packing", (body, retry) => console.log("packed", body, retry), 200);
 

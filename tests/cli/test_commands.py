@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import time
 
+import click
 import pytest
 
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
 from zbus.cli.remote import MESSAGES_TYPE
+from zbus.cli.show import Reader, local_time
 from zbus.cli.top import summary
+from zbus.client import Delivery
 from zbus.client.documents import ServerInfo
+from zbus.wire.responses import Response
 
 # Arguments, then the headers that must be sent (and no others, host and length apart).
 SENT = [
@@ -35,12 +41,12 @@ SENT = [
     (
         [
             *("declare", "T", "G", "--partitions", "4", "--topic-mask", "0", "--group-mask", "64"),
-            *("--filter", "a.*", "--durability", "os", "--start-offset", "0", "--start-time", "7"),
+            *("--filter", "a.*", "--durability", "os", "--from", "0"),
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "partitions": "4"},
             **{"topic_mask": "0", "group_mask": "64", "group_filter": "a.*", "durability": "os"},
-            **{"group_start_offset": "0", "group_start_time": "7"},
+            **{"from": "0"},
         },
     ),
     (
@@ -60,9 +66,50 @@ SENT = [
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
-            **{"group_ack_window": "6", "group_ack_timeout": "7", "group_start_copy": "H"},
+            **{"group_window": "6", "group_lease": "7", "group_start_copy": "H"},
         },
     ),
+    (
+        [
+            *("declare", "T", "G", "--ack", "--no-exclusive", "--temporary", "--paused"),
+            *("--lease", "30s", "--window", "5", "--rpc", "--no-topic-ack"),
+            *("--from", "2027-01-15T08:00:00Z"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_ack": "1"},
+            **{"exclusive": "0", "temporary": "1", "paused": "1", "group_lease": "30s"},
+            **{"group_window": "5", "rpc": "1", "topic_ack": "0", "from": "2027-01-15T08:00:00Z"},
+        },
+    ),
+    (
+        ["seek", "T", "G", "--from", "earliest"],
+        {"cmd": "seek", "topic": "T", "consume_group": "G", "from": "earliest"},
+    ),
+    (
+        ["seek", "T", "G", "--from", "3,5", "--partition", "1"],
+        {
+            **{"cmd": "seek", "topic": "T", "consume_group": "G", "from": "3,5"},
+            "partition": "1",
+        },
+    ),
+    (
+        [
+            *("declare", "T", "G", "--max-attempts", "5", "--backoff", "1000,60000"),
+            *("--dead-letter", "50%", "--on-loss", "front", "--rate", "none", "--one-batch"),
+            *("--order", "key"),
+        ],
+        {
+            **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_max_attempts": "5"},
+            **{"group_backoff": "1000,60000", "group_dead_letter": "50%", "group_rate": "none"},
+            **{"group_on_loss": "front", "group_one_batch": "1", "group_order": "key"},
+        },
+    ),
+    (
+        ["declare", "T", "--no-one-batch", "--dead-letter", ""],
+        {"cmd": "declare", "topic": "T", "group_one_batch": "0", "group_dead_letter": ""},
+    ),
+    (["pause", "T", "G"], {"cmd": "pause", "topic": "T", "consume_group": "G"}),
+    (["resume", "T"], {"cmd": "resume", "topic": "T"}),
     (
         ["produce", "T", "x", "--idempotency-key", "k-1", "--expected-offset", "0"],
         {"cmd": "produce", "topic": "T", "idempotency-key": "k-1", "expected_offset": "0"},
@@ -85,6 +132,23 @@ SENT = [
     (
         ["declare", "T", "G", "--filter", ""],
         {**{"cmd": "declare", "topic": "T"}, "consume_group": "G", "group_filter": ""},
+    ),
+    (
+        ["delete", "T", "G", "--offset", "3,5-9", "--partition", "1"],
+        {
+            **{"cmd": "delete", "topic": "T", "consume_group": "G"},
+            **{"offset": "3,5-9", "partition": "1"},
+        },
+    ),
+    (["cancel", "T", "--id", "a"], {"cmd": "cancel", "topic": "T", "msgid": "a"}),
+    (["fire", "T", "--offset", "0"], {"cmd": "fire", "topic": "T", "offset": "0"}),
+    (
+        ["reschedule", "T", "--offset", "0", "--delay-ms", "0"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "delay": "0"},
+    ),
+    (
+        ["reschedule", "T", "--offset", "0", "--deliver-at-ms", "7"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "deliver_at": "7"},
     ),
     (["query"], {"cmd": "query"}),
     (["query", "T", "G"], {"cmd": "query", "topic": "T", "consume_group": "G"}),
@@ -147,6 +211,13 @@ def test_consume_one_message(zbus: Zbus, broker: FakeBroker) -> None:
     assert "consume_group" not in broker.asked[0].headers
     assert "timeout" not in broker.asked[0].headers
     assert broker.asked[1].headers["consume_group"] == "G"
+
+
+def test_consume_says_how_long_it_leases(zbus: Zbus, broker: FakeBroker) -> None:
+    broker.messages.extend([b"one", b"two"])
+    assert zbus("consume", "T").exit_code == 0
+    assert zbus("consume", "T", "--lease-ms", "500").exit_code == 0
+    assert [asked.headers.get("lease") for asked in broker.asked] == [None, "500"]
 
 
 def test_consume_shows_headers_when_asked(zbus: Zbus, broker: FakeBroker) -> None:
@@ -217,6 +288,100 @@ def test_without_the_topic_the_next_command_is_named(
 
 
 @pytest.mark.parametrize(
+    ("args", "status", "text", "advice"),
+    [
+        (
+            ["consume", "T", "a b"],
+            404,
+            "404: ConsumeGroup(a b) Not Found",
+            "`zbus declare T 'a b'` makes it",
+        ),
+        (
+            ["consume", "T", "g"],
+            401,
+            "ConsumeGroup(g) exclusive, forbbiden",
+            "--standby waits until the other has left",
+        ),
+        (["tail", "nope"], 404, "404: Topic(nope) Not Found", "`zbus declare nope` makes it"),
+    ],
+)
+def test_what_helps_is_named(
+    zbus: Zbus, broker: FakeBroker, args: list[str], status: int, text: str, advice: str
+) -> None:
+    broker.answers.extend([Answer(status, text.encode())] * 3)
+    assert zbus(*args).stderr.splitlines()[1:] == [f"zbus: {advice}"]
+
+
+def test_list_is_names(zbus: Zbus, broker: FakeBroker) -> None:
+    for args, topic in (((), None), (("Orders",), "Orders")):
+        broker.answers.append(Answer(200, b'["jobs","Orders"]'))
+        assert zbus("list", *args).stdout == "jobs\nOrders\n"
+        asked = broker.asked[-1].headers
+        assert (asked["cmd"], asked["names"], asked.get("topic")) == ("query", "1", topic)
+    broker.answers.append(Answer(200, b'["jobs"]'))
+    assert zbus("list", "--json").stdout == '["jobs"]\n'
+    broker.answers.append(Answer(404, b"404: Topic(x) Not Found"))
+    assert zbus("list", "x").exit_code == 1
+
+
+def test_consume_stands_by(zbus: Zbus, broker: FakeBroker) -> None:
+    broker.messages.append(b"x")
+    assert zbus("consume", "T", "g", "--standby").stdout == "x\n"
+    assert broker.asked[-1].headers["standby"] == "1"
+
+
+SHOWN = Delivery(
+    Response(
+        200,
+        {b"offset": b"7", b"timestamp": b"1763730000000", b"tag": b"a.b", b"x-app": b"1\x1b[2J"},
+        b"hello",
+    )
+)
+
+
+def test_tail_shows_headers_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    Reader().show(SHOWN)
+    plain = capsys.readouterr().out
+    assert "x-app" not in plain
+    Reader(verbose=True).show(SHOWN)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == plain.splitlines()[0]
+    assert "x-app: 1\\x1b[2J" in lines
+    assert lines[-2:] == ["", "hello"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "now_s", "shown"),
+    [
+        ("UTC", 1_763_730_000, "13:00:00"),
+        ("UTC", 1_763_730_000 + 86_400, "2025-11-21 13:00:00"),
+        ("Etc/GMT-12", 1_763_730_000, "2025-11-22 01:00:00"[11:]),
+        ("Etc/GMT-12", 1_763_730_000 - 7_200, "2025-11-22 01:00:00"),
+    ],
+)
+def test_times_are_those_of_the_reader(
+    monkeypatch: pytest.MonkeyPatch, zone: str, now_s: float, shown: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert local_time(1_763_730_000_000, now_s) == shown
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("word", COMMANDS_OF_SHELL)
+def test_every_option_says_what_it_is_for(word: str) -> None:
+    """In words that a stranger understands."""
+    command = COMMANDS_OF_SHELL[word]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    for option in options:
+        assert option.help, option.name
+        assert not re.search(r"\bso (many|long|much)\b|is one\.", option.help), option.help
+
+
+@pytest.mark.parametrize(
     ("status", "body", "error"),
     [
         (404, b"404: Topic(T) Not Found", "Topic(T) Not Found"),
@@ -257,6 +422,8 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["produce", "T", "x", "--header", "no colon"],
         ["produce", "T", "x", "--key", "a\r\nb: c"],
         ["consume", "T", "--batch", "0"],
+        ["consume", "T", "--lease-ms", "0"],
+        ["declare", "T", "--on-loss", "drop"],
         ["query", "--url", "ftp://127.0.0.1"],
         ["query", "--url", "http://127.0.0.1:port"],
         ["query", "--url", "unix:"],
@@ -265,6 +432,12 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["serve", "--set", "port"],
         ["serve", "--config", "/no/such/file"],
         ["bench", "sideways"],
+        ["delete", "T"],
+        ["cancel", "T", "--offset", "1", "--id", "a"],
+        ["reschedule", "T", "--offset", "1"],
+        ["reschedule", "T", "--offset", "1", "--delay-ms", "1", "--deliver-at-ms", "1"],
+        ["peek", "T", "--state", "dead"],
+        ["why", "T"],
     ],
 )
 def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.client.peer import Joined
 from zbus.client import commands, errors
 from zbus.client.messages import Body, Message
 from zbus.client.options import Address, parse_url
+from zbus.client.starts import Start
 from zbus.testing.world import EPOCH_MS, World
 
 
@@ -119,15 +121,86 @@ def test_a_declaration_says_it_all(bus: Joined) -> None:
     assert (info.lease_ms, info.window) == (1234, 7)
     topic = bus.run(commands.declare("T", retention_count=5, dedupe_ms=60_000))
     assert (topic.partitions, topic.retention_count, topic.dedupe_ms) == (3, 5, 60_000)
+    assert bus.run(commands.declare("T", "g", order="key")).order == "key"
+    assert bus.run(commands.declare("T", "g", order="none")).order == "none"
     assert bus.run(commands.declare("R", rpc=True)).mask == 3
     assert bus.run(commands.declare("M", durability="memory")).durability == "memory"
     assert set(bus.run(commands.query()).topics) == {"T", "R", "M"}
+
+
+@pytest.mark.parametrize("name", ["Dead", "50%", "a%41b", "é ü"])
+def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> None:
+    bus.run(commands.declare(name))
+    info = bus.run(
+        commands.declare(
+            *("T", "g"),
+            ack=True,
+            max_attempts=5,
+            backoff_ms=(1_000, 60_000),
+            dead_letter=name,
+            on_loss="front",
+            rate=50,
+            one_batch=True,
+        )
+    )
+    assert (info.max_attempts, info.dead_letter, info.on_loss) == (5, name, "front")
+    assert (info.backoff_ms, info.backoff_max_ms) == (1_000, 60_000)
+    assert (info.rate, info.one_batch) == (50, True)
+    info = bus.run(
+        commands.declare(
+            "T", "g", max_attempts="none", backoff_ms="none", dead_letter="", rate="none"
+        )
+    )
+    assert (info.max_attempts, info.dead_letter, info.rate) == (None, "", None)
+    assert (info.backoff_ms, info.backoff_max_ms) == (0, None)
+    assert bus.run(commands.declare("T", "g", backoff_ms=7)).backoff_ms == 7
+    copied = bus.run(commands.declare(name, name, ack=True))
+    assert bus.run(commands.declare(name, "h", start_copy=name)).lease_ms == 10_000
+    assert copied.name == name
+
+
+def test_a_pause_and_a_lease_of_its_own(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, lease_ms=60_000))
+    bus.run(commands.produce("T", "x"))
+    assert bus.run(commands.pause("T", "g")).paused is True
+    assert bus.run(commands.pull("T", "g")) == []
+    assert bus.run(commands.resume("T", "g")).paused is False
+    assert len(bus.run(commands.pull("T", "g", lease_ms=500))) == 1
+    bus.world.advance(500)
+    assert len(bus.run(commands.pull("T", "g"))) == 1
 
 
 def test_a_group_may_be_changed_without_touching_its_mask(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", ack=True))
     assert bus.run(commands.declare("T", "g", filter="x")).mask == 64
     assert bus.run(commands.declare("T", "g", ack=False)).mask == 0
+
+
+def test_a_group_is_moved_by_seek_alone(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, temporary=True, paused=False, window=3))
+    bus.run(commands.produce_many("T", ["0", "1", "2"]))
+    assert len(bus.run(commands.pull("T", "g", batch=2))) == 2
+    info = bus.run(commands.declare("T", "g", ack=True, start="earliest"))
+    assert (info.leased_count, info.message_count, info.mask) == (2, 1, 96)
+    info = bus.run(commands.seek("T", "g", "earliest"))
+    assert (info.leased_count, info.message_count) == (0, 3)
+    places: list[tuple[Start, int]] = [
+        *(("latest", 0), (1, 2), ([2], 1), ("time:0", 3), ("2027-01-15", 3)),
+        *((datetime(1999, 1, 1), 3), (datetime(2999, 1, 1, tzinfo=UTC), 0)),
+    ]
+    for place, left in places:
+        assert bus.run(commands.seek("T", "g", place, partition=None)).message_count == left
+        name = f"new-{place}"
+        info = bus.run(commands.declare("T", name, start=place))
+        assert info.message_count == left
+    with pytest.raises(errors.NotFound, match="nobody"):
+        bus.run(commands.seek("T", "nobody", 0))
+    with pytest.raises(errors.BadRequest, match="no message at 4"):
+        bus.run(commands.seek("T", "g", 4))
+    wrong: list[Start] = ["", "soon", -1, [], 1 << 63]
+    for place in wrong:
+        with pytest.raises(ValueError, match="it starts at"):
+            commands.seek("T", "g", place)
 
 
 def test_labels_times_and_places(bus: Joined) -> None:

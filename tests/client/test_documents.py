@@ -43,16 +43,6 @@ def test_retention_done_can_be_taken_back(bus: Joined) -> None:
     assert not bus.run(commands.declare("T", retention_done=False)).retention_done
 
 
-def test_a_group_starts_at_a_message_that_is_known(bus: Joined) -> None:
-    bus.run(commands.declare("T", partitions=2))
-    for partition in (0, 1, 1):
-        bus.run(commands.produce("T", "x", id=f"m{partition}", partition=partition))
-    bus.run(commands.declare("T", "g", start_offset=1, start_id="m1", start_partition=1))
-    assert [d.offset for d in bus.run(commands.pull("T", "g", batch=9, partition=1))] == [1]
-    with pytest.raises(Exception, match="another id"):
-        bus.run(commands.declare("T", "h", start_offset=0, start_id="m1", start_partition=0))
-
-
 def test_brokers_of_other_versions_are_understood() -> None:
     newer = b'{"groupName":"g","ackTimeout":5,"leasedBytes":{"a":1},"ackWindow":2}'
     assert document_of(GroupInfo)(Response(200, {}, newer)) == GroupInfo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -153,7 +154,8 @@ def test_it_begins_at_a_time(bus: BlockingClient, topic: str) -> None:
     while (since_ms := bus.ping()) <= before.timestamp_ms:
         pass
     bus.produce(topic, "since")
-    with bus.watch(topic, start_time_ms=since_ms, timeout_ms=0) as messages:
+    with bus.watch(topic, f"time:{since_ms}", timeout_ms=0) as messages:
         assert next(messages).text == "since"
-    with bus.watch(topic, start_time_ms=before.timestamp_ms) as messages:
+    moment = datetime.fromtimestamp(before.timestamp_ms / 1000, UTC)
+    with bus.watch(topic, moment) as messages:
         assert [next(messages).text, next(messages).text] == ["before", "since"]

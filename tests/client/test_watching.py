@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -119,7 +120,13 @@ def test_a_message_is_as_it_is_read(world: World) -> None:
     ("start", "bodies"),
     [
         ("begin", [b"0", b"1", b"2"]),
+        ("earliest", [b"0", b"1", b"2"]),
         ("end", [b"2"]),
+        ("latest", [b"2"]),
+        ("time:0", [b"0", b"1", b"2"]),
+        ("2999-01-01", [b"2"]),
+        (datetime(2020, 1, 1, tzinfo=UTC), [b"0", b"1", b"2"]),
+        (datetime(2999, 1, 1, tzinfo=UTC), [b"2"]),
         (None, [b"0", b"1", b"2"]),
         (1, [b"1", b"2"]),
         ([1], [b"1", b"2"]),
@@ -134,9 +141,9 @@ def test_where_it_starts(world: World, start: Any, bodies: list[bytes]) -> None:
     assert watched.bodies == bodies
 
 
-@pytest.mark.parametrize("start", ["", "middle", -1, [], [0, -1], 1 << 63])
+@pytest.mark.parametrize("start", ["", "middle", "1", "Latest", -1, [], [0, -1], 1 << 63])
 def test_where_it_cannot_start(world: World, start: Any) -> None:
-    with pytest.raises(ValueError, match="a watch starts at"):
+    with pytest.raises(ValueError, match="it starts at"):
         Watched(world, start)
 
 

@@ -200,6 +200,19 @@ def test_a_declare_may_not_look_at_a_hidden_group() -> None:
     assert refused_status(client, http("/Orders?cmd=declare&group_name_auto=1", "token: b")) == 403
 
 
+def test_dead_letters_go_only_where_one_may_put_them() -> None:
+    words = "/Orders/g?cmd=declare&group_mask=64&group_max_attempts=1&group_dead_letter=Secret"
+    some, others = {"Orders": ["*"]}, {"*": ["*"]}
+    _, client = world_with(
+        entry("here", "declare produce", some),
+        entry("reader", "declare", others),
+        entry("both", "declare produce", others),
+    )
+    assert refused_status(client, http(words, "token: here")) == 404
+    assert refused_status(client, http(words, "token: reader")) == 403
+    assert document(ok(client, http(words, "token: both")))["deadLetter"] == "Secret"
+
+
 def test_automatic_names_need_all_groups_that_begin_with_the_topic() -> None:
     _, client = world_with(
         entry("some", "declare", {"Orders": ["Orders", "Orders0"]}),

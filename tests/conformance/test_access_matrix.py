@@ -23,12 +23,21 @@ EVERYTHING = frozenset(GROUPS) | {"Other", "and all others"}
 COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 
 # What the specification says, command by command.
+SINGLE = ("delete", "cancel", "fire", "reschedule")
+
 NEEDS_OPERATION = {
-    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "read"), "consume"),
+    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
+    **dict.fromkeys(("pause", "resume"), "declare"),
+    **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
+    "seek": "declare",
 }
-ON_A_GROUP = {"consume", "unconsume", "ack", "nack", "extend", "declare", "remove", "empty"}
-ON_ALL_GROUPS = {"remove", "empty"}  # if they name none
+ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
+ON_A_GROUP = {
+    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "seek"),
+    *("peek", "why", *ON_ALL_GROUPS),
+}
+ON_A_GROUP |= {"pause", "resume"}
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
 

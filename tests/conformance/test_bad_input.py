@@ -9,7 +9,6 @@ INTEGERS = {  # field: requests that carry it, and the maximum
     "topic_mask": ("declare", 2**31 - 1),
     "group_mask": ("declare", 2**31 - 1),
     "group_ack_window": ("declare", 999),
-    "group_ack_timeout": ("declare", 2**31 - 1),
     "group_start_offset": ("declare", 2**63 - 1),
     "group_start_time": ("declare", 2**63 - 1),
     "partitions": ("declare", 65536),
@@ -72,6 +71,39 @@ def test_one_more_than_the_largest(field: str) -> None:
 )
 def test_parse_number(value: bytes, number: int | None) -> None:
     assert parse_number(value) == number
+
+
+@pytest.mark.parametrize("value", [*ODD_NUMBERS, "1x", "s", "1.5s", "-1s", "25d", "1 s", "1s1s"])
+@pytest.mark.parametrize("field", ["group_lease", "group_ack_timeout"])
+@pytest.mark.parametrize("command", ["declare", "extend"])
+def test_durations(command: str, field: str, value: str) -> None:
+    _, client = declared("T")
+    data = cmd(command, "topic: T", "offset: 0", f"{field}: {value}")
+    status, text = refused(client, data)
+    form = "milliseconds from 0 to 2147483647, or with a unit: 500ms, 30s, 5m, 2h"
+    expected = f"400: Bad Format, {field} is {form}, not {value[:40]!r}"
+    assert status == 400
+    assert text == expected or not value.isascii()
+
+
+@pytest.mark.parametrize(
+    ("value", "ms"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("2h", 7_200_000),
+        ("24d", 2_073_600_000),
+        ("2147483647", 2**31 - 1),
+    ],
+)
+@pytest.mark.parametrize("field", ["group_lease", "group_ack_timeout"])
+def test_durations_with_units(field: str, value: str, ms: int) -> None:
+    _, client = declared("T")
+    info = document(ok(client, http(f"/T/g?cmd=declare&{field}={value}")))
+    assert (info["leaseMs"], info["ackTimeout"]) == (ms, ms)
 
 
 NAMES = {

@@ -20,20 +20,27 @@ from tests.conformance.dialogue import (
 )
 
 GROUP_KEYS = [
+    "ack",
     "ackRequired",
     "ackTimeout",
     "ackWindow",
     "consumerCount",
     "consumerList",
     "createdTime",
+    "deadCount",
     "delayedCount",
+    "exclusive",
     "groupName",
     "lastUpdatedTime",
+    "leaseMs",
     "leasedCount",
     "mask",
     "messageCount",
+    "paused",
     "skippedCount",
+    "temporary",
     "topicName",
+    "window",
 ]
 TOPIC_KEYS = [
     "consumeGroupList",
@@ -67,7 +74,7 @@ class TestDeclare:
         assert (info["topicName"], info["mask"], info["messageDepth"]) == ("MyTopic", 0, 0)
         assert info["createdTime"] == EPOCH_MS
         (group,) = info["consumeGroupList"]
-        assert list(group) == GROUP_KEYS
+        assert list(group) == sorted([*GROUP_KEYS, "unclaimed"])
         assert (group["groupName"], group["topicName"]) == ("MyTopic", "MyTopic")
 
     def test_with_a_group_the_answer_is_the_groups(self) -> None:
@@ -94,8 +101,8 @@ class TestDeclare:
         assert (info["filter"], info["mask"]) == ("a", 64)
         put(client, "T", b"x", query="tag=a")
         assert pull(client).body == b"x"
-        ok(client, http("/T?cmd=declare&group_start_offset=0"))
-        assert pull(client).body == b"x"
+        ok(client, http("/T?cmd=declare&paused=true"))
+        assert document(ok(client, http("/T/T?cmd=query")))["paused"]
 
     @pytest.mark.parametrize("group", ["", "%20"])
     def test_an_empty_group_is_none(self, group: str) -> None:
@@ -157,6 +164,10 @@ class TestDeclare:
             ("partitions=0", "partitions: 1 to 64"),
             ("partitions=65", "partitions: 1 to 64"),
             ("group_filter=" + "a" * 128, "filter length should be <= 127"),
+            ("group_order=id&group_mask=64", "group_order is one of none, key"),
+            ("group_order=&group_mask=64", "group_order is one of none, key"),
+            ("group_order=key", "order per key needs acknowledgements"),
+            ("group_order=key&topic_mask=64&group_mask=1", "order per key needs acknowledgements"),
             ("group_start_offset=1", "there is no message at 1"),
             ("group_start_offset=0&group_start_msgid=x", "there is no message at 0"),
         ],

@@ -58,6 +58,20 @@ def test_what_another_declared_meanwhile_stays() -> None:
     assert (group.options.window, group.options.filter) == (7, "a")
 
 
+def test_a_group_that_another_made_meanwhile_stays_where_it_is() -> None:
+    journal, world = cold()
+    slow, other = world.connect(), world.connect()
+    slow.send(http(f"/T/g?cmd=declare&from=time:{world.now_ms - 2_000}"))
+    ok(other, http("/T/g?cmd=declare&from=latest"))
+    journal.answer(world)
+    assert [reply.status for reply in slow.replies()] == [200]
+    topic = world.broker.topic("T")
+    assert topic is not None
+    group = topic.group("g")
+    assert group is not None
+    assert group.position() == [5]
+
+
 def test_the_limit_on_groups_holds() -> None:
     journal, world = cold(Limits(groups_per_topic_max=5))
     client = world.connect()

@@ -2,14 +2,25 @@
 
 import pytest
 
-from tests.conformance.dialogue import EPOCH_MS, Reply, cmd, declared, http, ok, pull
+from tests.conformance.dialogue import (
+    EPOCH_MS,
+    Reply,
+    cmd,
+    declared,
+    document,
+    http,
+    ok,
+    pull,
+    restart,
+)
+from zbus.core.state import TopicOptions
 
 BROKERS_OWN = {"content-length", "connection", "offset", "origin_id", "timestamp", "sender", "host"}
 BROKERS_OWN |= {"remote-addr", "origin_method", "consume_group", "id", "topic"}
 
 
-def delivered(request: bytes) -> Reply:
-    _, client = declared("T")
+def delivered(request: bytes, topic: str = "T?sender_headers=1") -> Reply:
+    _, client = declared(topic)
     ok(client, request)
     reply = ok(client, cmd("consume", "topic: T", "id: pull-1"))
     return reply
@@ -33,6 +44,87 @@ def test_all_of_them() -> None:
         "remote-addr": "/127.0.0.1:40001",
         "host": "127.0.0.1:15555",
     }
+
+
+CURL = ("user-agent: curl/8.5.0", "accept: */*", "accept-encoding: gzip", "accept-language: de")
+FORM = "content-type: application/x-www-form-urlencoded"
+
+
+class TestHowAMessageCame:
+    """What nobody asked for is stored where somebody may need it."""
+
+    SAID = frozenset(("remote-addr", "host", "user-agent", "accept", "accept-language"))
+
+    def said(self, topic: str, request: bytes) -> set[str]:
+        reply = delivered(request, topic)
+        assert reply.headers["sender"] == "session-1"
+        assert reply.headers["x-app"] == "1"
+        return reply.headers.keys() & {*self.SAID, "accept-encoding", "content-type"}
+
+    @pytest.mark.parametrize(
+        ("line", "kept"),
+        [
+            (FORM, set()),
+            ("content-type: application/json", {"content-type"}),
+            ("content-type: application/x-www-form-urlencoded; charset=utf-8", {"content-type"}),
+        ],
+    )
+    def test_plain_http(self, line: str, kept: set[str]) -> None:
+        request = http("/T?x-app=1", *CURL, line, body=b"x", method="POST")
+        assert self.said("T", request) == kept
+        everything = {*self.SAID, "accept-encoding", "content-type"}
+        assert self.said("T?sender_headers=1", request) == everything
+
+    def test_a_form_of_a_program_that_has_forms(self) -> None:
+        lines = ("user-agent: python-requests/2", FORM)
+        request = http("/T?x-app=1", *lines, body=b"x", method="POST")
+        assert self.said("T", request) == {"content-type"}
+
+    def test_with_a_command_fields_are_the_applications(self) -> None:
+        request = cmd("produce", "topic: T", "x-app: 1", *CURL, FORM, body=b"x")
+        own = {"user-agent", "accept", "accept-encoding", "accept-language", "content-type"}
+        assert self.said("T", request) == own
+
+    def test_a_batch(self) -> None:
+        lines = (*CURL, "content-type: application/vnd.zbus.messages")
+        data = b"POST / HTTP/1.1\r\nx-app: 1\r\naccept: a\r\ncontent-length: 1\r\n\r\nx"
+        assert self.said("T", http("/T", *lines, body=data)) == {"accept"}
+
+    def test_services_are_told_who_asks(self) -> None:
+        world, service = declared("S?topic_mask=3")
+        caller = world.connect()
+        assert caller.exchange(http("/S/m", *CURL)) == []
+        call = ok(service, cmd("consume", "topic: S"))
+        assert call.headers.keys() >= self.SAID
+
+    def test_it_may_be_changed_while_the_same_request_comes_again(self) -> None:
+        world, client = declared("T")
+        request = http("/T", *CURL, body=b"x")
+        found = []
+        for change in ("", "&sender_headers=1", "&dedupe_ms=0", "&sender_headers=0", ""):
+            ok(client, http(f"/T?cmd=declare{change}"))
+            for _ in range(2):
+                ok(client, request)
+                reply = pull(client)
+                found.append(reply.headers.keys() >= {"remote-addr", "user-agent"})
+        assert found == [False] * 2 + [True] * 4 + [False] * 4
+        ok(client, http("/T?cmd=declare&sender_headers=1"))
+        client = restart(world).connect()
+        ok(client, request)
+        assert pull(client).headers["remote-addr"] == "/127.0.0.1:40001"
+
+    def test_older_topics_go_on_as_they_did(self) -> None:
+        """Nothing is stored of the choice where it has not been made."""
+        assert not TopicOptions("T").bare
+        _, client = declared("T?sender_headers=1", "U")
+        assert document(ok(client, http("/T?cmd=query")))["senderHeaders"] is True
+        assert "senderHeaders" not in document(ok(client, http("/U?cmd=query")))
+
+    def test_two_topics_and_one_connection(self) -> None:
+        _, client = declared("T?sender_headers=1", "U")
+        for topic, told in (("T", True), ("U", False), ("T", True)):
+            ok(client, http("/", f"topic: {topic}", "cmd: produce", *CURL, body=b"x"))
+            assert ("host" in pull(client, f"/{topic}").headers) is told
 
 
 @pytest.mark.parametrize(

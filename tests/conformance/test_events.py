@@ -301,6 +301,15 @@ REFUSED = [
     ),
     (f"/T?cmd=consume&last_event_id={'9' * 19}", 400, None),
     ("/T?cmd=consume&group_start_time=-1", 400, None),
+    ("/T/T?cmd=consume&from=0", 400, "400: Bad Format, from is for a stream without a group"),
+    ("/T?cmd=consume&from=1", 404, None),
+    ("/T?cmd=consume&from=begin", 400, None),
+    ("/T?cmd=consume&from=-1", 400, None),
+    (
+        "/T?cmd=consume&from=0,0",
+        400,
+        "400: Bad Format, from needs an offset for each partition, and there are 1",
+    ),
 ]
 
 
@@ -325,6 +334,15 @@ class TestFollowing:
         ("query", "told"),
         [
             ("", "cd"),
+            ("from=earliest", "abcd"),
+            ("from=latest", ""),
+            ("from=0", "abcd"),
+            ("from=3", "d"),
+            ("from=3&offset=1", "d"),
+            (f"from=time:{EPOCH_MS + 1000}", "bcd"),
+            ("from=2027-01-15T08:00:01Z", "bcd"),
+            ("from=2999-01-01", ""),
+            ("last_event_id=0&from=3", "bcd"),
             ("offset=begin", "abcd"),
             ("offset=end", ""),
             ("offset=3", "d"),

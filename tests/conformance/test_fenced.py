@@ -70,6 +70,38 @@ def test_a_produce_is_refused_and_the_next_one_stored(fate: Verdict) -> None:
     assert ok(client, http("/T?cmd=consume&timeout=0")).body == b"again"
 
 
+@pytest.mark.parametrize("fate", list(Verdict))
+def test_who_reads_the_topics_own_group_has_claimed_it(fate: Verdict) -> None:
+    """Though what says so was refused together with the message, and the group read again."""
+    world, client = declared()
+    reader = world.connect()
+    reader.send(http("/T?cmd=consume"))
+    client.send(http("/T", body=b"lost", method="POST"))
+    world.fail(fate)
+    world.settle()
+    assert [reply.status for reply in client.replies()] == [503]
+    assert b"unclaimed" not in ok(client, http("/T/T?cmd=query")).body
+    ok(client, http("/T", body=b"again", method="POST"))
+    assert b"unclaimed" not in ok(world.connect(), http("/T/T?cmd=query")).body
+
+
+@pytest.mark.parametrize("fate", list(Verdict))
+def test_who_stands_by_gets_on_when_the_group_was_never_exclusive(fate: Verdict) -> None:
+    world, client = declared()
+    holder, standby = world.connect(), world.connect()
+    holder.send(http("/T?cmd=consume"))
+    world.settle()
+    client.send(http("/T?cmd=declare&group_mask=16"))
+    standby.send(http("/T?cmd=consume&standby=1"))
+    world.fail(fate)
+    world.settle()
+    assert [reply.status for reply in client.replies()] == [503]
+    world.broker.check()
+    for body in (b"1", b"2"):
+        ok(client, http("/T", body=body, method="POST"))
+    assert [len(each.replies()) for each in (holder, standby)] == [1, 1]
+
+
 @pytest.mark.parametrize(
     "request_data",
     [

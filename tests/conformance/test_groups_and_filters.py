@@ -130,15 +130,32 @@ class TestStart:
             ("group_start_time=1800000000040", 4),
             ("group_start_time=1800000000041", 5),
             ("group_start_time=9223372036854775807", 5),
+            ("from=earliest", 0),
+            ("from=latest", 5),
+            ("from=0", 0),
+            ("from=3", 3),
+            ("from=5", 5),
+            ("from=time:0", 0),
+            ("from=time:1800000000001", 1),
+            ("from=time:9223372036854775807", 5),
+            ("from=2027-01-15T08:00:00.010Z", 1),
+            ("from=2027-01-15T08:00:00.010", 1),
+            ("from=2027-01-15 08:00:00.040", 4),
+            ("from=2027-01-15T09:00:00.040%2B01:00", 4),
+            ("from=2027-01-15", 0),
+            ("from=1969-12-31", 0),
+            ("from=9999-12-31T23:59:59.999999Z", 5),
+            ("from=", 2),
+            ("from=4&group_start_copy=g", 4),
         ],
     )
     @pytest.mark.parametrize("exists", [False, True])
     def test_positions(self, client: Client, query: str, first: int, exists: bool) -> None:
-        if exists:
+        query = query.replace(" ", "%20")
+        if exists:  # then it stays where it is
             ok(client, http("/T/h?cmd=declare"))
-            if "offset" not in query and "time" not in query:
-                pull(client, "/T/h")
-                first = 3  # only offset and time move a group that is there
+            pull(client, "/T/h")
+            first = 3
         ok(client, http(f"/T/h?cmd=declare&{query}"))
         assert drain(client, "/T/h") == [b"%d" % n for n in range(first, 5)]
         assert drain(client, "/T/g") == [b"2", b"3", b"4"], "the others stay where they are"
@@ -159,20 +176,34 @@ class TestStart:
             ("group_start_offset=5&group_start_msgid=m-4", "no message at 5"),
             ("group_start_offset=0&group_start_msgid=x", "at offset 0 has another id"),
             ("group_start_offset=1&partition=1", "there is no partition 1"),
+            ("from=6", "no message at 6"),
+            ("from=1,2", "offsets for 2 partitions, and the topic has 1"),
+            ("from=latest&partition=1", "there is no partition 1"),
+            ("from=begin", "from is earliest, latest, an offset"),
+            ("from=0&group_start_offset=0", "are one: give one of them"),
+            ("from=0&group_start_time=0", "are one: give one of them"),
         ],
     )
-    @pytest.mark.parametrize("exists", [False, True])
-    def test_failures_change_nothing(
-        self, client: Client, query: str, text: str, exists: bool
-    ) -> None:
-        group = "g" if exists else "h"
+    def test_failures_change_nothing(self, client: Client, query: str, text: str) -> None:
         before = client.request(http("/T?cmd=query")).body
-        request = http(f"/T/{group}?cmd=declare&group_mask=64&group_filter=x&{query}")
+        request = http(f"/T/h?cmd=declare&group_mask=64&group_filter=x&{query}")
         status, told = refused(client, request)
         assert status == 400
         assert told.startswith("400: Bad Format, ")
         assert text in told
         assert client.request(http("/T?cmd=query")).body == before
+
+    @pytest.mark.parametrize("query", ["from=6", "group_start_offset=6", "from=1&partition=1"])
+    def test_no_place_is_looked_for_where_none_is_needed(self, client: Client, query: str) -> None:
+        info = document(ok(client, http(f"/T/g?cmd=declare&{query}")))
+        assert info["messageCount"] == 3
+
+    def test_leases_outlive_a_declare(self, client: Client) -> None:
+        target = "/T/h?cmd=declare&ack=true&from=earliest"
+        ok(client, http(target))
+        assert pull(client, "/T/h").body == b"0"
+        again = document(ok(client, http(target)))
+        assert (again["leasedCount"], again["messageCount"]) == (1, 4)
 
     def test_the_first_group_begins_at_the_beginning(self, client: Client) -> None:
         ok(client, http("/T/g?cmd=remove"))
@@ -193,14 +224,22 @@ class TestStart:
         ok(client, http("/T/j?cmd=declare&group_start_copy=unknown"))
         assert drain(client, "/T/j") == [], "an unknown name is as good as none"
 
-    def test_going_back_counts_right(self, client: Client) -> None:
-        info = document(ok(client, http("/T/g?cmd=declare&group_start_offset=1")))
+    def test_the_originals_own_form_moves_a_group(self, client: Client) -> None:
+        """In a head with `cmd`, and with the id that the message must have."""
+        where = ("topic: T", "group: g", "group_start_offset: 1")
+        info = document(ok(client, cmd("declare", *where)))
+        assert info["messageCount"] == 3
+        info = document(ok(client, cmd("declare", *where, "group_start_msgid: m-1")))
         assert info["messageCount"] == 4
+        status, text = refused(client, cmd("declare", *where, "group_start_msgid: m-2"))
+        assert (status, text[:16]) == (400, "400: Bad Format,")
+        assert [pull(client, "/T/g").body for _ in range(4)] == [b"1", b"2", b"3", b"4"]
 
     def test_going_back_wakes_a_waiting_pull(self, client: Client) -> None:
         drain(client, "/T/g")
         assert client.exchange(cmd("consume", "topic: T", "group: g", "id: p")) == []
-        replies = client.exchange(cmd("declare", "topic: T", "group: g", "group_start_offset: 4"))
+        more = ("group_start_offset: 4", "group_start_msgid: m-4")
+        replies = client.exchange(cmd("declare", "topic: T", "group: g", *more))
         assert sorted(reply.body for reply in replies)[0] == b"4"
 
 

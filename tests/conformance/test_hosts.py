@@ -15,7 +15,7 @@ def strict() -> tuple[World, Client]:
     """A broker that knows its names, and a topic."""
     world = World(guard=GuardSettings())
     client = world.connect()
-    ok(client, http("/T?cmd=declare"))
+    ok(client, http("/T?cmd=declare&sender_headers=1"))
     return world, client
 
 

@@ -181,7 +181,9 @@ class TestKey:
 
     def test_calls_take_none(self) -> None:
         _, client = declared("R?topic_mask=2")
-        text = "400: Bad Format, a call takes no idempotency-key and no expected_offset"
+        text = (
+            "400: Bad Format, a call takes no idempotency-key, no expected_offset and no ack_topic"
+        )
         assert refused(client, keyed("k", target="/R")) == (400, text)
         assert refused(client, http("/R?expected_offset=0", body=b"x")) == (400, text)
 

@@ -32,7 +32,7 @@ WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 NO_PARAMETERS = {
     *("accept", "content-type"),  # media types of bodies and replies
     "cookie",  # a security scheme
-    "sec-fetch-mode",  # a browser's own
+    *("sec-fetch-mode", "user-agent"),  # a program's own
 }
 
 

@@ -158,11 +158,24 @@ class TestBatch:
         assert reply.body.count(b'"partition":1') == 1
 
 
-@pytest.mark.parametrize("query", ["group_start_offset=1&partition=1", "group_start_time=0"])
-def test_start_positions(query: str) -> None:
+@pytest.mark.parametrize("command", ["seek", "declare"])
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("from=1&partition=1", "3"),
+        ("from=0,1", "0 2 3"),
+        ("from=time:0", "0 1 2 3"),
+        ("from=earliest", "0 1 2 3"),
+        ("from=latest", ""),
+        ("from=earliest&partition=0", "0 2"),
+        ("from=time:0&partition=0", "0 2"),
+    ],
+)
+def test_start_positions(query: str, left: str, command: str) -> None:
     _, client = declared("T?partitions=2")
     for n in range(4):
         put(client, "T", b"%d" % n, query=f"partition={n % 2}")
     drain(client)
-    ok(client, http(f"/T/T?cmd=declare&{query}"))
-    assert sorted(drain(client)) == ([b"3"] if "offset" in query else [b"0", b"1", b"2", b"3"])
+    group = "T" if command == "seek" else "new"
+    ok(client, http(f"/T/{group}?cmd={command}&{query}"))
+    assert sorted(drain(client, f"/T/{group}")) == [n.encode() for n in left.split()]

@@ -341,6 +341,33 @@ class TestRoute:
         (reply,) = target.replies()
         assert (reply.status, reply.headers["id"], reply.body) == (200, "x", body)
 
+    def test_what_it_says_of_a_connection_is_about_another(self) -> None:
+        """A service passes on what its target said, while other calls are under way."""
+        world, service = declared("S?topic_mask=3")
+        callers = [world.connect() for _ in range(3)]
+        for number, caller in enumerate(callers):
+            caller.send(http("/S/m", f"id: call-{number}"))
+        world.settle()
+        calls = [ok(service, cmd("consume", "topic: S")) for _ in callers]
+        for call in calls:
+            lines = (f"recver: {call.headers['sender']}", f"id: {call.headers['origin_id']}")
+            for spelled in ("connection: close", "Connection: te, Close"):
+                assert service.exchange(cmd("route", *lines, spelled, body=b"3")) == []
+        assert not service.closed
+        assert [len(caller.replies()) for caller in callers] == [1, 1, 1]
+        assert service.exchange(cmd("consume", "topic: S")) == []
+        callers[0].send(http("/S/again"))
+        world.settle()
+        assert [reply.status for reply in service.replies()] == [200]
+
+    @pytest.mark.parametrize("command", ["ping", "declare", "query", "produce", "track_sub"])
+    def test_so_it_is_with_all_that_comes_with_a_command(self, command: str) -> None:
+        _, client = declared("T")
+        for _ in range(2):
+            reply = ok(client, cmd(command, "topic: T", "id: 1", "connection: close"))
+            assert reply.headers["connection"] == "Keep-Alive"
+        assert not client.closed
+
     def test_to_oneself(self) -> None:
         _, router = self.two()
         (reply,) = router.exchange(cmd("route", "recver: session-2", "id: x"))

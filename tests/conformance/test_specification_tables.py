@@ -185,7 +185,7 @@ DELIVERED = {
 
 
 def test_section_3_1_headers_of_a_delivery() -> None:
-    _, client = declared("T")
+    _, client = declared("T?sender_headers=1")
     lines = (
         *(
             "cmd: produce",

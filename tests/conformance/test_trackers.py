@@ -215,6 +215,95 @@ def test_readers_coming_and_going_are_pushed_once_each() -> None:
     assert counts() == [0, 0]
 
 
+ELSEWHERE = "192.0.2.1:40000"
+"""Followers need not know what was declared there before it is answered."""
+
+
+class TestDeclareAndProduceAtOnce:
+    """Stock clients produce to the servers that a document has their topic at. It comes over
+    another connection than the reply to the declare, and is to be there first."""
+
+    def outs(self, world: World, client: Client, follower: Client, data: bytes) -> list[bytes]:
+        """Who was sent something, in that order, by one turn."""
+        order: list[bytes] = []
+        for each in (client, follower):
+            each.peer._ready = lambda peer: order.append(peer.id)
+        client.send(data)
+        world.settle()
+        return order
+
+    def test_the_push_goes_before_the_reply(self) -> None:
+        world, client = declared()
+        follower = follow(world)
+        for number in range(5):
+            order = self.outs(world, client, follower, cmd("declare", f"topic: T{number}"))
+            assert order[:2] == [follower.peer.id, client.peer.id]
+            (push,) = pushes(follower)
+            assert f"T{number}" in push["serverTable"][OWN]["topicTable"]
+            assert len(client.replies()) == 1
+
+    def test_nobody_is_told_twice(self) -> None:
+        world, client = declared()
+        follower = follow(world)
+        ok(client, cmd("declare", "topic: T"))
+        world.advance(1_000)
+        assert len(pushes(follower)) == 1
+        ok(client, cmd("declare", "topic: U"))
+        ok(client, cmd("declare", "topic: V"))
+        world.advance(1_000)
+        found = [set(push["serverTable"][OWN]["topicTable"]) for push in pushes(follower)]
+        assert found == [{"T", "U"}, {"T", "U", "V"}]
+
+    def test_who_is_elsewhere_is_told_as_ever(self) -> None:
+        world, client = declared()
+        client.peer.address = ELSEWHERE
+        follower = follow(world)
+        ok(client, cmd("declare", "topic: T"))
+        world.advance(1_000)
+        pushes(follower)
+        ok(client, cmd("declare", "topic: U"))
+        pushes(follower)
+        ok(client, cmd("declare", "topic: V"))
+        assert not follower.replies()
+        world.advance(1_000)
+        assert len(pushes(follower)) == 1
+
+    def test_a_burst_of_declares_is_no_burst_of_documents(self) -> None:
+        world, client = declared()
+        followers = [follow(world) for _ in range(20)]
+        world.advance(10_000)
+        for number in range(1_000):
+            ok(client, cmd("declare", f"topic: T{number}"))
+            world.advance(1)
+        counts = [len(pushes(follower)) for follower in followers]
+        assert min(counts) >= 8
+        assert max(counts) <= 10 + 11 + 10
+        world.advance(1_000)
+        for follower in followers:
+            assert len(pushes(follower)[-1]["serverTable"][OWN]["topicTable"]) == 1_000
+
+    def test_a_crowd_of_followers_is_told_in_portions(self) -> None:
+        world, client = declared()
+        followers = [world.connect() for _ in range(2_000)]
+        for follower in followers:
+            follower.exchange(cmd("track_sub"))
+        world.advance(10_000)
+        ok(client, cmd("declare", "topic: T"))
+        for follower in followers:
+            follower.replies()
+        made: list[bytes] = []
+        for follower in followers:
+            follower.peer._ready = lambda peer: made.append(peer.id)
+        for number in range(5):
+            world.broker.begin(world.now_ms)
+            client.peer.receive(cmd("declare", f"topic: U{number}"))
+            world.broker.finish()
+        assert len(made) <= 1_000
+        world.advance(1_000)
+        for follower in followers:
+            assert "U4" in pushes(follower)[-1]["serverTable"][OWN]["topicTable"]
+
+
 def test_changes_of_a_turn_are_one_push() -> None:
     world, client = declared()
     follower = follow(world)
@@ -224,6 +313,7 @@ def test_changes_of_a_turn_are_one_push() -> None:
 
 def test_ten_pushes_a_second_at_most_and_the_last_change_always() -> None:
     world, client = declared()
+    client.peer.address = ELSEWHERE
     follower = follow(world)
     for number in range(1_000):
         ok(client, cmd("declare", f"topic: T{number}"))
@@ -323,7 +413,7 @@ def test_a_long_document_is_not_made_for_everybody_who_asks(request_line: str) -
 def test_a_first_follower_is_told_what_its_document_does_not_have() -> None:
     world, client = declared()
     many_topics(client)
-    world.connect().exchange(cmd("track_sub", "connection: close"))
+    world.connect().exchange(http("/?cmd=track_sub", "connection: close"))
     ok(client, cmd("declare", "topic: New"))
     follower = world.connect()
     follower.exchange(cmd("track_sub"))
@@ -370,8 +460,10 @@ def test_tokens_that_see_everything_share_a_document() -> None:
 def test_so_much_is_pushed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every follower that is slow holds a copy."""
     world, client = declared()
+    client.peer.address = ELSEWHERE
     followers = [follow(world) for _ in range(10)]
-    monkeypatch.setattr(track, "PUSH_BYTES_MAX", 1_000)
+    size = len(ok(declared("T")[1], cmd("tracker")).body)
+    monkeypatch.setattr(track, "PUSH_BYTES_MAX", size * 3 // 2)
     ok(client, cmd("declare", "topic: T"))
     told_by_then = []
     for _ in range(15):
@@ -390,7 +482,7 @@ def test_plain_http_gets_one_document() -> None:
     world.advance(1_000)
     assert not plain.replies()
     closing = world.connect()
-    ok(closing, cmd("track_sub", "connection: close"))
+    ok(closing, http("/?cmd=track_sub", "connection: close"))
     assert closing.closed
 
 
@@ -659,7 +751,9 @@ def test_each_follower_is_told_what_it_may_see_as_long_as_it_may() -> None:
         ["More", "Orders", "Secret"],
     ]
     replace_table(world, ADMIN_ENTRY)
+    ok(admin, cmd("declare", ADMIN, "topic: Orders"))
     pass_time(world, 1_000)
+    assert len(pushes(other)) == 1
     admin.exchange(cmd("remove", ADMIN, "topic: More"))
     pass_time(world, 1_000)
     assert not follower.replies(), "its token is gone"

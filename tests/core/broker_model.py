@@ -61,7 +61,8 @@ class GroupRecord:
     got: set[bytes] = field(default_factory=set)  # bodies, ever
     attempts: dict[bytes, int] = field(default_factory=dict)  # in this life
     settled: set[bytes] = field(default_factory=set)  # must not come again in this life
-    highest: dict[int, int] = field(default_factory=dict)  # first deliveries, per partition
+    # First deliveries, per partition and, with order per key, key.
+    highest: dict[tuple[int, bytes], int] = field(default_factory=dict)
     confirming: list[tuple[Probe, set[bytes]]] = field(default_factory=list)
     excused: set[bytes] = field(default_factory=set)  # purged: need not come
     # What was asked for a lease (to extend it, to give it back), one after the other, while nothing
@@ -184,8 +185,9 @@ class Book:
         # What a purge left in a segment may be back after a crash, for a group declared before
         # the purge was durable.
         if body not in known.got and not message.due_ms and body not in record.purged:
-            assert given.offset > known.highest.get(given.partition, -1), "out of order"
-            known.highest[given.partition] = given.offset
+            line = (given.partition, message.key if known.options.order else b"")
+            assert given.offset > known.highest.get(line, -1), "out of order"
+            known.highest[line] = given.offset
         known.got.add(body)
         if known.options.lease:
             self._leased(known, given)

@@ -9,12 +9,13 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
-from zbus.core.declare import GroupWish, Start, Wished
+from zbus.core.declare import GroupWish, Wished
 from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError
 from zbus.core.limits import Limits
 from zbus.core.message import Message
 from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition, Pull, Session, Topic

@@ -14,7 +14,8 @@ from functools import partial
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, wishing
-from zbus.core.declare import GroupWish, Start
+from zbus.core.declare import GroupWish
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.port import JournalDamage, Lane
 
@@ -71,6 +72,10 @@ def declare_at(start: Start, group: str = "old") -> Callable[[Box], None]:
     return change
 
 
+def seek(start: Start) -> Callable[[Box], None]:
+    return lambda box: box.broker.seek(Probe(), box.group("old"), start)
+
+
 def change_options(box: Box) -> None:
     options = GroupOptions(lease=True, lease_ms=1_000_000, filter="a.*")
     box.declare(TopicOptions("T", partitions=COUNT), "old", options)
@@ -111,8 +116,13 @@ CHANGES: dict[str, Callable[[Box], None]] = {
     "declare at an offset": declare_at(Start(offset=2), "new"),
     "declare at the end": declare_at(Start(offset=3), "new"),
     "declare at an offset of one partition": declare_at(Start(offset=2, partition=1), "new"),
-    "seek": declare_at(Start(offset=0)),
-    "seek in one partition": declare_at(Start(offset=0, partition=1)),
+    "declare at other offsets": declare_at(Start(offset=(1, 2, 3)), "new"),
+    "declare and move": declare_at(Start(offset=0, moves=True)),
+    "seek": seek(Start(offset=0)),
+    "seek in one partition": seek(Start(offset=0, partition=1)),
+    "seek the end": seek(Start(latest=True)),
+    "seek other offsets": seek(Start(offset=(3, 0, 2))),
+    "seek a time": seek(Start(time_ms=0)),
     "change a group": change_options,
     "change a topic": change_topic,
     "remove a group": remove_group,

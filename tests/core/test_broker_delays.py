@@ -8,9 +8,9 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, again, same_state
 from zbus.core import dispatch, overdue
-from zbus.core.declare import Start
 from zbus.core.limits import Limits
 from zbus.core.log import GROWS_TO, PORTION, PORTION_BACK, Found, Size
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Partition
 from zbus.journal.batch import Batch

@@ -19,13 +19,13 @@ from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, f
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
-from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.log import Size
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Group, Partition
 from zbus.core.wants import Wants
@@ -43,6 +43,7 @@ GROUPS = {
     "leases": GroupOptions(lease=True, lease_ms=50, window=3),
     "filtered": GroupOptions(filter="a.*"),
     "both": GroupOptions(lease=True, lease_ms=20, window=2, filter="#"),
+    "ordered": GroupOptions(lease=True, lease_ms=50, window=5, order="key"),
 }
 TAGS = (b"", b"a.b", b"a.c", b"b")
 LIMITS = Limits(cache_bytes_max=2_000, history_bytes_max=2_000)  # a few: others are read back

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
 from zbus.core.chunk import Chunk
-from zbus.core.declare import Start
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
 from zbus.core.log import GROWS_TO, Found, Size
 from zbus.core.outcomes import Peeked
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.port import JournalDamage, JournalError, Lane
 from zbus.testing.records import records_of

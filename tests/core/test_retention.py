@@ -20,11 +20,11 @@ from tests.core.support import (
     refusal,
     same_state,
 )
-from zbus.core.declare import Start
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Peeked, Raw
 from zbus.core.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.tick import CHECK_MS
 from zbus.journal.port import JournalError, Lane

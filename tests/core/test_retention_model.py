@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
 from zbus.core.chunk import Chunk
-from zbus.core.declare import Start
 from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.log import Size
 from zbus.core.message import Message
 from zbus.core.outcomes import Delivered, Outcome
+from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Group
 from zbus.core.wants import Wants
@@ -105,6 +105,8 @@ class RetentionMachine(RuleBasedStateMachine):
         known = topic.group(name)
         start = Start(offset=0) if zero else None
         self.box.declare(topic.options, name, GROUPS[name], start)
+        if start is not None:
+            self.box.broker.seek(Probe(), self.box.group(name), start)
         group = self.box.group(name)
         if known is None or zero:
             book = self.books.setdefault(name, Book())

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator
 from pathlib import Path
 
-from zbus.client import commands, managing, methods
+from zbus.client import commands, managing, methods, single
 
 STUB = Path(methods.__file__ or "").with_suffix(".pyi")
 
@@ -23,14 +23,16 @@ HEAD = '''
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, overload
+from typing import Any, Literal, Unpack, overload
 
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
-from zbus.client.commands import Offsets
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
-from zbus.client.managing import Level
+from zbus.client.managing import Level, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
+from zbus.client.requests import Offsets
+from zbus.client.single import Document, Listed, State
+from zbus.client.starts import Start
 
 ALWAYS: tuple[str, ...]
 PIPED: tuple[str, ...]
@@ -46,7 +48,7 @@ CLASSES = [
 
 def functions() -> dict[str, ast.FunctionDef]:
     found: dict[str, ast.FunctionDef] = {}
-    for module in (managing, commands):
+    for module in (managing, single, commands):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         found |= {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     return found

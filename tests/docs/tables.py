@@ -17,6 +17,7 @@ from zbus.faces.native.vocabulary import (
     NUMBER_MAX,
     OFFSETS_MAX,
     TEN_YEARS_AHEAD,
+    Duration,
     Form,
     Kind,
     Number,
@@ -44,11 +45,17 @@ def limit_of(name: str, kind: Kind) -> str:
             return f"{size:,} bytes" if size else ""
         case Word(values):
             return ", ".join(f"`{value}`" for value in values)
+        case Duration(maximum_ms):
+            return _ROUND[maximum_ms]
         case Form.OFFSETS:
             return f"{OFFSETS_MAX:,} in all"
         case Form.IDEMPOTENCY_KEY:
             return f"{IDEMPOTENCY_KEY_BYTES_MAX} bytes"
     return ""
+
+
+def _names(parameter: Parameter) -> str:
+    return ", ".join([f"`{name}`" for name in (parameter.name, *parameter.former)])
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
@@ -64,7 +71,7 @@ def parameter_table(parameters: tuple[Parameter, ...]) -> str:
         ("parameter", "default", *(("limit",) if shown else ()), "meaning")
     ]
     rows += [
-        (f"`{each.name}`", each.default, *((limit,) if shown else ()), each.meaning)
+        (_names(each), each.default, *((limit,) if shown else ()), each.meaning)
         for each, limit in zip(parameters, limits, strict=True)
     ]
     return _table(rows)

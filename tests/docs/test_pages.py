@@ -128,6 +128,9 @@ def test_every_command_has_its_section(name: str) -> None:
     assert f"`{name}`" in text_of(DOCS / "reference/dialects.md")
 
 
+GETTERS = ("number", "text", "flag", "switch", "duration", "start", "ranges")
+
+
 def asked_for() -> Iterator[str]:
     """Every parameter that the dialect's code asks a request for."""
     for path in (ROOT / "zbus/faces/native").glob("*.py"):
@@ -135,7 +138,7 @@ def asked_for() -> Iterator[str]:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             owner = ast.unparse(node.func.value)
-            is_getter = node.func.attr in ("number", "text", "flag") and owner.endswith("params")
+            is_getter = node.func.attr in GETTERS and owner.endswith("params")
             is_field = node.func.attr == "get" and owner.endswith(("fields", "params.fields"))
             if (is_getter or is_field) and isinstance(node.args[0], ast.Constant):
                 assert isinstance(node.args[0].value, bytes)

@@ -44,6 +44,25 @@ def test_two_workers_share_the_work(broker: BrokerProcess, bus: BlockingClient) 
     assert sorted(done) == sorted(["last", *(str(number) for number in range(300))])
 
 
+def test_a_worker_that_starts_again_does_nothing_again(
+    broker: BrokerProcess, bus: BlockingClient
+) -> None:
+    with start(broker.url) as worker:
+        bus.produce_many("Orders", ["a chair", "a table"])
+        worker.wait_for("done: a table")
+        state = bus.query("Orders", "packing")
+        while state.message_count or state.leased_count:
+            state = bus.query("Orders", "packing")
+        worker.process.send_signal(signal.SIGINT)
+        worker.finish()
+    with start(broker.url) as worker:
+        bus.produce("Orders", "a lamp")
+        worker.wait_for("done: a lamp")
+        worker.process.send_signal(signal.SIGINT)
+        said = worker.finish()
+    assert [line for line in said.splitlines() if "done: " in line] == ["done: a lamp"]
+
+
 def test_what_fails_is_tried_again_and_put_aside(
     broker: BrokerProcess, bus: BlockingClient
 ) -> None:

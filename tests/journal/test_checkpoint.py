@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.core.delays import Columns, Delays
+from zbus.core.fates import Endings, Fate
 from zbus.core.originals import Original
 from zbus.core.state import (
     Entries,
@@ -35,6 +36,14 @@ def columns(due_of: dict[int, int]) -> Columns:
     return delays.columns()
 
 
+def endings(rows: list[tuple[int, int, int, int]]) -> Endings:
+    """What is stored of messages that are finished: offset, time, attempts and fate of each."""
+    told = Endings()
+    for row in rows:
+        told.add(*row)
+    return told
+
+
 NAMES = st.text(max_size=10)
 NATURAL = st.integers(0, 2**63 - 1)
 ENTRIES = st.builds(
@@ -54,6 +63,11 @@ GROUPS = st.builds(
     reset=st.booleans(),
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
+    fates=st.lists(
+        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from(Fate)), max_size=5
+    ).map(endings),
+    skipped=st.just(0) | NATURAL,
+    dead=st.just(0) | NATURAL,
 )
 OPAQUE = st.just(b"") | (st.integers(-(2**63), 2**64 - 1) | st.lists(st.booleans() | NAMES)).map(
     msgspec.json.encode
@@ -106,6 +120,7 @@ def test_no_field_is_forgotten(kind: type) -> None:
         "options": GroupOptions(opaque=b"1"),
         "entries": Entries.of(Entry(1, EntryState.READY, 2, 3, 4)),
         "delayed": columns({1: 2, 300: 4}),
+        "fates": endings([(1, 2, 3, 4), (0, 5, 0, 1)]),
     }
     values: dict[str, Any] = {
         field.name: special.get(field.name, others.get(str(field.type)))
@@ -205,6 +220,16 @@ def test_entries_that_end_before_some_were_written() -> None:
     assert not entries.truncated(3)
 
 
+def test_fates_as_they_are_stored() -> None:
+    change = StateChange(
+        groups=(GroupChange("g", 9, fates=endings([(7, 100, 2, 1), (8, 5, 0, 4)])),)
+    )
+    text = b'{"groups":[{"name":"g","cursor":9,"fates":2}]}'
+    vectors = struct.pack("<4Q2I2B6x", 7, 8, 100, 5, 2, 0, 1, 4)
+    assert encode_change(change) == payload(text, vectors)
+    assert decode_change(payload(text, vectors)) == change
+
+
 def test_delayed_messages_as_they_are_stored() -> None:
     change = StateChange(groups=(GroupChange("g", 600, delayed=columns({1: 9, 2: 7, 515: 8})),))
     text = b'{"groups":[{"name":"g","cursor":600,"delayed":3,"pages":2}]}'
@@ -239,6 +264,11 @@ HOSTILE = {
     "delayed in disorder": payload(
         b'{"groups":[{"name":"g","delayed":2,"pages":1}]}', struct.pack("<4Q", 0, 2, 513, 256)
     ),
+    "negative fates": payload(b'{"groups":[{"name":"g","fates":-1}]}'),
+    "fates past the end": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(24)),
+    "enormous fates": payload(b'{"groups":[{"name":"g","fates":99999999999999}]}', bytes(40)),
+    "a fate that there is not": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(32)),
+    "another": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(24) + b"\x06" + bytes(7)),
     "bytes left over": payload(b"{}", bytes(8)),
 }
 

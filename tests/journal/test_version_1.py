@@ -79,10 +79,18 @@ def messages(data_dir: Path) -> Found:
     }
 
 
+LATER = {
+    *("attempts_max", "backoff_ms", "backoff_max_ms", "dead_letter", "on_loss", "order"),
+    *("one_batch", "rate_per_s", "settled_ms", "bare", "unclaimed"),
+}
+"""Options that there were not yet."""
+
+
 def options(known: dict[str, Any]) -> dict[str, Any]:
-    """With the names that they had then."""
+    """With the names that they had then, and without later ones."""
     names = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
-    plain = {names.get(name, name): value for name, value in known.items()}
+    assert all(known.get(name) in (None, 0, "", "keep") for name in LATER)
+    plain = {names.get(name, name): known[name] for name in known if name not in LATER}
     return {**plain, "mask": json.loads(plain["mask"] or b"0")}
 
 
@@ -94,6 +102,7 @@ def state(change: StateChange) -> Any:
     for group, known in zip(plain["groups"], change.groups, strict=True):
         del group["delayed"]
         assert not group.pop("incarnation")
+        assert not group.pop("dead")
         assert not group.pop("origin")
         entries = [attrs.asdict(entry) for entry in known.entries]
         handed_out = {entry["offset"] for entry in entries}  # and then delayed

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant, mutants_of
 BACKLOG = "core/test_backlog_model.py"
 BROKER = "core/test_broker_model.py"
 CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
+KEYED = "core/test_keyed.py"
 ONCE = "core/test_once_model.py"
 RETENTION = "core/test_retention_model.py"
 
@@ -33,15 +34,9 @@ BACKLOGS: list[Mutant] = [
             BACKLOG,
         ),
         (
-            "two-in-front",
-            "        return min(first, 0) - 1",
-            "        return min(first, 0)",
-            BACKLOG,
-        ),
-        (
             "ended-lease-goes-to-the-end",
-            "            self._put(offset, offset)",
-            "            self._put(offset, end)",
+            "        self._take(offset)\n        self._put(offset, offset)\n\n    def give_up",
+            "        self._take(offset)\n        self._put(offset, self.cursor)\n\n    def give_up",
             BACKLOG,
         ),
         (
@@ -70,8 +65,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "cursor-goes-first",
-            "            if rank <= self.cursor:",
-            "            if rank < self.cursor:",
+            "            if rank <= reached:",
+            "            if rank < reached:",
             BACKLOG,
         ),
         (
@@ -81,16 +76,70 @@ BACKLOGS: list[Mutant] = [
             "core/test_recovery.py",
         ),
         (
-            "put-back-behind-the-end",
-            "        for rank, serial in [key for key in self._ready if key[0] > end]:",
-            "        for rank, serial in [key for key in self._ready if key[0] > end + 1]:",
-            BACKLOG,
-        ),
-        (
             "skipped-on-the-way",
             "        while self.cursor in self.ahead:",
             "        if self.cursor in self.ahead:",
             BACKLOG,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/places.py",
+        (
+            "two-in-front",
+            "        return min(first, 0) - 1",
+            "        return min(first, 0)",
+            BACKLOG,
+        ),
+        (
+            "put-back-behind-the-end",
+            "self.places.items() if key[0] > end]:",
+            "self.places.items() if key[0] > end + 1]:",
+            BACKLOG,
+        ),
+        (
+            "parked-not-in-the-checkpoint",
+            "        if not self.parked_count:",
+            "        if True:",
+            KEYED,
+        ),
+        (
+            "parked-for-ever",
+            "        for offset, place in self.places.items():\n            self._ready[place] = offset",
+            "        pass",
+            KEYED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/keyed.py",
+        (
+            "key-with-two-holders",
+            "return (not self.leased or self.batch == batch) and",
+            "return",
+            KEYED,
+        ),
+        (
+            "given-back-behind-its-key",
+            " and (not waiting or offset <= waiting[0])",
+            "",
+            KEYED,
+        ),
+        (
+            "keys-forgotten-by-a-restart",
+            "        self.unknown = sorted(handed_out, reverse=True)",
+            "        self.unknown: list[int] = []",
+            "conformance/test_order_per_key.py",
+        ),
+        (
+            "key-stays-busy",
+            "                backlog.unpark(line.waiting[0])\n            else",
+            "                pass\n            else",
+            "conformance/test_order_per_key.py",
+        ),
+        (
+            "batch-of-one",
+            "            backlog.unpark(line.waiting[0])  # it may come along",
+            "            pass",
+            KEYED,
         ),
     ),
     *mutants_of(
@@ -515,8 +564,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "delayed-a-moment-longer",
-            "            if due_ms > now_ms:\n                backlog.delay",
-            "            if due_ms >= now_ms and due_ms:\n                backlog.delay",
+            "            if due_ms > now_ms and offset == backlog.cursor:",
+            "            if due_ms and due_ms >= now_ms and offset == backlog.cursor:",
             "core/test_broker_delays.py conformance/test_delay_and_expiry.py core/test_broker_model.py",
         ),
         (
@@ -557,6 +606,21 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/core/topic.py",
+        (
+            "done-by-one-group",
+            "        return min((group.backlogs[self.index].floor()",
+            "        return max((group.backlogs[self.index].floor()",
+            f"core/test_retention.py {RETENTION}",
+        ),
+        (
+            "unclaimed-holds-back",
+            "if not group.options.unclaimed]",
+            "]",
+            "conformance/test_unclaimed_groups.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/store/retention.py",
         (
             "young-segment-goes",
@@ -576,12 +640,6 @@ SERVING: list[Mutant] = [
             "one-segment-too-many-by-bytes",
             "            keep = max(keep, newest)\n",
             "            keep = max(keep, newest + 1)\n",
-            f"core/test_retention.py {RETENTION}",
-        ),
-        (
-            "done-by-one-group",
-            "    return min((group.backlogs[partition.index].floor()",
-            "    return max((group.backlogs[partition.index].floor()",
             f"core/test_retention.py {RETENTION}",
         ),
         (
@@ -731,8 +789,8 @@ FENCED: list[Mutant] = [
         "zbus/core/dispatch.py",
         (
             "handed-out-of-a-fenced-partition",
-            "        if partition.fenced is not None:\n            return\n",
-            "",
+            "        if partition.fenced is not None or (group",
+            "        if (group",
             FENCE,
         ),
     ),
@@ -756,4 +814,99 @@ FENCED: list[Mutant] = [
     ),
 ]
 
-CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED]
+RETRIES = "core/test_retries.py"
+
+RETRIED: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/retries.py",
+        (
+            "one-attempt-too-many",
+            "attempts >= options.attempts_max",
+            "attempts > options.attempts_max",
+            RETRIES,
+        ),
+        (
+            "pause-of-the-attempt-before",
+            "min(attempts - 1, _DOUBLINGS_MAX)",
+            "min(max(attempts - 2, 0), _DOUBLINGS_MAX)",
+            RETRIES,
+        ),
+        (
+            "no-longest-pause",
+            "    return min(longest_ms, first_ms << ",
+            "    return max(0, first_ms << ",
+            RETRIES,
+        ),
+        (
+            "dead-letters-not-settling",
+            "            backlog.leased.settle_later(offset)\n",
+            "",
+            RETRIES,
+        ),
+        (
+            "circle-of-dead-letters",
+            "        waiting += targets",
+            "        waiting += ()",
+            RETRIES,
+        ),
+        (
+            "given-back-backwards",
+            "[: -1 - (most - count) : -1]",
+            "[:most]",
+            RETRIES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/open_leases.py",
+        (
+            "holder-of-what-is-over",
+            "            self.holders.pop(item, None)",
+            "            pass",
+            "core/test_open_leases.py",
+        ),
+        (
+            "settling-in-the-way",
+            "            self.settling.discard(item)\n        return True",
+            "            pass\n        return True",
+            "core/test_open_leases.py",
+        ),
+        (
+            "settling-ends-by-time",
+            "if offset not in self.settling] if self.settling else due",
+            "] if self.settling else due",
+            "core/test_open_leases.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/dispatch.py",
+        (
+            "rate-not-taken",
+            "            group.rate.take(count_max - pieces.count_left)",
+            "            pass",
+            RETRIES,
+        ),
+        (
+            "one-batch-and-another",
+            " or (group.options.one_batch and backlog.leased):",
+            ":",
+            RETRIES,
+        ),
+        (
+            "lease-of-the-group",
+            "pull.wants.lease_ms or group.options.lease_ms",
+            "group.options.lease_ms",
+            RETRIES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/pace.py",
+        (
+            "nobody-is-woken",
+            "            self._timer.set(group, now_ms + wait_ms)",
+            "            pass",
+            RETRIES,
+        ),
+    ),
+]
+
+CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED, *RETRIED]

@@ -9,5 +9,6 @@ from tests.mutants.costs import COSTS
 from tests.mutants.edge import EDGE
 from tests.mutants.journal import JOURNAL
 from tests.mutants.mutant import Mutant
+from tests.mutants.places import PLACES
 
-MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS]
+MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS, *PLACES]

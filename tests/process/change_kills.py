@@ -121,7 +121,8 @@ class Campaign:
             if one["groupName"] != "Wide"  # every topic has one of its own name
         }
         # The probe begins with the oldest message of each partition.
-        _right(pipe.get("/Wide/probe?cmd=declare&group_start_offset=0"))
+        _right(pipe.get("/Wide/probe?cmd=declare"))
+        _right(pipe.get("/Wide/probe?cmd=seek&from=earliest"))
         probe = json.loads(_right(pipe.get("/Wide/probe?cmd=query")).body)
         _right(pipe.get("/Wide/probe?cmd=remove"))
         return Shown(probe["messageCount"], groups)
@@ -143,8 +144,8 @@ class Campaign:
             groups = {name: (filter, left + more) for name, (filter, left) in shown.groups.items()}
             shown = Shown(shown.stored + more, groups)
         if "worker" not in shown.groups:
-            target = "/Wide/worker?cmd=declare&group_start_offset=0&group_mask=64"
-            _right(pipe.get(f"{target}&group_ack_timeout={LEASE_MS}&group_ack_window=999"))
+            target = "/Wide/worker?cmd=declare&from=earliest&ack=true"
+            _right(pipe.get(f"{target}&group_lease={LEASE_MS}&group_window=999"))
             shown = shown.having("worker", "", shown.stored)
         for _ in range(3):
             if self.random.random() < 0.5 and shown.groups["worker"][1]:
@@ -194,7 +195,7 @@ class Campaign:
             if what in ("copy", "filter", "replace"):
                 target = f"{group}declare&group_start_copy=worker"
                 return target, shown.having(name, "", shown.groups["worker"][1])
-            return f"{group}declare&group_start_offset=0", shown.having(name, "", shown.stored)
+            return f"{group}declare&from=earliest", shown.having(name, "", shown.stored)
         if what == "remove group" or what == "replace":
             return f"{group}remove", shown.without(name)
         if what == "empty group":
@@ -202,8 +203,9 @@ class Campaign:
         if what == "filter":
             filter = self.random.choice(("a.*", "b.*"))
             return f"{group}declare&group_filter={filter}", shown.having(name, filter, left)
-        target = f"{group}declare&group_start_offset=0&group_filter={filter}"
-        return target, shown.having(name, filter, shown.stored)
+        if what == "seek":
+            return f"{group}seek&from=earliest", shown.having(name, filter, shown.stored)
+        return f"{group}declare&from=earliest", shown  # it stays where it is
 
 
 def _right(reply: Reply) -> Reply:

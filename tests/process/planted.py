@@ -7,6 +7,7 @@ breaks one promise, in the way a programmer might.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import attrs
 
@@ -68,8 +69,10 @@ def impatient() -> None:
     """Delays and leases end 0.3 s early."""
     wake, next_wake = Backlog.wake, Backlog.next_wake
 
-    def wake_early(self: Backlog, now_ms: int, end: int) -> int:
-        return wake(self, now_ms + 300, end)
+    def wake_early(
+        self: Backlog, now_ms: int, end: int, expire: Callable[[int], None] | None = None
+    ) -> int:
+        return wake(self, now_ms + 300, end, expire)
 
     def too_soon(self: Backlog) -> int:
         return max(0, next_wake(self) - 300)

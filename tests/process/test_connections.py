@@ -195,13 +195,15 @@ def test_every_kind_of_request_is_answered_after_the_client_shut_its_side(
 
 
 @pytest.mark.parametrize("command", ["declare", "empty", "ping"])
-def test_a_headed_request_that_closes_its_connection_is_answered(
+def test_a_headed_request_is_answered_whatever_its_message_says_of_a_connection(
     broker: BrokerProcess, command: str
 ) -> None:
     wire = broker.connect()
     head = f"GET / HTTP/1.1\r\ncmd: {command}\r\ntopic: T\r\nid: 1\r\nconnection: close\r\n\r\n"
-    wire.send(head.encode())
-    assert wire.read().status == 200
+    for _ in range(2):
+        wire.send(head.encode())
+        assert wire.read().status == 200
+    wire.sock.shutdown(1)
     assert wire.at_end()
 
 

@@ -35,6 +35,12 @@ CONTRADICTIONS = {
     "ack": [400],  # of ranges that run backwards
     "nack": [400],
     "extend": [400],
+    "delete": [400],  # the same, and both offset and id
+    "cancel": [400],
+    "fire": [400],
+    "reschedule": [400],
+    "peek": [400],  # `after` has a form
+    "why": [400],
     "track_pub": [400],  # a document that lacks what only part of it must have
 }
 REFUSED = [302, 400, 404, 409, 413, 414, 429, 431]

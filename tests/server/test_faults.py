@@ -137,6 +137,16 @@ def hang_up(rig: Rig) -> None:
     rig.machine.settle()
 
 
+def hang_up_with_a_lease(rig: Rig) -> None:
+    target = http("/A/leased?cmd=declare&group_on_loss=front")
+    assert rig.ask(rig.witness, target).status == 200
+    pull(rig)
+    rig.machine.settle()
+    rig.culprit.replies()
+    rig.culprit.reset()
+    rig.machine.settle()
+
+
 def nothing(rig: Rig) -> None:
     pass
 
@@ -244,6 +254,13 @@ ROWS = {
     "the end of a session": Row(
         lambda rig: rig.plant(leaving, "_forget", lambda _broker, _peer, group: of_a(group)),
         hang_up,
+        {"topic": "A", "group": "leased"},
+        None,
+        True,
+    ),
+    "leases that are given back": Row(
+        lambda rig: rig.plant(leaving, "give_back", lambda *args: of_a(args[2])),
+        hang_up_with_a_lease,
         {"topic": "A", "group": "leased"},
         None,
         True,

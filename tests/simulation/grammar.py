@@ -18,7 +18,7 @@ from tests.wire.frame_fuzz import Streams
 from tests.wire.head_fuzz import spoil
 from tests.wire.websocket_frames import close, frame
 from zbus.faces.native.commands import ABSENT, TABLE
-from zbus.faces.native.vocabulary import Flag, Form, Kind, Number, Text, Word
+from zbus.faces.native.vocabulary import Duration, Flag, Form, Kind, Number, Switch, Text, Word
 from zbus.wire.limits import DEFAULT_LIMITS
 from zbus.wire.websocket import BINARY, PING, TEXT
 
@@ -41,12 +41,14 @@ TEXTS = [
     '"',
     "a b",
 ]
+STARTS = ["earliest", "latest", "0", "1", "3", "1,2", "time:0", "2027-01-15T08:00:00Z", "time:1e9"]
 NUMBERS = ["0", "0", "1", "1", "2", "3", "5", "10", "100", "5000"]
 ODD_NUMBERS = [
     *("", "-1", "+1", "1e3", "0x1", "1_0", "00", "07", " 1", "²", "nan", "9" * 19, "9" * 400),
     *(str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63), "315360000000", "65536", "10001"),
 ]
 OFFSETS = ["0", "1", "2", "0-3", "0,2,4", "3,5-9,12", "0-99", "0-9999"]
+PAUSES = ["1000", "1000,60000", "1,1", "none", "0", "5,4", "", "x", ",", "1,2,3", "9" * 30]
 BAD_OFFSETS = ["5-4", "0-", "-", ",", "1,,2", "0-99999999999", "0-10000", "9" * 30, "1-2-3", ""]
 ACCEPTS = [
     *("text/event-stream", "application/x-ndjson", "application/vnd.zbus.messages", "text/html"),
@@ -210,12 +212,20 @@ class Grammar:
                 return random.choice(NUMBERS if random.random() < 0.95 else ODD_NUMBERS)
             case Flag():
                 return random.choice(("0", "1", "true", "false", "", "x"))
+            case Switch():
+                return random.choice((*("0", "1", "true", "false") * 4, "", "x"))
+            case Duration():
+                return random.choice((*NUMBERS, "500ms", "30s", "5m", "x"))
+            case Form.START:
+                return random.choice(STARTS if random.random() < 0.9 else TEXTS)
             case Word(values):
                 return random.choice((*values, "disk", "os", "memory", "json", "x"))
             case Form.NAME:
                 return random.choice(TOPICS if random.random() < 0.98 else BAD_TOPICS)
             case Form.OFFSETS:
                 return random.choice(OFFSETS if random.random() < 0.9 else BAD_OFFSETS)
+            case Form.PAUSES:
+                return random.choice(PAUSES)
             case Text() | Form.IDEMPOTENCY_KEY:
                 return self.text()
 

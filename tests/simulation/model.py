@@ -49,13 +49,22 @@ class GroupBook:
     filter: bytes
     lease_ms: int
     window: int
+    attempts_max: int = 0
+    pauses_ms: tuple[int, int] = (0, 0)  # between attempts: the first, and the longest
+    front: bool = False  # what a lost connection had comes at once
+    keyed: bool = False  # with order per key
     declared: bool = False  # the broker said so
     given: set[int] = field(default_factory=set)  # serials, ever
     ordered: set[int] = field(default_factory=set)  # given, for the sake of order
-    highest: dict[int, int] = field(default_factory=dict)  # offset of first deliveries
+    # Offset of first deliveries, by partition and, with order per key, the key.
+    highest: dict[tuple[int, bytes], int] = field(default_factory=dict)
     run: set[int] = field(default_factory=set)  # given in this run of the broker
     leases: dict[int, int] = field(default_factory=dict)  # serial -> deadline
-    acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
+    attempts: dict[int, int] = field(default_factory=dict)  # serial -> so many, as far as known
+    pausing: dict[int, int] = field(default_factory=dict)  # serial -> not again before
+    tired: set[int] = field(default_factory=set)  # given for the last time, perhaps
+    acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps; or a delete
+    moved: set[int] = field(default_factory=set)  # to another due time, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
 
     def wants(self, sent: Sent) -> bool:
@@ -78,8 +87,14 @@ class GroupBook:
     def regress(self) -> None:
         """It may have fallen back to an earlier state."""
         self.acked.clear()
-        self.leases.clear()
+        self.forget_leases()
         self.run.clear()
+
+    def forget_leases(self) -> None:
+        """The latest may never have been."""
+        self.leases.clear()
+        self.attempts.clear()
+        self.pausing.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -163,10 +178,14 @@ class Book:
         if topic is None:
             return
         book = next(one for one in topic.groups if one.name == group.name)
+        batch: set[int] = set()
         for record in records:
             sent = self._known(topic, record.message)
             if sent is not None:
                 self._place(topic, sent, record.partition, record.offset)
+                if book.keyed and sent.key and not topic.volatile:
+                    self._judge_key(topic, book, sent, batch)
+                batch.add(sent.serial)
                 self._judge(topic, book, sent, record)
 
     def _known(self, topic: TopicBook, message: Message) -> Sent | None:
@@ -193,7 +212,8 @@ class Book:
         serial, now_ms = sent.serial, self.now_ms
         group.given.add(serial)
         name = f"message {serial} of {topic.name}/{group.name}"
-        self.check(now_ms >= sent.due_ms, f"{name} comes {sent.due_ms - now_ms} ms early")
+        early_ms = 0 if serial in group.moved else sent.due_ms - now_ms
+        self.check(early_ms <= 0, f"{name} comes {early_ms} ms early")
         expired = sent.expired_ms and now_ms >= sent.expired_ms
         self.check(not expired, f"{name} comes {now_ms - sent.expired_ms} ms after it expired")
         self.check(passes(group.filter, sent.tag), f"{name} does not pass the filter")
@@ -201,22 +221,54 @@ class Book:
             return
         self.check(serial not in group.acked, f"{name} was acknowledged and comes again")
         if group.leased:
-            left_ms = group.leases.get(serial, 0) - now_ms
+            left_ms = 0 if group.front else group.leases.get(serial, 0) - now_ms
             self.check(left_ms <= 0, f"{name} is leased to somebody else for {left_ms} ms")
+            self._judge_attempt(group, serial, record.attempts, name)
             group.leases[serial] = now_ms + group.lease_ms
             held = sum(
                 deadline > now_ms and other not in group.acking
                 for other, deadline in group.leases.items()
             )
-            self.check(held <= group.window, f"{topic.name}/{group.name} leases out {held}")
+            narrow = held <= group.window or group.front  # who is gone holds nothing
+            self.check(narrow, f"{topic.name}/{group.name} leases out {held}")
         else:
             self.check(serial not in group.run, f"{name} comes twice")
         if serial not in group.ordered and not sent.due_ms:
-            highest = group.highest.get(record.partition, -1)
+            line = (record.partition, sent.key if group.keyed else b"")
+            highest = group.highest.get(line, -1)
             self.check(record.offset > highest, f"{name} comes behind offset {highest}")
-            group.highest[record.partition] = record.offset
+            group.highest[line] = record.offset
         group.ordered.add(serial)
         group.run.add(serial)
+
+    def _judge_attempt(self, group: GroupBook, serial: int, attempts: int, name: str) -> None:
+        known, now_ms = group.attempts.get(serial), self.now_ms
+        forgotten = known is not None and attempts != known + 1
+        self.check(not forgotten, f"{name} comes as attempt {attempts} after attempt {known}")
+        if group.attempts_max:
+            self.check(attempts <= group.attempts_max, f"{name} comes as attempt {attempts}")
+            if attempts == group.attempts_max:
+                group.tired.add(serial)
+        early_ms = group.pausing.get(serial, 0) - now_ms
+        self.check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
+        group.attempts[serial] = attempts
+        first_ms, longest_ms = group.pauses_ms
+        if first_ms and not group.front:
+            pause_ms = min(longest_ms, first_ms * 2 ** (attempts - 1))
+            group.pausing[serial] = now_ms + group.lease_ms + pause_ms
+
+    def _judge_key(self, topic: TopicBook, group: GroupBook, sent: Sent, batch: set[int]) -> None:
+        """Nobody holds another message of its key but in the same batch."""
+        assert sent.place is not None
+        partition = sent.place[0]
+        name = f"message {sent.serial} of {topic.name}/{group.name}"
+        for serial in group.given - batch - group.acking - {sent.serial}:
+            other = topic.sent[serial]
+            if other.key != sent.key or other.place is None or other.place[0] != partition:
+                continue
+            left_ms = group.leases.get(serial, 0) - self.now_ms
+            text = f"{name} comes while message {serial} of its key is leased for {left_ms} ms"
+            self.check(left_ms <= 0, text)
 
     def acked(self, group: GroupBook, serial: int) -> None:
         """The broker confirmed an ack."""
@@ -235,7 +287,7 @@ class Book:
             for group in topic.groups:
                 group.run.clear()
                 if broker_was != "stopped" or unwritten:
-                    group.leases.clear()
+                    group.forget_leases()
                 if gone:
                     group.forget()
                 elif topic.durability == "os" and broker_was == "cut":
@@ -245,7 +297,7 @@ class Book:
         """A partition of the topic is read again: who had a message may not have it any more."""
         for group in self.topics[name].groups if name in self.topics else ():
             group.run.clear()
-            group.leases.clear()
+            group.forget_leases()
 
     def recovered(self, broker: Broker, broker_was: str) -> None:
         """The broker is there again: is everything?"""
@@ -275,9 +327,9 @@ class Book:
             lost = {serial for serial, sent in book.sent.items() if sent.lost}
             group.given -= lost
             group.ordered -= lost
-            for partition, highest in group.highest.items():
-                end = topic.partitions[partition].end if topic is not None else 0
-                group.highest[partition] = min(highest, end - 1)
+            for line, highest in group.highest.items():
+                end = topic.partitions[line[0]].end if topic is not None else 0
+                group.highest[line] = min(highest, end - 1)
 
     def check_state(self, book: TopicBook, topic: Topic | None) -> None:
         """Compare what the broker remembers of a topic with what it has promised."""
@@ -308,5 +360,6 @@ class Book:
             if sent.serial in book.acked:
                 self.check(done, f"the ack of {name} is forgotten")
             elif book.wants(sent):
-                owed = sent.serial not in (book.acking if book.leased else book.given)
+                excused = book.acking | (book.tired if book.leased else book.given)
+                owed = sent.serial not in excused
                 self.check(not (done and owed), f"{name} is skipped")

@@ -52,8 +52,8 @@ class Requests:
         topic = random.choice(topics)
         group = random.choice([group for group in topic.groups if group.declared])
         kind = random.choices(
-            ("produce", "batch", "consume", "ack", "query", "peek", "declare", "destroy"),
-            (30, 10, 40, 25, 3, 4, 2, 2),
+            ("produce", "batch", "consume", "ack", "query", "peek", "declare", "destroy", "single"),
+            (30, 10, 40, 25, 3, 4, 2, 2, 6),
         )[0]
         if kind == "produce":
             self._produce(client, topic)
@@ -69,6 +69,8 @@ class Requests:
             self._peek(client, topic)
         elif kind == "declare":
             self.declare(client, topic, group, False)
+        elif kind == "single":
+            self._single(client, topic, group)
         elif topic.volatile:
             self._destroy(client, topic, group)
 
@@ -89,6 +91,13 @@ class Requests:
             "group_ack_window": str(group.window),
             "group_ack_timeout": str(group.lease_ms),
         }
+        if group.leased:
+            headers["group_max_attempts"] = str(group.attempts_max or "none")
+            first_ms, longest_ms = group.pauses_ms
+            headers["group_backoff"] = f"{first_ms},{longest_ms}" if first_ms else "none"
+            headers["group_on_loss"] = "front" if group.front else "keep"
+        if group.keyed:
+            headers["group_order"] = "key"
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")
@@ -258,6 +267,35 @@ class Requests:
             "offset": str(offset),
         }
         client.ask("ack", topic.name, headers, b"", done)
+
+    # -- single messages ----------------------------------------------------------------------
+
+    def _single(self, client: Client, topic: TopicBook, group: GroupBook) -> None:
+        """Delete a message, or while it is delayed cancel it or move it to another time."""
+        sent = [one for one in topic.sent.values() if one.stored and not one.lost]
+        command = self._random.choice(("delete", "cancel", "fire", "reschedule"))
+        if command != "delete":
+            sent = [one for one in sent if one.due_ms > self._machine.now_ms]
+        if not sent or topic.volatile:
+            return
+        chosen = self._random.choice(sent)
+        serial, place = chosen.serial, chosen.place
+        if place is None:
+            return
+        headers = {"consume_group": group.name, "partition": f"{place[0]}", "offset": f"{place[1]}"}
+        if command == "reschedule":
+            headers["delay"] = str(self._random.choice(_DELAYS_MS))
+        ends = command in ("delete", "cancel")
+        (group.acking if ends else group.moved).add(serial)
+        self._say(f"{client.name}: {command} {serial} of {topic.name}/{group.name}")
+
+        def done(reply: Reply) -> None:
+            self._expect(reply, 200, 404, 409, 429, 500, 503, 507)
+            self._say(f"{command} {serial} of {topic.name}/{group.name}: {reply.status}")
+            if reply.status == 200 and ends:
+                self._book.acked(group, serial)
+
+        client.ask(command, topic.name, headers, b"", done)
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ class Simulation:
 
     def _topics(self) -> list[TopicBook]:
         random = self.random
+        retries = Random(random.random())
         topics = []
         for number in range(random.randint(1, 4)):
             durability = random.choice(("disk", "disk", "disk", "os", "memory"))
@@ -88,9 +89,14 @@ class Simulation:
                     filter=random.choice((b"", b"", b"#", b"a.*", b"a.#;b")),
                     lease_ms=random.choice((50, 1_000, 10_000)),
                     window=random.choice((1, 3, 100)),
+                    attempts_max=retries.choice((0, 0, 1, 2, 5)),
+                    pauses_ms=retries.choice(((0, 0), (0, 0), (10, 10), (500, 30_000))),
+                    front=retries.random() < 0.2,
                 )
                 for index in range(count)
             ]
+            for group in groups:
+                group.keyed = group.leased and group.lease_ms == 1_000
             partitions = random.choice((1, 1, 2, 3))
             volatile = random.random() < 0.2
             topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
@@ -397,8 +403,9 @@ class Simulation:
         self._guarded(self._settle_down)
         self._check()
         self.crowd.leave()
-        self.machine.jump(2 * _MONTH_MS)  # everything is due now, and no lease is left
-        self.crowd.settle()
+        for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
+            self.machine.jump(2 * _MONTH_MS)
+            self.crowd.settle()
         for topic in self.book.topics.values():
             for group in topic.groups:
                 if group.declared:
@@ -423,7 +430,7 @@ class Simulation:
         for sent in topic.sent.values():
             if not group.wants(sent) or topic.volatile:
                 continue
-            have = group.acking | got if group.leased else group.given
+            have = group.acking | (group.tired | got if group.leased else group.given)
             if sent.serial not in have:
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"

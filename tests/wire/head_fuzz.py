@@ -22,6 +22,7 @@ from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 TIGHT_LIMITS = WireLimits(line_bytes_max=48, head_bytes_max=160, fields_max=5)
 ALL_LIMITS = (DEFAULT_LIMITS, TIGHT_LIMITS)
+MARKS = frozenset((b"cmd",))
 
 STARTS = [
     b"GET / HTTP/1.1", b"GET /a?b=c HTTP/1.1", b"POST / HTTP/1.0", b"GET / HTTP/1.0",
@@ -179,7 +180,7 @@ def quickly(heads: Heads, raw: bytes) -> tuple[object, ...]:
 
 def carefully(raw: bytes, limits: WireLimits, contained: bool) -> tuple[object, ...]:
     try:
-        verdict = judge(raw, limits, contained=contained)
+        verdict = judge(raw, limits, contained=contained, marks=MARKS)
     except WireError as error:
         return (error.status, error.text)
     return said(verdict.head, verdict.id)
@@ -192,7 +193,10 @@ def main() -> int:
     options = parser.parse_args()
     random = Random(options.seed)
     readers = [
-        (Heads(limits, contained=contained), limits, contained, deque([make(random)], maxlen=50))
+        (
+            Heads(limits, contained=contained, marks=MARKS),
+            *(limits, contained, deque([make(random)], maxlen=50)),
+        )
         for limits, contained in product(ALL_LIMITS, (False, True))
     ]
     begun = time.monotonic()

@@ -226,6 +226,25 @@ def test_accepted(raw: bytes, fields: dict[bytes, bytes] | None) -> None:
 @pytest.mark.parametrize(
     ("version", "lines", "keep_alive"),
     [
+        (b"1.1", b"Connection: close\r\ncmd: x", True),
+        (b"1.1", b"cmd: x\r\nConnection: te, close", True),
+        (b"1.1", b"Connection: close\r\nx: cmd", False),
+        (b"1.0", b"cmd: x", False),
+        (b"1.0", b"cmd: x\r\nConnection: keep-alive, close", True),
+    ],
+)
+def test_close_says_nothing_where_the_fields_are_a_messages(
+    version: bytes, lines: bytes, keep_alive: bool
+) -> None:
+    raw = b"GET / HTTP/%b\r\nHost: a\r\n%b" % (version, lines)
+    heads = Heads(marks=frozenset((b"cmd",)))
+    for _ in range(3):
+        assert heads.read(raw)[0].keep_alive is keep_alive
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "keep_alive"),
+    [
         (b"1.1", b"", True),
         (b"1.1", b"\r\nConnection: Keep-Alive", True),
         (b"1.1", b"\r\nConnection: close", False),

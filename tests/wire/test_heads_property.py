@@ -29,7 +29,7 @@ def test_memos_never_change_a_verdict(
     raws: list[bytes], changes: list[int], limits: WireLimits, contained: bool, order: int
 ) -> None:
     """Heads and spoiled copies of them, in any order: the memos get warm on the way."""
-    heads = Heads(limits, contained=contained)
+    heads = Heads(limits, contained=contained, marks=head_fuzz.MARKS)
     for seed in changes:
         random = Random(seed)
         raws = [*raws, spoil(random, random.choice(raws), limits)]

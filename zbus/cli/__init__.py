@@ -27,13 +27,19 @@ EXIT_INTERRUPTED = 130
 
 PLACES = {
     **dict.fromkeys(("produce", "consume", "ack", "call"), "messages"),
-    **dict.fromkeys(("declare", "query", "remove", "empty"), "topics"),
+    **dict.fromkeys(("list", "declare", "seek", "query", "remove", "empty"), "topics"),
+    **dict.fromkeys(("pause", "resume"), "topics"),
+    **dict.fromkeys(("delete", "cancel", "fire", "reschedule", "peek", "why"), "single"),
     **dict.fromkeys(("backup", "restore"), "backup"),
     **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token")},
     "bench": "bench.command",
 }
 """The module of each command, below this one. It is imported when the command is used: a shell's
 commands are short, and half of their time would go into what they do not need."""
+
+
+FUNCTIONS = {"list": "list_names"}
+"""What a command is called there, if that is not its name: Python has a use for it."""
 
 
 class _Commands(click.Group):
@@ -46,7 +52,7 @@ class _Commands(click.Group):
         place = PLACES.get(cmd_name)
         if place is None:
             return None
-        command = getattr(import_module(f"zbus.cli.{place}"), cmd_name)
+        command = getattr(import_module(f"zbus.cli.{place}"), FUNCTIONS.get(cmd_name, cmd_name))
         assert isinstance(command, click.Command)
         return command
 

@@ -25,6 +25,7 @@ from zbus.cli.remote import (
     opened,
     url_option,
 )
+from zbus.cli.units import DURATION, SOME_TIME
 from zbus.cli.words import Failed, counted, print_json, print_time
 from zbus.client import Delivery
 
@@ -62,8 +63,16 @@ def _headers(
 @click.option("--key", help="Messages of one key stay in order.")
 @click.option("--id", "message_id", help="The message's id; the broker makes one otherwise.")
 @click.option("--partition", type=NON_NEGATIVE, help="Put it there; else the broker chooses.")
-@click.option("--delay-ms", type=NON_NEGATIVE, help="Deliver it only when so long has passed.")
-@click.option("--ttl-ms", type=POSITIVE, help="Do not deliver it after so long.")
+@click.option(
+    "--delay", "--delay-ms", "delay_ms", type=DURATION, help="Deliver it when this time has passed."
+)
+@click.option(
+    "--ttl",
+    "--ttl-ms",
+    "ttl_ms",
+    type=SOME_TIME,
+    help="Drop it if it is not delivered within this time.",
+)
 @click.option(
     "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
 )
@@ -171,10 +180,24 @@ def _produce_file(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
 @click.option(
-    "--count", type=NON_NEGATIVE, default=1, show_default=True, help="Take so many; 0 never ends."
+    "--count",
+    type=NON_NEGATIVE,
+    default=1,
+    show_default=True,
+    help="Stop after this many messages; 0: never.",
 )
-@click.option("--timeout-ms", type=NON_NEGATIVE, help="Stop if nothing comes for so long.")
-@click.option("--batch", type=POSITIVE, help="Fetch up to so many messages at once.")
+@click.option(
+    "--timeout",
+    "--timeout-ms",
+    "timeout_ms",
+    type=DURATION,
+    help="Stop if nothing comes for this time.",
+)
+@click.option(
+    "--standby", is_flag=True, help="If another reads the exclusive group, wait until it has left."
+)
+@click.option("--batch", type=POSITIVE, help="Fetch up to this many messages at once.")
+@click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
@@ -195,7 +218,9 @@ def consume(
     group: str | None,
     count: int,
     timeout_ms: int | None,
+    standby: bool,
     batch: int | None,
+    lease_ms: int | None,
     acks: bool,
     out: str | None,
     form: str,
@@ -206,12 +231,14 @@ def consume(
     """Take messages from TOPIC as GROUP, and print the body of each on a line."""
     if batch is None and (acks or out):
         batch = FILE_BATCH
+    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
+    wanted["standby"] = int(standby) or None
     encode = show.FORMS["json" if as_json else form]
     taken = 0
     target = Out(out, show.as_verbose if verbose and not as_json else encode)
     try:
         with opened(url) as bus:
-            for messages in _deliveries(bus, topic, group, count, timeout_ms, batch):
+            for messages in _deliveries(bus, wanted, count, timeout_ms, batch):
                 target.write(messages)
                 if acks:
                     acknowledge(bus, topic, group, messages)
@@ -235,8 +262,7 @@ def acknowledge(
 
 def _deliveries(
     bus: client.BlockingClient,
-    topic: str,
-    group: str | None,
+    wanted: dict[str, str | int | None],
     count: int,
     timeout_ms: int | None,
     batch: int | None,
@@ -244,13 +270,11 @@ def _deliveries(
     """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
     left = count
     while left or not count:
-        wanted = None if batch is None else min(batch, left) if count else batch
+        most = None if batch is None else min(batch, left) if count else batch
         fields = {
-            "cmd": "consume",
-            "topic": topic,
-            "consume_group": group,
+            **wanted,
             "timeout": timeout_ms,
-            "batch": wanted,
+            "batch": most,
             "accept": None if batch is None else MESSAGES_TYPE,
         }
         timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S
@@ -290,7 +314,15 @@ def ack(
 @click.argument("method")
 @click.argument("args", nargs=-1)
 @click.option("--module", default="", help="Module of the service.")
-@click.option("--timeout-ms", type=POSITIVE, default=30_000, show_default=True)
+@click.option(
+    "--timeout",
+    "--timeout-ms",
+    "timeout_ms",
+    type=SOME_TIME,
+    default="30s",
+    show_default=True,
+    help="Wait this long for the answer.",
+)
 @json_option
 @url_option
 def call(

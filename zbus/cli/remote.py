@@ -33,7 +33,7 @@ GRACE_S = 10.0
 FOR_EVER_S = 1e6
 """For requests that wait until somebody stops them."""
 
-UNREPEATED = frozenset(("produce", "consume", "route"))
+UNREPEATED = frozenset(("produce", "consume", "route", "cancel", "fire", "reschedule"))
 """Commands that are not sent twice: if the answer is lost, it stays unknown whether they were done.
 (A produce may be a call, which takes no idempotency key; with one of the user's it is safe.)"""
 
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 
 _NO_TOPIC = re.compile(r"404: Topic\((.*)\) Not Found")
+_NO_GROUP = re.compile(r"404: ConsumeGroup\((.*)\) Not Found")
+_TAKEN = re.compile(r"ConsumeGroup\((.*)\) exclusive, forb?bidden")
 
 
 class Refused(Failed):
@@ -54,7 +56,8 @@ class Refused(Failed):
         self.status = status
         self._text = text
         context = click.get_current_context(silent=True)
-        self._wants_topic = context is not None and context.info_name in ("produce", "consume")
+        self._command = (context and context.info_name) or ""
+        self._topic = str(context.params.get("topic", "")) if context is not None else ""
 
     def tell(self) -> None:
         """Print the broker's text as it came: it may be a service's, and of any form."""
@@ -62,8 +65,20 @@ class Refused(Failed):
             super().tell()
             return
         click.echo(self._text, err=True)
-        if self._wants_topic and (missing := _NO_TOPIC.fullmatch(self._text)):
-            click.echo(f"zbus: `zbus declare {quote(missing[1])}` makes it", err=True)
+        if advice := self._advice():
+            click.echo(f"zbus: {advice}", err=True)
+
+    def _advice(self) -> str:
+        """The command that helps; "" if none is known to."""
+        if self._command not in ("produce", "consume", "tail"):
+            return ""
+        if missing := _NO_TOPIC.fullmatch(self._text):
+            return f"`zbus declare {quote(missing[1])}` makes it"
+        if missing := _NO_GROUP.fullmatch(self._text):
+            return f"`zbus declare {quote(self._topic)} {quote(missing[1])}` makes it"
+        if self._command == "consume" and _TAKEN.fullmatch(self._text):
+            return "--standby waits until the other has left"
+        return ""
 
     def document(self) -> dict[str, object]:
         sentence = self.format_message().removeprefix(f"{self.status}: ")

@@ -79,12 +79,19 @@ def as_verbose(message: Delivery) -> bytes:
 FORMS = {"lines": as_line, "json": as_json, "messages": as_container}
 
 
+def local_time(time_ms: int, now_s: float) -> str:
+    """Where the reader is; with the date if it is another day's."""
+    at, now = time.localtime(time_ms / 1000), time.localtime(now_s)
+    return time.strftime("%H:%M:%S" if at[:3] == now[:3] else "%Y-%m-%d %H:%M:%S", at)
+
+
 class Reader:
     """Prints messages for people: where and when, then the body; JSON indented and in colour.
 
     Colours are for a terminal, unless `NO_COLOR` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, verbose: bool = False) -> None:
+        self._verbose = verbose  # with headers
         self._console: Console | None = None
         if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
             from rich.console import Console
@@ -92,18 +99,24 @@ class Reader:
             self._console = Console(highlight=False)
 
     def show(self, message: Delivery) -> None:
-        at = time.strftime("%H:%M:%S", time.localtime(message.timestamp_ms / 1000))
+        at = local_time(message.timestamp_ms, time.time())
         labels = [f"{message.partition}/{message.offset}", at, message.tag, message.key]
         head = "  ".join(_printable(label) for label in labels if label)
         body, is_json = self._body(message)
+        headers = ""
+        if self._verbose:
+            lines = (f"{name}: {_printable(value)}\n" for name, value in message.headers.items())
+            headers = f"{''.join(lines)}\n"
         if self._console is None:
-            sys.stdout.write(f"-- {head}\n{body}\n")
+            sys.stdout.write(f"-- {head}\n{headers}{body}\n")
             sys.stdout.flush()
             return
         from rich.json import JSON
         from rich.text import Text
 
         self._console.print(Text(f"-- {head}", style="dim cyan"))
+        if headers:
+            self._console.print(Text(headers, style="dim"), end="")
         self._console.print(JSON(body) if is_json else Text(body))
 
     def _body(self, message: Delivery) -> tuple[str, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 
 import click
 
@@ -12,9 +11,10 @@ from zbus import client
 from zbus.cli.completion import complete_topic
 from zbus.cli.remote import command, json_option, opened, url_option
 from zbus.cli.show import Reader, as_json
+from zbus.cli.topics import PLACE
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
-from zbus.client.watching import Start
+from zbus.client.starts import Start, encode_start
 from zbus.core.filters import compile_filter
 
 
@@ -27,15 +27,11 @@ def end_of(topic: str, partition: int) -> Request[int]:
     return command(fields, lambda response: number(response.fields, b"end"), timeout_s=30)
 
 
-def _place(
-    bus: client.BlockingClient, topic: str, start: Start | datetime, last: int
-) -> Start | datetime:
+def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> Start:
     """Where to begin in each partition."""
-    if isinstance(start, datetime) or start == "begin" or (start == "end" and not last):
+    if not last or start not in ("latest", "end"):
         return start
     partitions = range(bus.query(topic).partitions)
-    if isinstance(start, int):
-        return [start for _ in partitions]
     return [max(0, bus.run(end_of(topic, partition)) - last) for partition in partitions]
 
 
@@ -43,14 +39,11 @@ def _messages(
     bus: client.BlockingClient,
     topic: str,
     group: str | None,
-    start: Start | datetime | None,
+    start: Start | None,
     pattern: str,
 ) -> Iterator[Delivery]:
     if group is None:
-        since_ms = None
-        if isinstance(start, datetime):
-            since_ms, start = round(start.timestamp() * 1000), None
-        with bus.watch(topic, start, start_time_ms=since_ms, filter=pattern) as watched:
+        with bus.watch(topic, start, filter=pattern) as watched:
             yield from watched
     else:
         passes = compile_filter(pattern)
@@ -60,21 +53,13 @@ def _messages(
                     yield message
 
 
-def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start | datetime:
-    if value == "begin":
-        return "begin"
-    if value == "end":
-        return "end"
-    if value.isascii() and value.isdigit() and len(value) <= 18:
-        return int(value)
+def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> Start:
+    start = int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else value
     try:
-        moment = datetime.fromisoformat(value)
-        if moment.timestamp() >= 0:
-            return moment
-    except (ValueError, OverflowError):
-        pass
-    text = "it must be begin, end, an offset or a time such as 2027-01-31T08:00"
-    raise click.BadParameter(text)
+        encode_start(start)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return start
 
 
 @click.command()
@@ -82,30 +67,38 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @click.option(
     "--from",
     "start",
-    default="end",
+    default="latest",
     callback=_start,
-    help="Start at begin, end, an offset or a time (local, or with a zone).",
+    help=f"Where to start: {PLACE}",
 )
 @click.option(
-    "--last", type=click.IntRange(min=0), default=0, help="Start so many messages before the end."
+    "--last",
+    type=click.IntRange(min=0),
+    default=0,
+    help="First show the last N messages of each partition.",
+    metavar="N",
 )
 @click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
 @click.option("--group", help="Consume as this group, and acknowledge what was shown.")
-@click.option("--count", type=click.IntRange(min=0), default=0, help="Stop after so many.")
+@click.option(
+    "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
 @json_option
 @url_option
 def tail(
     topic: str,
-    start: Start | datetime,
+    start: Start,
     last: int,
     pattern: str,
     group: str | None,
     count: int,
+    verbose: bool,
     as_json: bool,
     url: str,
 ) -> None:
     """Print the messages of TOPIC as they come."""
-    reader = Reader()
+    reader = Reader(verbose)
     shown = 0
     with opened(url) as bus:
         place = _place(bus, topic, start, last) if group is None else None

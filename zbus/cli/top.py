@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 import msgspec
 
+from zbus.cli.keys import View, each_key, has_keys, watch_keys
 from zbus.cli.remote import json_option, opened, url_option
+from zbus.cli.units import Seconds
 from zbus.client.documents import ServerInfo
 
 if TYPE_CHECKING:
@@ -61,6 +64,8 @@ def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: flo
             done = depth - sum(counts)
             going = rate(name, group.name, done)
             people = group.consumer_count
+            if group.unclaimed:
+                counts = (0, 0, 0)  # there is nobody whom anything waits for
             groups.append(Row(name, group.name, done, coming, going, *counts, people))
         lag = max((row.lag for row in groups), default=0)
         leased = sum(row.leased for row in groups)
@@ -72,10 +77,12 @@ def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: flo
     return found
 
 
-def ordered(rows: list[Row], sort: str) -> list[Row]:
-    """Topics by the column, each with its groups behind it."""
-    rank = {row.topic: -getattr(row, sort) for row in rows if not row.group}
-    return sorted(rows, key=lambda row: (rank[row.topic], row.topic, row.group))
+def ordered(rows: list[Row], sort: str, reverse: bool = False, pattern: str = "") -> list[Row]:
+    """Topics by the column, each with its groups behind it; those whose name has the pattern."""
+    sign = 1 if reverse else -1
+    rank = {row.topic: sign * getattr(row, sort) for row in rows if not row.group}
+    chosen = [row for row in rows if pattern.lower() in row.topic.lower()]
+    return sorted(chosen, key=lambda row: (rank[row.topic], row.topic, row.group))
 
 
 def summary(server: ServerInfo) -> str:
@@ -110,48 +117,90 @@ def _table(rows: list[Row], rows_max: int, title: str) -> Table:
     return table
 
 
+class _Screen:
+    """A table that is renewed in place, and what keys do to it."""
+
+    def __init__(self, stack: ExitStack, view: View) -> None:
+        from rich.live import Live
+
+        self._live = Live(auto_refresh=False, screen=True)
+        self.view = view
+        self.rows: list[Row] = []
+        self.title = ""
+        self._keys = sys.stdin.fileno() if has_keys() else -1
+        stack.enter_context(self._live)
+        if self._keys >= 0:
+            stack.enter_context(each_key(self._keys))
+
+    def show(self) -> None:
+        view, height = self.view, self._live.console.height
+        rows = ordered(self.rows, view.sort, view.reverse, view.pattern)
+        title = "   ".join(part for part in (self.title, view.told()) if part)
+        self._live.update(_table(rows, max(1, height - 3), title), refresh=True)
+
+    def wait(self, seconds: float) -> None:
+        if self._keys < 0:
+            time.sleep(seconds)
+        else:
+            watch_keys(self.view, seconds, self.show, self._keys)
+
+
 @click.command()
-@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True)
-@click.option("--sort", type=click.Choice(SORTS), default="in_rate", show_default=True)
+@click.option(
+    "--interval",
+    type=Seconds(least=0.1),
+    default=2.0,
+    show_default=True,
+    help="Time between two looks; a plain number is seconds.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="in_rate",
+    show_default=True,
+    help="The column that the topics are ordered by.",
+)
 @click.option("--once", is_flag=True, help="Print the table once and exit; takes one interval.")
 @json_option
 @url_option
 def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None:
-    """Show topics and groups: rates, lag, leased and delayed messages, consumers."""
+    """Show topics and groups: rates, lag, leased and delayed messages, consumers.
+
+    Keys: s sorts by the next column (S by the one before), r turns the order round, / asks for a
+    part of a topic's name to show those alone (Esc: all), q quits.
+    """
     before: dict[tuple[str, str], Row] = {}
     rows: list[Row] = []
     version = 0
-    with opened(url) as bus:
-        view = None if once or as_json or not sys.stdout.isatty() else _view()
-        try:
-            for look in range(2 if once else 1 << 62):
-                asked_s = time.monotonic()
-                server = bus.query()
-                now_s = time.monotonic()
-                # Microseconds of the broker's time. It tells a long document more than once.
-                if server.info_version != version:
-                    seconds = (server.info_version - version) / 1e6 if look else 0.0
-                    rows = ordered(rows_of(server, before, seconds), sort)
-                    before = {(row.topic, row.group): row for row in rows}
-                    version = server.info_version
-                if look or not once:
-                    _show(rows, server, as_json, view)
-                if not once or not look:
-                    time.sleep(max(interval, (now_s - asked_s) * IDLE_TIMES))
-        finally:
-            if view is not None:
-                view.stop()
+    with opened(url) as bus, ExitStack() as stack:
+        view = View(SORTS, sort)
+        plain = once or as_json or not sys.stdout.isatty()
+        screen = None if plain else _Screen(stack, view)
+        for look in range(2 if once else 1 << 62):
+            asked_s = time.monotonic()
+            server = bus.query()
+            now_s = time.monotonic()
+            # Microseconds of the broker's time. It tells a long document more than once.
+            if server.info_version != version:
+                seconds = (server.info_version - version) / 1e6 if look else 0.0
+                rows = rows_of(server, before, seconds)
+                before = {(row.topic, row.group): row for row in rows}
+                version = server.info_version
+            if screen is not None:
+                screen.rows, screen.title = rows, summary(server)
+                screen.show()
+            elif look or not once:
+                _print(ordered(rows, sort), server, as_json)
+            pause_s = max(interval, (now_s - asked_s) * IDLE_TIMES)
+            if screen is not None:
+                screen.wait(pause_s)
+            elif not once or not look:
+                time.sleep(pause_s)
+            if view.done:
+                return
 
 
-def _view() -> Any:  # noqa: ANN401 - rich is imported late
-    from rich.live import Live
-
-    view = Live(auto_refresh=False, screen=True)
-    view.start()
-    return view
-
-
-def _show(rows: list[Row], server: ServerInfo, as_json: bool, view: Any) -> None:  # noqa: ANN401
+def _print(rows: list[Row], server: ServerInfo, as_json: bool) -> None:
     if as_json:
         document = {
             "server": server.address.address,
@@ -161,8 +210,6 @@ def _show(rows: list[Row], server: ServerInfo, as_json: bool, view: Any) -> None
         }
         sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
         sys.stdout.buffer.flush()
-    elif view is not None:
-        view.update(_table(rows, max(1, view.console.height - 3), summary(server)), refresh=True)
     else:
         from rich.console import Console
 

@@ -1,94 +1,173 @@
-"""`zbus declare`, `zbus query`, `zbus remove`, `zbus empty`: topics and their consume groups."""
+"""Topics and groups: `list`, `declare`, `seek`, `query`, `remove`, `empty`, `pause`, `resume`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.remote import Remote, Reply, json_option, url_option
+from zbus.cli.units import DURATION, SIZE
 from zbus.cli.words import print_time
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
+LOSSES = ("keep", "front")
+
+
+PLACE = "earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z, time:<epoch ms>."
+
+
+def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
+    """`--ack/--no-ack` and the like; each is absent, 1 or 0."""
+
+    def give(command: Command) -> Command:
+        for name, field, text in reversed(options):
+            flags = f"{name}/--no-{name.removeprefix('--')}"
+            command = click.option(flags, field, default=None, help=text)(command)
+        return command
+
+    return give
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", required=False, shell_complete=complete_group)
-@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
-@click.option("--topic-mask", type=NON_NEGATIVE, help="Sum of bits: 1 memory, 2 RPC, ...")
-@click.option("--group-mask", type=NON_NEGATIVE, help="Sum of bits: 16 exclusive, 64 ack, ...")
-@click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
-@click.option("--durability", type=click.Choice(["memory", "os", "disk"]))
-@click.option("--retention-ms", type=NON_NEGATIVE, help="Drop messages older than this; 0: never.")
-@click.option(
-    "--retention-bytes", type=NON_NEGATIVE, help="Keep about this many bytes of each partition."
+@_switches(
+    ("--ack", "group_ack", "Lease messages of the group until they are acknowledged."),
+    ("--exclusive", "exclusive", "One consumer of the group at a time."),
+    ("--temporary", "temporary", "Remove the group with its last consumer."),
+    ("--paused", "paused", "Hold the group's deliveries back."),
 )
+@click.option("--lease", "--ack-timeout-ms", "group_lease", help="How long a lease is: 30s, 5m.")
+@click.option(
+    "--window",
+    "--ack-window",
+    "group_window",
+    type=NON_NEGATIVE,
+    help="Most unacknowledged messages at once.",
+)
+@click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
+@click.option("--from", "from", help=f"Where a new group begins: {PLACE}")
+@click.option(
+    "--start-copy", "group_start_copy", metavar="GROUP", help="Begin where this group stands."
+)
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
+@_switches(("--rpc", "rpc", "A topic of calls, in memory unless --durability says otherwise."))
+@click.option(
+    "--durability",
+    type=click.Choice(["memory", "os", "disk"]),
+    help="What a produce waits for: nothing, the write, the sync.",
+)
+@click.option(
+    "--retention",
+    "--retention-ms",
+    "retention_ms",
+    type=DURATION,
+    help="Drop messages older than this; 0: never.",
+)
+@click.option("--retention-bytes", type=SIZE, help="Keep about this much of each partition.")
 @click.option(
     "--retention-count", type=NON_NEGATIVE, help="Keep about this many messages of each partition."
 )
+@_switches(("--retention-done", "retention_done", "Drop what all groups have finished."))
 @click.option(
-    "--retention-done/--no-retention-done", default=None, help="Drop what all groups have finished."
+    "--dedupe",
+    "--dedupe-ms",
+    "dedupe_ms",
+    type=DURATION,
+    help="Store an id once within this time; 0: off.",
 )
 @click.option(
-    "--dedupe-ms", type=NON_NEGATIVE, help="Store an id once within this many ms; 0: off."
+    "--settled",
+    "--settled-ms",
+    "settled_ms",
+    type=DURATION,
+    help="Keep what became of messages for this time; 0: off.",
 )
-@click.option("--ack-window", type=NON_NEGATIVE, help="Most unacknowledged messages at once.")
+@_switches(
+    ("--sender-headers", "sender_headers", "Store how a message came with it."),
+    ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
+    ("--topic-exclusive", "topic_exclusive", "Likewise."),
+    ("--topic-temporary", "topic_temporary", "Likewise."),
+    ("--topic-paused", "topic_paused", "Likewise."),
+)
 @click.option(
-    "--ack-timeout-ms", type=NON_NEGATIVE, help="Redeliver a message without an ack after this."
+    *("--order", "group_order"),
+    type=click.Choice(["none", "key"]),
+    help="key: one after another of each key.",
 )
-@click.option("--start-copy", metavar="GROUP", help="Begin where this group stands.")
 @click.option(
-    "--start-offset", type=NON_NEGATIVE, help="Begin at this offset; 0: the oldest message."
+    *("--max-attempts", "group_max_attempts"),
+    metavar="N|none",
+    help="Give a message up after this many deliveries without an ack.",
 )
-@click.option("--start-time", type=NON_NEGATIVE, help="Begin at this time, in ms since 1970.")
+@click.option(
+    *("--backoff", "group_backoff"),
+    metavar="MS[,MS]|none",
+    help="Pause before the second delivery, doubled for each further one; and the longest pause.",
+)
+@click.option(
+    *("--dead-letter", "group_dead_letter"),
+    metavar="TOPIC",
+    help='Put messages that are given up there; "": drop them.',
+)
+@click.option(
+    *("--on-loss", "group_on_loss"),
+    type=click.Choice(LOSSES),
+    help="Leases of a connection that ends: keep them, or give them back in front.",
+)
+@click.option(
+    *("--rate", "group_rate"),
+    metavar="N|none",
+    help="Hand out at most this many messages a second.",
+)
+@_switches(
+    (
+        "--one-batch",
+        "group_one_batch",
+        "Settle what was handed out of a partition before there is more of it.",
+    )
+)
+@click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
+@click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")
 @json_option
 @url_option
 def declare(
     topic: str,
     group: str | None,
-    partitions: int | None,
-    topic_mask: int | None,
-    group_mask: int | None,
-    group_filter: str | None,
-    durability: str | None,
-    retention_ms: int | None,
-    retention_bytes: int | None,
-    retention_count: int | None,
-    retention_done: bool | None,
-    dedupe_ms: int | None,
-    ack_window: int | None,
-    ack_timeout_ms: int | None,
-    start_copy: str | None,
-    start_offset: int | None,
-    start_time: int | None,
     as_json: bool,
     url: str,
+    **words: str | int | None,
 ) -> None:
-    """Create TOPIC (and GROUP), or change the given options; print the result."""
+    """Create TOPIC (and GROUP), or change the given options; print the result.
+
+    A GROUP that exists stays where it is: `zbus seek` moves it.
+    """
+    said = {name: int(word) if isinstance(word, bool) else word for name, word in words.items()}
     with Remote(url) as remote:
-        reply = remote.request(
-            {
-                "cmd": "declare",
-                "topic": topic,
-                "consume_group": group,
-                "partitions": partitions,
-                "topic_mask": topic_mask,
-                "group_mask": group_mask,
-                "group_filter": group_filter,
-                "durability": durability,
-                "retention_ms": retention_ms,
-                "retention_bytes": retention_bytes,
-                "retention_count": retention_count,
-                "retention_done": None if retention_done is None else int(retention_done),
-                "dedupe_ms": dedupe_ms,
-                "group_ack_window": ack_window,
-                "group_ack_timeout": ack_timeout_ms,
-                "group_start_copy": start_copy,
-                "group_start_offset": start_offset,
-                "group_start_time": start_time,
-            }
-        )
+        fields = {"cmd": "declare", "topic": topic, "consume_group": group, **said}
+        reply = remote.request(fields)
+    _print_json(reply, as_json)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", shell_complete=complete_group)
+@click.option("--from", "place", required=True, help=f"Where to: {PLACE}")
+@click.option("--partition", type=NON_NEGATIVE, help="In this one only; else in all.")
+@json_option
+@url_option
+def seek(
+    topic: str, group: str, place: str, partition: int | None, as_json: bool, url: str
+) -> None:
+    """Move GROUP of TOPIC; print what it is now. What it has leased out, it forgets."""
+    fields = {"cmd": "seek", "topic": topic, "consume_group": group, "from": place}
+    with Remote(url) as remote:
+        reply = remote.request({**fields, "partition": partition})
     _print_json(reply, as_json)
 
 
@@ -102,6 +181,21 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
     with Remote(url) as remote:
         reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
     _print_json(reply, as_json)
+
+
+@click.command(name="list")
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@json_option
+@url_option
+def list_names(topic: str | None, as_json: bool, url: str) -> None:
+    """Print the names of all topics, or of the groups of TOPIC, one on a line."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "query", "topic": topic, "names": 1})
+    if as_json:
+        click.echo(reply.body)
+        return
+    for name in msgspec.json.decode(reply.body, type=list[str]):
+        click.echo(name)
 
 
 @click.command()
@@ -122,6 +216,32 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
     _order("empty", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def pause(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Hold the deliveries of GROUP back; print it as JSON."""
+    _set("pause", topic, group, as_json, url)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@json_option
+@url_option
+def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
+    """Go on with the deliveries of GROUP; print it as JSON."""
+    _set("resume", topic, group, as_json, url)
+
+
+def _set(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
+    _print_json(reply, as_json)
 
 
 def _order(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:

@@ -7,17 +7,23 @@ request and return its result; so these signatures and texts are the documentati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from zbus.client.managing import (
+    Level,
+    Nothing,
+    Retries,
     declare,
     empty,
+    pause,
     ping,
     query,
     remove,
+    resume,
+    seek,
     server,
     tracker,
     version,
@@ -25,7 +31,9 @@ from zbus.client.managing import (
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch, as_bytes
 from zbus.client.requests import (
     UNSET,
+    Offsets,
     Request,
+    encode_offsets,
     line,
     of_group,
     only_one,
@@ -39,15 +47,25 @@ from zbus.client.requests import (
     parse_stored_batch,
     start,
 )
+from zbus.client.single import cancel, delete, fire, peek, reschedule, why
 
 __all__ = [
+    "Level",
+    "Nothing",
+    "Offsets",
+    "Retries",
     "ack",
     "call",
+    "cancel",
     "declare",
+    "delete",
     "empty",
     "encode_offsets",
     "extend",
+    "fire",
     "nack",
+    "pause",
+    "peek",
     "ping",
     "produce",
     "produce_many",
@@ -55,11 +73,15 @@ __all__ = [
     "query",
     "read",
     "remove",
+    "reschedule",
+    "resume",
     "route",
+    "seek",
     "server",
     "tracker",
     "unconsume",
     "version",
+    "why",
 ]
 
 CONTAINER = b"application/vnd.zbus.messages"
@@ -217,16 +239,18 @@ def pull(
     batch: int = 1,
     wait_ms: int = 0,
     partition: int | None = None,
+    lease_ms: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
     """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
+    They are leased for `lease_ms` milliseconds, or as long as the group says.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
     group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
     group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
     """
     lines = of_group(b"consume", topic, group) + optional(
-        batch=batch, timeout=wait_ms, partition=partition
+        batch=batch, timeout=wait_ms, partition=partition, lease=lease_ms
     )
     return Request(
         b"%baccept: %b\r\n" % (lines, CONTAINER),
@@ -239,22 +263,6 @@ def pull(
 def unconsume(topic: str, group: str | None = None) -> Request[None]:
     """Read a group no more: a pull that waits ends with nothing. Nobody says that it was done."""
     return Request(of_group(b"unconsume", topic, group), parse_nothing, silent=True)
-
-
-Offsets = int | Sequence[int]
-
-
-def encode_offsets(offsets: Offsets) -> str:
-    """Offsets in the wire's short form: `3,5-9,12`."""
-    if isinstance(offsets, int):
-        return str(offsets)
-    pieces: list[list[int]] = []
-    for offset in sorted(set(offsets)):
-        if pieces and offset == pieces[-1][1] + 1:
-            pieces[-1][1] = offset
-        else:
-            pieces.append([offset, offset])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pieces)
 
 
 def ack(
@@ -319,7 +327,7 @@ def extend(
     Returns how many leases were moved. Raises NotFound as `nack` does.
     """
     lines = of_group(b"extend", topic, group) + optional(
-        offset=encode_offsets(offsets), partition=partition or None, group_ack_timeout=lease_ms
+        offset=encode_offsets(offsets), partition=partition or None, group_lease=lease_ms
     )
     return Request(lines, parse_count, timeout_s=timeout_s)
 

@@ -12,7 +12,8 @@ from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
 from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
-from zbus.client.watching import Start, Watching
+from zbus.client.starts import Start
+from zbus.client.watching import Watching
 
 AnyConsumer = TypeVar("AnyConsumer")
 AnyWatcher = TypeVar("AnyWatcher")
@@ -79,7 +80,6 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         topic: str,
         start: Start | None = None,
         *,
-        start_time_ms: int | None = None,
         filter: str | None = None,
         partition: int | None = None,
         timeout_ms: int | None = None,
@@ -87,13 +87,13 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         """Iterate over what comes to a topic without being a group: everybody who watches is told
         everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
 
-            with bus.watch("Orders", "end", filter="eu.*") as messages:
+            with bus.watch("Orders", "latest", filter="eu.*") as messages:
                 for message in messages:
                     ...
 
-        `start` is `"end"` (what comes from now on), `"begin"` (all there is), an offset, or offsets
-        of all partitions; None is where the group named like the topic stands, or the end. Instead
-        it may be `start_time_ms`: what was stored then or later (epoch milliseconds).
+        `start` is `"latest"` (what comes from now on), `"earliest"` (all there is), an offset,
+        offsets of all partitions, or a time; None is where the group named like the topic stands,
+        or the end.
         `filter` chooses by tag. It begins before this returns; with the asynchronous client, which
         needs `async with`, it begins there. When the connection breaks it goes on where it was:
         nothing is missed and nothing told twice while the broker keeps it; `message.skipped` tells
@@ -109,6 +109,5 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
             filter,
             partition,
             timeout_ms,
-            start_time_ms,
         )
         return self._watcher(core)

@@ -17,7 +17,7 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     name: str = field(default="", name="groupName")
     topic: str = field(default="", name="topicName")
     mask: int = 0
-    """The group's own bits; 0: it behaves as its topic says."""
+    """How it was declared, as bits for the original's clients; 0: as its topic says."""
     filter: str = ""
     """Tags that it takes; empty: all."""
     ack: bool = field(default=False, name="ackRequired")
@@ -26,6 +26,30 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """How long a lease lasts."""
     window: int = field(default=100, name="ackWindow")
     """How many messages may be leased at once."""
+    exclusive: bool = False
+    """It lets in one consumer at a time."""
+    temporary: bool = False
+    """It goes with its last consumer."""
+    paused: bool = False
+    """It hands out nothing."""
+    order: str = "none"
+    """`key`: messages of one key come one after another."""
+    max_attempts: int | None = field(default=None, name="maxAttempts")
+    """Handed out so often, a message is dead; None: there is no such limit."""
+    backoff_ms: int = field(default=0, name="backoffMs")
+    """The pause before the second attempt, doubled before each further one."""
+    backoff_max_ms: int | None = field(default=None, name="backoffMaxMs")
+    """The longest pause that was declared."""
+    dead_letter: str = field(default="", name="deadLetter")
+    """The topic for what is dead; empty: it is dropped."""
+    on_loss: str = field(default="keep", name="onLoss")
+    """What becomes of a lost consumer's leases: `keep` or `front`."""
+    rate: int | None = None
+    """Messages a second, at most."""
+    one_batch: bool = field(default=False, name="oneBatch")
+    """What was handed out of a partition has to be settled before there is more of it."""
+    unclaimed: bool = False
+    """It came with its topic, and nobody has asked for it yet: nobody waits for its messages."""
     message_count: int = field(default=0, name="messageCount")
     """Messages that are still to be handed out (the lag). The filter is not considered."""
     leased_count: int = field(default=0, name="leasedCount")
@@ -34,6 +58,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """Messages that are held back until they are due."""
     skipped_count: int = field(default=0, name="skippedCount")
     """Messages that were dropped before the group had finished them, ever."""
+    dead_count: int = field(default=0, name="deadCount")
+    """Messages that were given up, ever."""
     consumer_count: int = field(default=0, name="consumerCount")
     """Connections that read it."""
     consumers: list[str] = field(default_factory=list, name="consumerList")
@@ -49,7 +75,14 @@ class TopicInfo(Struct, frozen=True, kw_only=True):
 
     name: str = field(default="", name="topicName")
     mask: int = 0
-    """1: in memory, 2: for calls; the others are those of groups."""
+    """How it was declared, as bits for the original's clients."""
+    ack: bool = False
+    """What groups do that do not say it themselves; so are the next three."""
+    exclusive: bool = False
+    temporary: bool = False
+    paused: bool = False
+    rpc: bool = False
+    """It is for calls."""
     durability: str = ""
     """What the answer to a produce waits for: memory, os, disk."""
     partitions: int = field(default=1, name="partitionCount")
@@ -63,6 +96,10 @@ class TopicInfo(Struct, frozen=True, kw_only=True):
     """What all groups have finished is dropped."""
     dedupe_ms: int = field(default=0, name="dedupeMs")
     """How long ids are remembered; 0: they are not looked at."""
+    settled_ms: int = field(default=0, name="settledMs")
+    """How long it is known what became of messages; 0: it is forgotten at once."""
+    sender_headers: bool = field(default=False, name="senderHeaders")
+    """Messages are stored with how they came."""
     message_depth: int = field(default=0, name="messageDepth")
     """Messages ever put."""
     groups: list[GroupInfo] = field(default_factory=list, name="consumeGroupList")

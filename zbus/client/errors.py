@@ -5,7 +5,7 @@
     │   ├── BadRequest      400, 422  as it stands it will never be done
     │   ├── Forbidden       401, 403  not with this token; or another reads the exclusive group
     │   ├── NotFound        404       topic, group, partition or offset
-    │   ├── Conflict        409       the log does not end at `expected_offset`
+    │   ├── Conflict        409       the log does not end at `expected_offset`; or not delayed
     │   ├── TooLarge        413
     │   ├── TooMany         429       a limit on how many there may be, or how much a second
     │   ├── Overloaded      503       out of memory, stopping, or a partition is read again
@@ -70,7 +70,8 @@ class NotFound(Refused):
 
 
 class Conflict(Refused):
-    """409: the log ends elsewhere than `expected_offset` says: at `next_offset`."""
+    """409: the log ends elsewhere than `expected_offset` says: at `next_offset`. Or a message that
+    was to be cancelled, fired or rescheduled is not delayed (any more): then that is its offset."""
 
     @property
     def next_offset(self) -> int:

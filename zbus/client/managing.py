@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.requests import (
@@ -15,12 +15,25 @@ from zbus.client.requests import (
     parse_number,
     parse_text,
 )
+from zbus.client.starts import Start, encode_start
 
 Level = Literal["memory", "os", "disk"]
 """How durable a topic is."""
 
-RPC_MASK = 3  # in memory, and answered by services
-ACK_MASK, EXCLUSIVE_MASK, DELETE_ON_EXIT_MASK, PAUSE_MASK = 64, 16, 32, 8
+Nothing = Literal["none"]
+"""Takes back what was declared."""
+
+
+class Retries(TypedDict, total=False):
+    """What becomes of a message of a group that is not acknowledged, and how fast the group is
+    served. `"none"` takes back what was declared."""
+
+    max_attempts: int | Nothing  # handed out so often, it is dead
+    backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
+    dead_letter: str  # the topic for what is dead; "" = it is dropped
+    on_loss: Literal["keep", "front"]  # a lost consumer's leases: they stay, or are given back
+    rate: int | Nothing  # messages a second
+    one_batch: bool  # what was handed out of a partition has to be settled before there is more
 
 
 _parse_group = document_of(GroupInfo)
@@ -38,101 +51,127 @@ def declare(
     group: str | None = None,
     *,
     ack: bool | None = None,
+    exclusive: bool | None = None,
+    temporary: bool | None = None,
+    paused: bool | None = None,
     lease_ms: int | None = None,
     window: int | None = None,
     filter: str | None = None,
-    exclusive: bool | None = None,
-    delete_on_exit: bool | None = None,
-    paused: bool | None = None,
-    start_offset: int | None = None,
-    start_id: str | None = None,
-    start_partition: int | None = None,
-    start_time_ms: int | None = None,
+    order: Literal["none", "key"] | None = None,
+    start: Start | None = None,
     start_copy: str | None = None,
     partitions: int | None = None,
     durability: Level | None = None,
-    rpc: bool = False,
+    rpc: bool | None = None,
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
     retention_count: int | None = None,
     retention_done: bool | None = None,
     dedupe_ms: int | None = None,
+    settled_ms: int | None = None,
+    sender_headers: bool | None = None,
     timeout_s: float | None = None,
+    **retries: Unpack[Retries],
 ) -> Request[TopicInfo | GroupInfo]:
     """Create a topic and a group, or change them; what is not given stays as it is.
 
     Without `group` the group named like the topic is meant. Of the group:
     - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
       `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
-    - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-      `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
-    - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
-      with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
-      where the group `start_copy` stands.
+    - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
+      `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+    - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
+      `start_copy` stands. One that exists stays where it is: `seek` moves it.
+    - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
 
-    Of the topic:
-    - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
-    - `retention_ms`, `retention_bytes` and `retention_count` (of each partition) drop old messages;
-      0: no such limit. `retention_done` drops what all groups have finished.
-    - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
+    Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
+    if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
+    partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
+    long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
+    not at all. `sender_headers` stores with each message how it came.
 
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
     or never be, TooMany, Forbidden; TypeError for options that contradict each other.
     """
     given = locals()
-    _require_agreement(given)
-    options = {header: given[name] for name, header in _OPTIONS.items()}
-    lines = of_group(b"declare", topic, group) + optional(**options)
-    lines += optional(group_mask=_mask(ack, exclusive, delete_on_exit, paused))
-    lines += optional(topic_mask=RPC_MASK) if rpc else optional(durability=durability)
+    only_one(start=start, start_copy=start_copy)
+    lines = of_group(b"declare", topic, group)
+    lines += optional(**{header: given[name] for name, header in _OPTIONS.items()})
+    lines += optional(**_from(start)) + _retries(retries)
     parse = _parse_topic if group is None else _parse_group
     return Request(lines, parse, timeout_s=timeout_s)
 
 
 _OPTIONS = {
-    "partitions": "partitions",
-    "lease_ms": "group_ack_timeout",
-    "window": "group_ack_window",
+    **{name: name for name in ("partitions", "durability", "rpc", "retention_ms")},
+    **{name: name for name in ("retention_bytes", "retention_count", "retention_done")},
+    **{name: name for name in ("dedupe_ms", "settled_ms", "sender_headers")},
+    **{name: name for name in ("exclusive", "temporary", "paused")},
+    "ack": "group_ack",
+    "lease_ms": "group_lease",
+    "window": "group_window",
     "filter": "group_filter",
-    "start_offset": "group_start_offset",
-    "start_id": "group_start_msgid",
-    "start_partition": "partition",
-    "start_time_ms": "group_start_time",
+    "order": "group_order",
     "start_copy": "group_start_copy",
-    "retention_ms": "retention_ms",
-    "retention_bytes": "retention_bytes",
-    "retention_count": "retention_count",
-    "retention_done": "retention_done",
-    "dedupe_ms": "dedupe_ms",
 }
 """What the dialect calls the options of `declare`."""
 
-
-def _require_agreement(given: dict[str, Any]) -> None:
-    only_one(**{name: given[name] for name in ("start_offset", "start_time_ms", "start_copy")})
-    if given["start_offset"] is None and (
-        given["start_id"] is not None or given["start_partition"] is not None
-    ):
-        raise TypeError("start_id and start_partition say more about start_offset: give it, too")
-    durability = given["durability"]
-    if given["rpc"] and durability not in (None, "memory"):
-        raise TypeError(
-            f"rpc and durability={durability!r} contradict each other: calls are kept in memory"
-        )
+_RETRIES = {
+    "max_attempts": "group_max_attempts",
+    "backoff_ms": "group_backoff",
+    "dead_letter": "group_dead_letter",
+    "on_loss": "group_on_loss",
+    "rate": "group_rate",
+    "one_batch": "group_one_batch",
+}
+"""What it calls those of `Retries`."""
 
 
-def _mask(
-    ack: bool | None, exclusive: bool | None, delete_on_exit: bool | None, paused: bool | None
-) -> int | None:
-    flags = {
-        ACK_MASK: ack,
-        EXCLUSIVE_MASK: exclusive,
-        DELETE_ON_EXIT_MASK: delete_on_exit,
-        PAUSE_MASK: paused,
+def _retries(retries: Retries) -> bytes:
+    given = cast("dict[str, Any]", retries)
+    if unknown := given.keys() - _RETRIES.keys():
+        raise TypeError(f"declare() has no option {', '.join(sorted(unknown))}")
+    words = {
+        header: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, header in _RETRIES.items()
+        if (value := given.get(name)) is not None
     }
-    if all(flag is None for flag in flags.values()):
-        return None
-    return sum(bit for bit, flag in flags.items() if flag)
+    return optional(**words)
+
+
+def _from(start: Start | None) -> dict[str, str]:
+    return {} if start is None else {"from": encode_start(start)}
+
+
+def seek(
+    topic: str,
+    group: str | None,
+    start: Start,
+    *,
+    partition: int | None = None,
+    timeout_s: float | None = None,
+) -> Request[GroupInfo]:
+    """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
+    offset, offsets of all partitions, a time), in one `partition` or in all. Returns the group.
+
+    Raises NotFound for a group that is not there, BadRequest for an offset past the end.
+    """
+    lines = of_group(b"seek", topic, group) + optional(**_from(start), partition=partition)
+    return Request(lines, _parse_group, timeout_s=timeout_s)
+
+
+def pause(
+    topic: str, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[GroupInfo]:
+    """Hold the deliveries of a group back, until `resume`. Raises NotFound, Forbidden."""
+    return Request(of_group(b"pause", topic, group), _parse_group, timeout_s=timeout_s)
+
+
+def resume(
+    topic: str, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[GroupInfo]:
+    """Go on with the deliveries of a group. Raises NotFound, Forbidden."""
+    return Request(of_group(b"resume", topic, group), _parse_group, timeout_s=timeout_s)
 
 
 def query(

@@ -15,8 +15,9 @@ from zbus.client import commands
 from zbus.client.requests import Request
 
 ALWAYS = (
-    *("declare", "query", "server", "tracker", "remove", "empty", "ping", "version", "produce"),
-    *("produce_many", "pull", "ack", "nack", "extend", "read", "call"),
+    *("declare", "seek", "query", "server", "tracker", "remove", "empty", "pause", "resume"),
+    *("ping", "version", "produce", "produce_many", "pull", "ack", "nack", "extend", "read"),
+    *("delete", "cancel", "fire", "reschedule", "peek", "why", "call"),
 )
 PIPED = ("produce", "produce_many", "ack", "nack", "extend", "call")
 

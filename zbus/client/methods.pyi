@@ -4,14 +4,16 @@
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, overload
+from typing import Any, Literal, Unpack, overload
 
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
-from zbus.client.commands import Offsets
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
-from zbus.client.managing import Level
+from zbus.client.managing import Level, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
+from zbus.client.requests import Offsets
+from zbus.client.single import Document, Listed, State
+from zbus.client.starts import Start
 
 ALWAYS: tuple[str, ...]
 PIPED: tuple[str, ...]
@@ -24,43 +26,44 @@ class BlockingMethods:
         group: None = None,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> TopicInfo:
         """Create a topic and a group, or change them; what is not given stays as it is.
 
         Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
           `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
-        - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-          `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
-        - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
-          with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
-          where the group `start_copy` stands.
+        - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
+          `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+        - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
+          `start_copy` stands. One that exists stays where it is: `seek` moves it.
+        - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
 
-        Of the topic:
-        - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
-        - `retention_ms`, `retention_bytes` and `retention_count` (of each partition) drop old messages;
-          0: no such limit. `retention_done` drops what all groups have finished.
-        - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
+        Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
+        if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
+        partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
+        long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
+        not at all. `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -73,26 +76,27 @@ class BlockingMethods:
         group: str,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> GroupInfo: ...
     @overload
     def declare(
@@ -101,27 +105,43 @@ class BlockingMethods:
         group: str | None = None,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> TopicInfo | GroupInfo: ...
+    def seek(
+        self,
+        topic: str,
+        group: str | None,
+        start: Start,
+        *,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> GroupInfo:
+        """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
+        offset, offsets of all partitions, a time), in one `partition` or in all. Returns the group.
+
+        Raises NotFound for a group that is not there, BadRequest for an offset past the end.
+        """
+
     @overload
     def query(
         self, topic: None = None, group: None = None, *, timeout_s: float | None = None
@@ -165,6 +185,16 @@ class BlockingMethods:
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
+
+    def pause(
+        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+    ) -> GroupInfo:
+        """Hold the deliveries of a group back, until `resume`. Raises NotFound, Forbidden."""
+
+    def resume(
+        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+    ) -> GroupInfo:
+        """Go on with the deliveries of a group. Raises NotFound, Forbidden."""
 
     def ping(self, *, timeout_s: float | None = None) -> int:
         """The broker's time, epoch milliseconds. Raises ConnectionLost or Timeout if it is away."""
@@ -236,9 +266,11 @@ class BlockingMethods:
         batch: int = 1,
         wait_ms: int = 0,
         partition: int | None = None,
+        lease_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
+        They are leased for `lease_ms` milliseconds, or as long as the group says.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -308,6 +340,92 @@ class BlockingMethods:
         NotFound for an offset that was dropped, and for a topic or partition that is not there.
         """
 
+    def delete(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Finish messages that a group has not finished, whatever their state; returns how many.
+
+        A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
+        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        """
+
+    def cancel(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """The same, only while they are delayed: when this returns they were not delivered and never
+        will be. Raises Conflict if they are not delayed, such as one that was just delivered."""
+
+    def fire(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Messages that are delayed are due now; returns how many. Raises Conflict as `cancel` does."""
+
+    def reschedule(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Messages that are delayed are due in `delay_ms`, or at `deliver_at_ms` (epoch); returns how
+        many. Raises Conflict as `cancel` does."""
+
+    def peek(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        state: State = "ready",
+        key: str | None = None,
+        tag: str | None = None,
+        count: int = 100,
+        after: str = "",
+        body: bool = False,
+        timeout_s: float | None = None,
+    ) -> Listed:
+        """List what a group has `delayed`, `leased` or `ready`: by due time, by the end of the lease,
+        or by offset. `key` and `tag` (a filter) choose; `after` is the `next` of the page before.
+        Changes nothing."""
+
+    def why(
+        self,
+        topic: str,
+        group: str | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> Document:
+        """Why a message is not with the consumers of a group: a document whose `text` is a sentence and
+        whose `state` is one word. Changes nothing."""
+
     def call(
         self,
         topic: str,
@@ -337,43 +455,44 @@ class AsyncMethods:
         group: None = None,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> TopicInfo:
         """Create a topic and a group, or change them; what is not given stays as it is.
 
         Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
           `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
-        - `exclusive`: lets in one consumer at a time. `delete_on_exit`: goes with its last consumer.
-          `paused`: hands out nothing. Who gives one of these and `ack` sets all four, to off if not on.
-        - A new one starts at `start_offset` (0: all history), with `start_partition` in that one alone,
-          with `start_id` only if the message has it; or at `start_time_ms` (epoch milliseconds); or
-          where the group `start_copy` stands.
+        - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
+          `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+        - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
+          `start_copy` stands. One that exists stays where it is: `seek` moves it.
+        - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
 
-        Of the topic:
-        - `partitions` and `durability` are fixed at creation. `rpc`: for calls, in memory.
-        - `retention_ms`, `retention_bytes` and `retention_count` (of each partition) drop old messages;
-          0: no such limit. `retention_done` drops what all groups have finished.
-        - `dedupe_ms`: how long ids are remembered, milliseconds; 0: they are not looked at.
+        Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
+        if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
+        partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
+        long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
+        not at all. `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -386,26 +505,27 @@ class AsyncMethods:
         group: str,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> GroupInfo: ...
     @overload
     async def declare(
@@ -414,27 +534,43 @@ class AsyncMethods:
         group: str | None = None,
         *,
         ack: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool | None = None,
+        paused: bool | None = None,
         lease_ms: int | None = None,
         window: int | None = None,
         filter: str | None = None,
-        exclusive: bool | None = None,
-        delete_on_exit: bool | None = None,
-        paused: bool | None = None,
-        start_offset: int | None = None,
-        start_id: str | None = None,
-        start_partition: int | None = None,
-        start_time_ms: int | None = None,
+        order: Literal["none", "key"] | None = None,
+        start: Start | None = None,
         start_copy: str | None = None,
         partitions: int | None = None,
         durability: Level | None = None,
-        rpc: bool = False,
+        rpc: bool | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        settled_ms: int | None = None,
+        sender_headers: bool | None = None,
         timeout_s: float | None = None,
+        **retries: Unpack[Retries],
     ) -> TopicInfo | GroupInfo: ...
+    async def seek(
+        self,
+        topic: str,
+        group: str | None,
+        start: Start,
+        *,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> GroupInfo:
+        """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
+        offset, offsets of all partitions, a time), in one `partition` or in all. Returns the group.
+
+        Raises NotFound for a group that is not there, BadRequest for an offset past the end.
+        """
+
     @overload
     async def query(
         self, topic: None = None, group: None = None, *, timeout_s: float | None = None
@@ -480,6 +616,16 @@ class AsyncMethods:
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
+
+    async def pause(
+        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+    ) -> GroupInfo:
+        """Hold the deliveries of a group back, until `resume`. Raises NotFound, Forbidden."""
+
+    async def resume(
+        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+    ) -> GroupInfo:
+        """Go on with the deliveries of a group. Raises NotFound, Forbidden."""
 
     async def ping(self, *, timeout_s: float | None = None) -> int:
         """The broker's time, epoch milliseconds. Raises ConnectionLost or Timeout if it is away."""
@@ -551,9 +697,11 @@ class AsyncMethods:
         batch: int = 1,
         wait_ms: int = 0,
         partition: int | None = None,
+        lease_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
+        They are leased for `lease_ms` milliseconds, or as long as the group says.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -622,6 +770,92 @@ class AsyncMethods:
         This needs no group and changes nothing. At the end of the log the list is empty. Raises
         NotFound for an offset that was dropped, and for a topic or partition that is not there.
         """
+
+    async def delete(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Finish messages that a group has not finished, whatever their state; returns how many.
+
+        A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
+        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        """
+
+    async def cancel(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """The same, only while they are delayed: when this returns they were not delivered and never
+        will be. Raises Conflict if they are not delayed, such as one that was just delivered."""
+
+    async def fire(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Messages that are delayed are due now; returns how many. Raises Conflict as `cancel` does."""
+
+    async def reschedule(
+        self,
+        topic: str,
+        group: str | None = None,
+        offsets: Offsets | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Messages that are delayed are due in `delay_ms`, or at `deliver_at_ms` (epoch); returns how
+        many. Raises Conflict as `cancel` does."""
+
+    async def peek(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        state: State = "ready",
+        key: str | None = None,
+        tag: str | None = None,
+        count: int = 100,
+        after: str = "",
+        body: bool = False,
+        timeout_s: float | None = None,
+    ) -> Listed:
+        """List what a group has `delayed`, `leased` or `ready`: by due time, by the end of the lease,
+        or by offset. `key` and `tag` (a filter) choose; `after` is the `next` of the page before.
+        Changes nothing."""
+
+    async def why(
+        self,
+        topic: str,
+        group: str | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> Document:
+        """Why a message is not with the consumers of a group: a document whose `text` is a sentence and
+        whose `state` is one word. Changes nothing."""
 
     async def call(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -16,7 +16,12 @@ from zbus.wire.target import encode_header_value
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-_PERCENT_DECODED = frozenset((b"topic", b"consume_group", b"tag", b"group_filter", b"token"))
+_PERCENT_DECODED = frozenset(
+    (
+        *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
+        b"group_dead_letter",
+    )
+)
 """Names of which a broker decodes `%41`: there a literal one is written `%2541`."""
 
 _RESERVED = frozenset(
@@ -137,6 +142,22 @@ def start(cmd: bytes, topic: str) -> bytes:
 
 def of_group(cmd: bytes, topic: str, group: str | None) -> bytes:
     return start(cmd, topic) + optional(consume_group=group)
+
+
+Offsets = int | Sequence[int]
+
+
+def encode_offsets(offsets: Offsets) -> str:
+    """Offsets in the wire's short form: `3,5-9,12`."""
+    if isinstance(offsets, int):
+        return str(offsets)
+    pieces: list[list[int]] = []
+    for offset in sorted(set(offsets)):
+        if pieces and offset == pieces[-1][1] + 1:
+            pieces[-1][1] = offset
+        else:
+            pieces.append([offset, offset])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pieces)
 
 
 # -- answers --------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ goes on from there: nothing is missed, and nothing told twice.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +19,8 @@ from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refuse
 from zbus.client.exchange import Random
 from zbus.client.messages import Delivery
 from zbus.client.options import Options
-from zbus.client.requests import failure, line, only_one, optional, start
+from zbus.client.requests import failure, line, optional, start
+from zbus.client.starts import Start, encode_start
 from zbus.wire.errors import WireError
 from zbus.wire.events import Event, EventReader
 from zbus.wire.responses import ANSWER_LIMITS, Response, ResponseReader
@@ -29,11 +28,6 @@ from zbus.wire.target import encode_header_value
 
 SILENCE_S = 45.0
 """A broker that has nothing to tell says so every 15 s. After three times that it is gone."""
-
-Start = Literal["begin", "end"] | int | Sequence[int]
-"""Where to begin: an offset, or one for each partition."""
-
-_OFFSET_MAX = (1 << 63) - 2
 
 
 class _Envelope(Struct):
@@ -66,9 +60,7 @@ class Watching:
         filter: str | None,
         partition: int | None,
         timeout_ms: int | None,
-        start_time_ms: int | None = None,
     ) -> None:
-        only_one(start=start_at, start_time_ms=start_time_ms)
         self._options = options
         self._random = random
         token = b"" if options.token is None else line(b"token", options.token)
@@ -77,10 +69,7 @@ class Watching:
             optional(group_filter=filter or None, partition=partition),
             token,
         )
-        self._begin = optional(
-            offset=None if start_at is None else _encode_start(start_at),
-            group_start_time=start_time_ms,
-        )
+        self._begin = b"" if start_at is None else line(b"from", encode_start(start_at))
         self.timeout_ms = timeout_ms
         self.place = b""  # of what was taken in; empty until the broker has said
         self._ready: deque[Delivery] = deque()
@@ -197,17 +186,6 @@ class Watching:
         if self.error is not None:
             raise self.error
         return None
-
-
-def _encode_start(start_at: Start) -> str:
-    if isinstance(start_at, str):
-        if start_at not in ("begin", "end"):
-            raise ValueError(f"a watch starts at 'begin', 'end' or an offset, not {start_at!r}")
-        return start_at
-    offsets = [start_at] if isinstance(start_at, int) else list(start_at)
-    if not offsets or any(not 0 <= offset <= _OFFSET_MAX for offset in offsets):
-        raise ValueError(f"a watch starts at 'begin', 'end' or an offset, not {start_at!r}")
-    return ",".join(map(str, offsets))
 
 
 def _is_stream(head: bytes) -> bool:

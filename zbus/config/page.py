@@ -27,8 +27,9 @@ holds for every variable that begins with `ZBUS_`, except those of the
 [command line](command-line.md#environment): {_VARIABLES}.
 In Kubernetes, set `enableServiceLinks: false` or do not call the service `zbus`.
 
-Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Sizes may also be written
-as text with a unit, `"64 MiB"` (`KiB`, `MiB`, `GiB`).
+Units are part of the names: `_ms` is milliseconds, `bytes` is bytes. Both may also be written as
+text with another unit: sizes as `"64 MiB"` (`KiB`, `MiB`, `GiB`, `TiB`), times as `"5s"` or `"7d"`
+(`ms`, `s`, `m`, `h`, `d`, `w`).
 """
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from zbus.config.options import OPTIONS, Config, ConfigError, Option
-from zbus.server.options import GIB, KIB, MIB
+from zbus.units import DIGITS_MAX, parse_bytes, parse_ms
 
 ENVIRONMENT_PREFIX: Final = "ZBUS_"
 OTHER_VARIABLES: Final = ("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_TOKEN", "ZBUS_URL")
 """Variables of the command line that are not options of a broker: all that `zbus.cli` declares.
 Whoever sets them for the shell can start a broker in it."""
-
-_SIZE = re.compile(r"(\d+)\s*(|KiB|MiB|GiB)")
-_DIGITS_MAX: Final = 30
-_UNITS: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
 def _parse(name: str, raw: object, source: str) -> object:
@@ -41,11 +36,15 @@ def _from_text(option: Option, raw: str, source: str) -> object:
     if option.kind is not int:
         return raw
     if "bytes" in option.name and not text.startswith("-"):
-        if len(text) <= _DIGITS_MAX and (size := _SIZE.fullmatch(text)):
-            return int(size[1]) * _UNITS[size[2]]
+        if (size := parse_bytes(text)) is not None:
+            return size
         raise ConfigError(f"{source}: expected bytes such as 65536 or 64 KiB, not {text[:40]!r}")
+    if option.name.endswith("_ms") and not text.startswith("-"):
+        if (duration_ms := parse_ms(text)) is not None:
+            return duration_ms
+        raise ConfigError(f"{source}: expected a time such as 500 ms, 5s or 7d, not {text[:40]!r}")
     digits = text.removeprefix("-")
-    return int(text) if digits.isdecimal() and len(digits) <= _DIGITS_MAX else text
+    return int(text) if digits.isdecimal() and len(digits) <= DIGITS_MAX else text
 
 
 def _from_file(path: Path) -> dict[str, object]:

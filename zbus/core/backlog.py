@@ -8,8 +8,9 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   lease ended: its own offset, so that old messages come before newer ones.
 * `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
-* `leased`: handed out, not settled; each has a deadline.
+* `leased`: handed out, not settled; each has a deadline (`zbus.core.open_leases`).
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+* parked: ready, each with a rank, and yet not next, because its key is busy (`zbus.core.keyed`).
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
@@ -21,53 +22,39 @@ seen: the caller passes both.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import Final
 
 import attrs
-from sortedcontainers import SortedDict
 
-from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.fates import Fate, Fates
+from zbus.core.keyed import PARKED_MAX, Keyed
 from zbus.core.life import Life
-from zbus.core.overdue import LOOK_MS, Overdue, Place
+from zbus.core.open_leases import OpenLeases
+from zbus.core.overdue import LOOK_MS, Overdue
+from zbus.core.places import Places
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
+from zbus.core.told import all_entries, some_entries
 
-_NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
-"""Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
+NO_RANK: Final = 1 << 63
+"""Beyond all ranks."""
 
 
-class Backlog:
-    """See the module. Ranks are paired with a serial so that equal ranks keep their order."""
+class Backlog(Places):
+    """See the module."""
 
     __slots__ = (
-        "_lowest",
-        "_ready",
-        "_reset",
-        "_serial",
-        "_touched",
-        "ahead",
-        "attempts",
-        "cursor",
-        "delayed",
-        "dirty",
-        "leased",
-        "overdue",
-        "places",
-        "skipped",
-        "untold",
-        "wake_ms",
+        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
+        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
+        super().__init__()
         self.cursor = cursor
-        self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self.places: dict[int, Place] = {}  # offset -> its key in _ready
-        self._serial = 0
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
-        self.leased: Deadlines[int] = Deadlines()
+        self.leased = OpenLeases()
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
@@ -75,6 +62,9 @@ class Backlog:
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
+        self.fates: Fates | None = None  # what became of messages, if that is kept
+        self.dead = 0  # messages that were given up, ever
+        self.keyed: Keyed | None = None  # of a group with order per key
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -89,11 +79,17 @@ class Backlog:
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
+        reached = self.cursor
+        if self.keyed is not None:
+            self.keyed.settle(self)
+            if self.parked_count >= PARKED_MAX:
+                # The cursor waits; what is put back may be what frees a key, so that does not.
+                reached, end = NO_RANK, reached
         if self.overdue:
-            self._catch_up()
-        if self.places:
+            self._catch_up(reached)
+        if self._ready:
             (rank, _), offset = self._ready.peekitem(0)
-            if rank <= self.cursor:
+            if rank <= reached:
                 return offset
         return self.cursor if self.cursor < end else None
 
@@ -136,8 +132,10 @@ class Backlog:
 
     # -- steps of a life ------------------------------------------------------------------
 
-    def finish(self, offset: int) -> bool:
+    def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if self.fates is not None and self.life(offset) is not Life.DONE:
+            self.fates.note(offset, fate, self.attempts.get(offset, 0))
         if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
@@ -157,7 +155,7 @@ class Backlog:
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""
-        if offset not in self.leased:
+        if offset not in self.leased or offset in self.leased.settling:
             return False
         self.leased.set(offset, deadline_ms)
         self._touch(offset)
@@ -179,12 +177,37 @@ class Backlog:
         self._take(offset)
         self._put(offset, end)
 
-    def wake(self, now_ms: int, end: int) -> int:
-        """Messages whose lease ended go back to their places; what is due, to the end. How many
-        were made ready: of what is due, no more than a lot; the others when they are needed."""
-        ended = self.leased.pop_due(now_ms)
-        for offset in ended:
+    def put_back(self, offset: int) -> None:
+        """LEASED -> READY, at its own place."""
+        self._take(offset)
+        self._put(offset, offset)
+
+    def give_up(self, offset: int) -> None:
+        """READY or LEASED -> DEAD."""
+        if self.finish(offset, Fate.DEAD):
+            self.dead += 1
+
+    def park(self, offset: int) -> None:
+        """READY, and stays so, but is not next before `unpark`."""
+        if offset not in self.places:
+            self._take(offset)
             self._put(offset, offset)
+        del self._ready[self.places[offset]]
+
+    def order_no_more(self) -> None:
+        """No key is busy, and nothing is parked."""
+        if self.keyed is not None:
+            self.keyed = None
+            self.unpark_all()
+
+    def wake(self, now_ms: int, end: int, expire: Callable[[int], None] | None = None) -> int:
+        """Messages whose lease ended go back to their places, or where `expire` puts each of them;
+        what is due, to the end. How many were made ready: of what is due, no more than a lot; the
+        others when they are needed."""
+        ended = self.leased.ended(now_ms)
+        for offset in ended:
+            if offset in self.leased:  # what was done about another may have settled it
+                (expire or self.put_back)(offset)
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)
@@ -212,11 +235,12 @@ class Backlog:
         self.cursor = min(self.cursor, end)
         self._cut(end)
         self.overdue.truncate(end)
-        for rank, serial in [key for key in self._ready if key[0] > end]:
-            # Put back behind what was never written: that is now the end.
-            offset = self._ready.pop((rank, serial))
-            self.places[offset] = key = (end, serial)
-            self._ready[key] = offset
+        self._end_at(end)
+
+    def keep_fates(self, kept: bool) -> None:
+        """Remember what becomes of messages, from now on, or forget it."""
+        if kept != (self.fates is not None):
+            self.fates = Fates() if kept else None
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""
@@ -234,6 +258,7 @@ class Backlog:
             self.cursor = first
         self.skipped += lost
         self.untold += lost
+        self._touch_keyed()
         return lost
 
     def copy_from(self, other: Backlog) -> None:
@@ -241,7 +266,7 @@ class Backlog:
         self.seek(other.cursor)
         self.delayed.merge(other.delayed)
         self.ahead |= other.ahead
-        for offset in other._ready.values():
+        for offset in other._all_in_order():
             self._insert(offset, other.places[offset][0])
         for offset in other.leased:  # what the other has handed out, this one has not
             self._insert(offset, offset)
@@ -264,40 +289,26 @@ class Backlog:
         delayed = NOTHING
         if touched:
             offsets: Collection[int] = touched
+            attempts = self.attempts
             if self.delayed:
-                attempts = self.attempts
                 delayed, others = self.delayed.select([o for o in touched if o not in attempts])
                 offsets = [offset for offset in touched if offset in others or offset in attempts]
-            entries = self._entries(offsets)
-        return GroupChange(
-            name,
-            self.cursor,
-            entries=entries,
-            delayed=delayed,
-            skipped=self.skipped,
-            untold=self.untold,
-            incarnation=incarnation,
-        )
+            entries = some_entries(offsets, attempts, self.places, self.leased, self.delayed)
+        return self._told(name, incarnation, entries, delayed)
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
-        attempts, ready, leased, delayed = self.attempts, self._ready, self.leased, self.delayed
-        entries = NO_ENTRIES
-        if ready or leased or attempts or self.ahead:
-            entries, places, count = Entries(), self.places, attempts.get
-            # To look into `delayed` is dear, and what was tried and is nowhere else is there.
-            retried = sorted([o for o in attempts if not (o in places or o in leased)])
-            known = (o for o in self.ahead if not (o in places or o in leased or o in attempts))
-            done = sorted([offset for offset in known if offset not in delayed])
-            counts = [count(offset, 0) for offset in ready.values()]
-            entries.add_all(EntryState.READY, ready.values(), counts, ranks=[r for r, _ in ready])
-            counts = [count(offset, 0) for offset in leased]
-            entries.add_all(EntryState.LEASED, leased, counts, map(leased.due_of, leased))
-            counts = [attempts[offset] for offset in retried]
-            entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
-            entries.add_all(EntryState.DONE, done)
-        change = partial(GroupChange, name, self.cursor, entries=entries, delayed=delayed.columns())
-        return change(skipped=self.skipped, untold=self.untold, incarnation=incarnation)
+        ahead, attempts, places, leased = self.ahead, self.attempts, self.places, self.leased
+        entries, delayed = NO_ENTRIES, self.delayed
+        if places or leased or attempts or ahead:
+            entries = all_entries(ahead, attempts, self._all_in_order(), places, leased, delayed)
+        return self._told(name, incarnation, entries, delayed.columns())
+
+    def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
+        change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
+        change.skipped, change.untold, change.dead = self.skipped, self.untold, self.dead
+        change.incarnation = number
+        return change
 
     def apply(self, change: GroupChange) -> None:
         """Take over what `changes` or `snapshot` told."""
@@ -307,26 +318,13 @@ class Backlog:
         self._lowest = -1
         self.skipped = change.skipped
         self.untold = change.untold
+        self.dead = change.dead
         if self.ahead:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
         if change.delayed:
             self._apply_delayed(change.delayed)
         for offset, state, time_ms, attempts, rank in change.entries.rows():
             self._apply_entry(offset, state, time_ms, attempts, rank)
-
-    def _entries(self, offsets: Collection[int]) -> Entries:
-        entries, leased, delayed, places = Entries(), self.leased, self.delayed, self.places
-        for offset in offsets:
-            attempts = self.attempts.get(offset, 0)
-            if offset in leased:
-                entries.add(offset, EntryState.LEASED, leased.due_of(offset), attempts)
-            elif offset in delayed:
-                entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), attempts)
-            elif offset in places:
-                entries.add(offset, EntryState.READY, 0, attempts, places[offset][0])
-            else:
-                entries.add(offset, EntryState.DONE)
-        return entries
 
     def _apply_delayed(self, delayed: Columns) -> None:
         if self.places or self.leased or self.attempts:
@@ -355,11 +353,7 @@ class Backlog:
 
     def _forget(self, offset: int) -> bool:
         """Take an offset out of every exception but `ahead`; True if it was in one."""
-        key = self.places.pop(offset, None)
-        if key is not None:
-            del self._ready[key]
-            return True
-        return self.leased.discard(offset) or self.delayed.discard(offset)
+        return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -375,21 +369,11 @@ class Backlog:
         self._insert(offset, rank)
         self._touch(offset)
 
-    def _insert(self, offset: int, rank: int) -> None:
-        self._serial += 1
-        self._insert_at(offset, (rank, self._serial))
-
-    def _insert_at(self, offset: int, key: Place) -> None:
-        if self._ready is _NO_READY:
-            self._ready = SortedDict()
-        self.places[offset] = key
-        self._ready[key] = offset
-
-    def _catch_up(self) -> None:
+    def _catch_up(self, reached: int) -> None:
         """Make ready what is overdue and comes next."""
         overdue = self.overdue
-        while overdue and overdue.first[0] <= self.cursor:
-            if self.places and self._ready.peekitem(0)[0] <= overdue.first:
+        while overdue and overdue.first[0] <= reached:
+            if self._ready and self._ready.peekitem(0)[0] <= overdue.first:
                 return
             self._make_ready()
 
@@ -401,15 +385,16 @@ class Backlog:
             self._touch(offset)
         return len(found)
 
-    def _front(self) -> int:
-        """The rank before everything else."""
-        first = self._ready.peekitem(0)[0][0] if self.places else 0
-        return min(first, 0) - 1
-
     def _touch(self, offset: int) -> None:
         """`changes` tells in this order, so that equal ranks and times keep theirs."""
         self._touched.pop(offset, None)
         self._touched[offset] = None
+        if self.keyed is not None:
+            self.keyed.touch(offset)
+
+    def _touch_keyed(self) -> None:
+        if self.keyed is not None:
+            self.keyed.touch_all()
 
     def _step_over(self) -> None:
         while self.cursor in self.ahead:
@@ -424,6 +409,7 @@ class Backlog:
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
         self._touched = {offset: None for offset in self._touched if offset < end}
+        self._touch_keyed()
 
     def _clear(self) -> None:
         for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
@@ -431,11 +417,18 @@ class Backlog:
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()
+        if self.fates is not None:
+            self.fates = Fates()  # what is read again is another story
         self._lowest = -1
+        self._touch_keyed()
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
-        assert {self._ready[key]: key for key in self._ready} == self.places
+        if self.keyed is None:
+            assert not self._parked()
+        else:
+            self.keyed.settle(self)
+            self.keyed.check(self, self._parked())
         kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"

@@ -20,7 +20,8 @@ from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
 from zbus.core.cohort import Follower, Form
-from zbus.core.declare import Declaring
+from zbus.core.dead_letters import DeadLetters
+from zbus.core.declare import Declaring, claim
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.faults import Faults
@@ -35,7 +36,11 @@ from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
+from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
+from zbus.core.seeking import Seeking
+from zbus.core.settling import Settling
+from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
@@ -74,16 +79,24 @@ class Broker:
         self.removed = 0  # partitions, ever: they and their topics know each other
         self.stopping = False
         self.puts = puts = make_puts(self.tick, limits)
+        # Looking at what is stored, which changes nothing.
+        self.peek = reads.peek
+        self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
+        self.settling = Settling(self.topics, self.dispatch, puts, timers)
+        DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
+        self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
+        seeking = Seeking(self.outside, self.dispatch, self.changes)
+        self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
         declaring = Declaring(
-            *(self.topics, limits, puts, self.dispatch, self.changes, self.outside),
-            *(self.new_id, self.adopt),
+            *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
+            *(self.new_id, self.adopt, self.standbys.admit),
         )
-        self.declare = declaring.declare
+        self.declare, self.seek = declaring.declare, seeking.seek
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -104,6 +117,8 @@ class Broker:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
         if self.faults.doubt is not None:
             raise self.faults.doubt
+        if self.settling.found:
+            self.settling.recover()
         due_ms = self.tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             self.tick.commit()
@@ -169,6 +184,8 @@ class Broker:
         """It was read from storage, at the start or again."""
         partition.log = Log(partition, self.memory)
         partition.recovered = partition.end
+        if partition.settlements is not None:
+            self.settling.found.append(partition)
         remind(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)
@@ -181,6 +198,7 @@ class Broker:
         for topic in self.topics.values():
             for group in topic.groups.values():
                 self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+                self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
 
@@ -247,11 +265,20 @@ class Broker:
     def dissolve(self, group: Group, gone: BrokerError) -> None:
         """A group is no more: whoever waits there is told why."""
         self.dispatch.end_waiting(group, gone)
+        self.standbys.end_all(group, gone)
         self.dispatch.forget(group)
         self._orphans.discard(group)
         for session in group.readers:
             if session.groups is not None:
                 session.groups.pop(group, None)
+            if session.held:
+                session.held.pop(group, None)
+
+    def take_up(self, group: Group) -> None:
+        """The group was read again, and its options with it: some may have been lost."""
+        if group.options.unclaimed and group.readers:
+            claim(self.tick, group)
+        self.standbys.admit(group)
 
     def purge_group(self, ticket: Ticket, group: Group) -> None:
         """Forget everything the group has still to do."""
@@ -298,7 +325,10 @@ class Broker:
         """
         session = pull.session
         if session not in group.readers and (taken := self.register(session, group)) is not None:
-            pull.settle(taken)
+            if pull.wants.standby and not self.stopping:
+                self.standbys.wait(group, pull, deadline_ms)
+            else:
+                pull.settle(taken)
             return
         if self.stopping:
             pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
@@ -337,6 +367,8 @@ class Broker:
             return group_taken(group.name)
         if session not in group.readers:
             self.changes.note(self.now_ms)
+            if group.options.unclaimed:
+                claim(self.tick, group)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:
@@ -405,24 +437,9 @@ class Broker:
         OFFSET_UNKNOWN."""
         return leases.extend(self.dispatch, ticket, group, partition, ranges, deadline_ms)
 
-    # -- reading, which changes nothing (`zbus.core.reads`) --------------------------------
-
-    def peek(
-        self, ticket: Ticket, partition: Partition, offset: int, group: Group | None = None
-    ) -> None:
-        """Look at the message at an offset. Settles with Peeked."""
-        reads.peek(ticket, partition, offset, group)
-
-    def browse(self, ticket: Ticket, partition: Partition, offset: int, count_max: int) -> None:
-        """Look at stored messages from an offset on. Settles with Peeked."""
-        reads.browse(self.recorder, ticket, partition, offset, count_max)
-
-    def read(self, ticket: Ticket, partition: Partition, offset: int, bytes_max: int) -> None:
-        """Stored batches as they are, from the one that holds `offset` on. Settles with Raw."""
-        reads.read(self.recorder, ticket, partition, offset, bytes_max)
-
     def check(self) -> None:
         """Assert the invariants of everything."""
         groups = [group for topic in self.topics.values() for group in topic.groups.values()]
         assert self.dispatch.waiting == sum([len(group.pulls()) for group in groups])
+        self.standbys.check()
         check_topics(self.topics.values())

@@ -187,6 +187,9 @@ class Chunk:
     def tag_of(self, at: int) -> bytes:
         return b"" if self.tags is None else self.tags[at]
 
+    def key_of(self, at: int) -> bytes:
+        return b"" if self.keys is None else self.keys[at]
+
     def message(self, at: int) -> Message:
         """Row `at` as a message of its own."""
         return Message(

@@ -80,6 +80,7 @@ def renew(tick: Tick, group: Group, places: list[int]) -> None:
             continue
         new = group.backlogs[index] = Backlog(place)
         new.tell_all()
+        new.keep_fates(old.fates is not None)
         new.dirty, new.skipped, new.untold = old.dirty, old.skipped, old.untold
     topic.partitions[0].options_changed[group] = None
     for partition in topic.partitions:

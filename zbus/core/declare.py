@@ -7,37 +7,24 @@ from collections.abc import Callable
 
 import attrs
 
-from zbus.core import deciding
+from zbus.core import deciding, retries
 from zbus.core.changes import Changes
-from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, Refusal, offset_unknown, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import Limits
 from zbus.core.names import name_problem
 from zbus.core.outcomes import Declared
-from zbus.core.outside import Outside
 from zbus.core.puts import Puts
+from zbus.core.seeking import WITH_OTHERS, Seeking, Start
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.tick import Tick
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 
 DURABILITIES = ("memory", "os", "disk")
 
-
-Check = Callable[[bytes], str | None]
-"""Given a message's id, says why a group is not to begin there; None = it may."""
-
-
-@attrs.frozen
-class Start:
-    """Where a group is to read from. Offset goes before time."""
-
-    copy: str = ""  # another group's position; only for a group that does not exist yet
-    offset: int | None = None
-    check: Check | None = None  # of the message at `offset`
-    time_ms: int | None = None
-    partition: int | None = None  # of `offset`; None = every partition
+ORDERS = ("", "key")
 
 
 @attrs.frozen
@@ -46,7 +33,12 @@ class GroupWish:
 
     name: str
     options: GroupOptions
-    start: Start = Start()
+    start: Start = WITH_OTHERS
+
+    def placed(self, topic: Topic | None) -> bool:
+        """Its position has to be found. It counts for a group that is new."""
+        start = self.start
+        return start.given and (start.moves or topic is None or topic.group(self.name) is None)
 
 
 Wished = Callable[[Topic | None], tuple[TopicOptions, GroupWish | None]]
@@ -65,9 +57,10 @@ class Declaring:
         puts: Puts,
         dispatch: Dispatch,
         changes: Changes,
-        outside: Outside,
+        seeking: Seeking,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
+        freed: Callable[[Group], None],
     ) -> None:
         self._topics = topics
         self._limits = limits
@@ -75,14 +68,16 @@ class Declaring:
         self._dispatch = dispatch
         self._tick = dispatch.tick
         self._changes = changes
-        self._outside = outside
+        self._seeking = seeking
         self._new_id = new_id
         self._adopt = adopt
+        self._freed = freed  # to be called with a group that may not be exclusive any more
 
     def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         """Create or change a topic, and a group in it; settles with Declared.
 
-        The name, partitions and durability of an existing topic stay as they are.
+        The name, partitions and durability of an existing topic stay as they are, and so does the
+        place of an existing group.
         """
         topic = self._topics.get(name.lower())
         options, wish = wished(topic)
@@ -107,11 +102,12 @@ class Declaring:
             else:
                 self._apply(ticket, current, options, wish, places)
 
-        start = wish.start if wish else Start()
-        if topic is not None and (start.offset is not None or start.time_ms is not None):
-            _Places(self._outside, topic, start, apply)
-        elif start.offset or (start.offset == 0 and start.check):
-            ticket.settle(BrokerError(Refusal.ILLEGAL, offset_unknown(start.offset).text))
+        if wish is None or not wish.placed(topic):
+            self._apply(ticket, topic, options, wish, None)
+        elif topic is not None:
+            self._seeking.find(topic, wish.start, apply)
+        elif (refused := wish.start.problem_when_empty(options.partitions)) is not None:
+            ticket.settle(refused)
         else:
             self._apply(ticket, topic, options, wish, None)
 
@@ -137,18 +133,43 @@ class Declaring:
             return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
         elif options.durability != topic.options.durability:
             return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+        if topic is not None and not options.lease and topic.options.lease:
+            for group in topic.groups.values():
+                renewed = wish is not None and topic.group(wish.name) is group
+                if not renewed and (text := _order_problem(options, group.options)):
+                    return BrokerError(Refusal.ILLEGAL, f"group {group.name}: {text}")
         if wish is None:
             return None
         text = name_problem(wish.name)
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"group: {text}")
+        if text := _order_problem(options, wish.options):
+            return BrokerError(Refusal.ILLEGAL, text)
         if len(wish.options.filter.encode()) > FILTER_BYTES_MAX:
             return BrokerError(Refusal.ILLEGAL, f"filter length should be <= {FILTER_BYTES_MAX}")
-        is_new = topic is not None and topic.group(wish.name) is None
+        known = None if topic is None else topic.group(wish.name)
+        if (problem := self._option_problem(options, wish.options, known)) is not None:
+            return problem
+        is_new = topic is not None and known is None
         if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
             text = f"there are {limits.groups_per_topic_max} groups already"
             return BrokerError(Refusal.TOO_MANY, text)
         return None
+
+    def _option_problem(
+        self, topic: TopicOptions, options: GroupOptions, known: Group | None
+    ) -> BrokerError | None:
+        """Of a group that is new or changes; the topic is to have these options."""
+        before = GroupOptions() if known is None else known.options
+        if options.same_as(before):
+            return None
+        lease = topic.lease if options.lease is None else options.lease
+        text = retries.problem(options, lease)
+        if text is not None:
+            return BrokerError(Refusal.ILLEGAL, text)
+        if not options.dead_letter or options.dead_letter == before.dead_letter:
+            return None
+        return retries.dead_letter_problem(self._topics, topic.name, options.dead_letter)
 
     def _apply(
         self,
@@ -177,6 +198,7 @@ class Declaring:
                 for other in topic.groups.values():
                     other.configure(other.options)
                     self._dispatch.activate(other)
+                    self._freed(other)
         group = None if wish is None else self._apply_group(topic, wish, places)
         self._changes.note(self._tick.now_ms)
         self._tick.confirm_all(topic, ticket, Declared(topic, group))
@@ -198,89 +220,34 @@ class Declaring:
         if changed and not is_new:
             group.configure(attrs.evolve(wish.options, created_ms=group.options.created_ms))
             group.updated_ms = self._tick.now_ms
-        if places and not is_new:
-            deciding.renew(tick, group, places)
-        for partition, place in zip(topic.partitions, places or none, strict=True):
-            # While the place was looked for the log may have forgotten it.
-            if place >= 0 and group.backlogs[partition.index].fall_off(partition.first):
-                group.untold = True
-            if changed and (is_new or not partition.index):  # else only partition 0 has to know
+        for partition in topic.partitions if changed else ():
+            if is_new or not partition.index:  # else only partition 0 has to know
                 partition.options_changed[group] = None
                 tick.change(partition, group)
-            if place >= 0:
-                tick.change(partition, group)
-            self._dispatch.schedule(group, partition.index)
-        self._dispatch.activate(group)
+        if places and not is_new and wish.start.moves:
+            self._seeking.move(group, places)
+        else:
+            # One that was made by another meanwhile stays where it is.
+            self._seeking.arrive(group, places if places and is_new else none)
+        self._freed(group)
         return group
 
 
-class _Places:
-    """Looks for the start position in each partition; `done` gets a cursor for each."""
+def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
+    """Why messages cannot be handed out in this order."""
+    if group.order not in ORDERS:
+        return "order is key, or none"
+    leases = topic.lease if group.lease is None else group.lease
+    return None if leases or not group.order else "order per key needs acknowledgements"
 
-    def __init__(
-        self,
-        outside: Outside,
-        topic: Topic,
-        start: Start,
-        done: Callable[[list[int] | BrokerError], None],
-    ) -> None:
-        self._done = done
-        self._topic = topic
-        self._start = start
-        self._places = [-1] * len(topic.partitions)  # -1 = leave the cursor where it is
-        self._left = 0
-        for partition in topic.partitions:
-            if start.offset is None:
-                self._left += 1
-            elif start.partition in (None, partition.index):
-                self._places[partition.index] = start.offset
-                self._left += 1
-        if not self._left:
-            done(BrokerError(Refusal.ILLEGAL, f"there is no partition {start.partition}"))
-            return
-        for partition in topic.partitions:
-            if start.offset is None:
-                assert start.time_ms is not None
-                time_ms = max(0, start.time_ms + outside.ahead_ms())
-                partition.log.find_time(time_ms, self._at(partition.index))
-            elif self._places[partition.index] >= 0:
-                oldest = max(partition.first, partition.purged_to)
-                if start.offset in (oldest, partition.visible) and not start.check:
-                    self._found(partition.index, start.offset)
-                elif start.offset == 0 and not start.check:
-                    self._found(partition.index, oldest)
-                else:
-                    partition.log.get(start.offset, self._check(partition.index))
 
-    def _at(self, index: int) -> Callable[[int | BrokerError], None]:
-        return lambda place: self._found(index, place)
-
-    def _check(self, index: int) -> Callable[[tuple[Chunk, int] | BrokerError], None]:
-        start = self._start
-
-        def check(found: tuple[Chunk, int] | BrokerError) -> None:
-            assert start.offset is not None
-            if isinstance(found, BrokerError):
-                wrong = found.refusal is Refusal.OFFSET_UNKNOWN  # else the log is
-                refused = BrokerError(Refusal.ILLEGAL, found.text) if wrong else found
-                self._found(index, refused)
-                return
-            text = start.check and start.check(found[0].id_of(found[1], index))
-            self._found(index, BrokerError(Refusal.ILLEGAL, text) if text else start.offset)
-
-        return check
-
-    def _found(self, index: int, place: int | BrokerError) -> None:
-        if self._left <= 0:
-            return  # refused already
-        if isinstance(place, BrokerError):
-            self._left = 0
-            self._done(place)
-            return
-        self._places[index] = place
-        self._left -= 1
-        if not self._left:
-            self._done(self._places)
+def claim(tick: Tick, group: Group) -> None:
+    """Somebody reads the group that came with its topic: from now on it is like any other. Which is
+    written before anything that it is given."""
+    group.options = attrs.evolve(group.options, unclaimed=False)
+    decides = group.topic.partitions[0]
+    decides.options_changed[group] = None
+    tick.change(decides, group)
 
 
 def _start_new(topic: Topic, group: Group, start: Start) -> tuple[Group | None, bool]:

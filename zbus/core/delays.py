@@ -305,6 +305,16 @@ class Delays:
                 del self._pages[number]
         self._rebuild()
 
+    # -- page by page, over several turns -----------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """Of all pages there are now."""
+        return list(self._pages)
+
+    def keys_of(self, number: int) -> array[int]:
+        """What a page holds; it may be gone by now."""
+        return self._pages.get(number, NOTHING.keys)
+
     # -- all of it ------------------------------------------------------------------------
 
     def columns(self) -> Columns:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import attrs
 
 from zbus.core.originals import KEY_MS
+from zbus.core.settlements import Settlements
 from zbus.core.state import GroupChange, StateChange
 from zbus.core.topic import Partition
 
@@ -13,10 +14,14 @@ from zbus.core.topic import Partition
 def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     """Everything a checkpoint has to hold."""
     partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
-    topic, index = partition.topic, partition.index
+    topic, index, known = partition.topic, partition.index, partition.settlements
     groups = []
     for group in topic.groups.values():
-        change = group.backlogs[index].snapshot(group.name, group.incarnation)
+        backlog = group.backlogs[index]
+        change = backlog.snapshot(group.name, group.incarnation)
+        if backlog.fates is not None:
+            fates = backlog.fates.snapshot(now_ms, topic.options.settled_ms)
+            change = attrs.evolve(change, fates=fates)
         origin = None if index else group.origin
         groups.append(attrs.evolve(change, options=group.options, origin=origin))
     groups += [
@@ -32,6 +37,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
         number=0 if index else topic.number,
         emptied=() if index else topic.emptied,
         purges=tuple(partition.purges.items()),
+        settlements=() if known is None else tuple(known.open.values()),
     )
 
 
@@ -41,13 +47,18 @@ def _purged_to(partition: Partition) -> int:
     return 0 if undecided else partition.purged_to
 
 
-def take_changes(partition: Partition) -> StateChange | None:
+def _has_news(settlements: Settlements) -> bool:
+    return bool(settlements.fresh or settlements.settled)
+
+
+def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
     """What this tick changed, and nothing left to tell; None = nothing."""
     if not (
         partition.changed
         or partition.removed_groups
         or partition.topic_changed
         or _purged_to(partition) > partition.first
+        or (partition.settlements is not None and _has_news(partition.settlements))
     ):
         return None
     index, known = partition.index, partition.topic
@@ -59,6 +70,9 @@ def take_changes(partition: Partition) -> StateChange | None:
         backlog = group.backlogs[index]
         backlog.dirty = False
         change = backlog.changes(group.name, group.incarnation)
+        if backlog.fates is not None:
+            tell = backlog.fates.snapshot if change.reset else backlog.fates.take
+            change = attrs.evolve(change, fates=tell(now_ms, known.options.settled_ms))
         if group in partition.options_changed:
             origin = None if index else group.origin
             change = attrs.evolve(change, options=group.options, origin=origin)
@@ -78,6 +92,9 @@ def take_changes(partition: Partition) -> StateChange | None:
     first = _purged_to(partition) if _purged_to(partition) > partition.first else 0
     purges = tuple(partition.purges.items()) if partition.topic_changed else ()
     partition.topic_changed = False
+    settlements, settled = (
+        ((), ()) if partition.settlements is None else partition.settlements.take()
+    )
     return StateChange(
         topic,
         tuple(changes),
@@ -85,4 +102,6 @@ def take_changes(partition: Partition) -> StateChange | None:
         number=known.number if decides else 0,
         emptied=known.emptied if decides else (),
         purges=purges,
+        settlements=settlements,
+        settled=settled,
     )

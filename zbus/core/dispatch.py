@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from zbus.core import retries
 from zbus.core.aside import Aside, Line
-from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.fates import Fate
 from zbus.core.follow import Following
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
+from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
+from zbus.core.reach import Reach
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -54,21 +57,21 @@ class Dispatch:
         self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []
-        self.waiting = 0  # pulls, of all groups
-        self._waiting_max = waiting_max
+        self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
         self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
         self._wakes = timers.timer(self._wake, lambda place: place[0])
-        self._skips_left = 0  # of the group that is being served
-        self._all_skips_left = 0
+        self._pace = Pace(timers, self.activate)
+        self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
+        self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
         self._starved: set[Group] = set()  # were given less than their part of this tick
         self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
         self._leased_ms = 0  # from when on
-        self._woken_left = WOKEN_PER_TURN_MAX
-        self._batched_left = 0
+        self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
-        self._failed: list[tuple[Group, BrokerError]] = []  # whose next message cannot be read
+        self.reach = Reach(self.activate)
+        self.at_hand = self.reach.at_hand
 
     # -- what makes groups active ---------------------------------------------------------
 
@@ -134,7 +137,8 @@ class Dispatch:
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
         backlog.wake_ms = 0
-        if count := backlog.wake(self.tick.now_ms, partition.end):
+        expire = partial(retries.expire, self, group, index)
+        if count := backlog.wake(self.tick.now_ms, partition.end, expire):
             self.tick.change(partition, group)
         self._woken_left -= 1 + count
         self.schedule(group, index)
@@ -156,6 +160,7 @@ class Dispatch:
         """The group is gone."""
         for index in range(len(group.backlogs)):
             self._wakes.discard((group, index))
+        self._pace.forget(group)
 
     # -- serving --------------------------------------------------------------------------
 
@@ -178,8 +183,8 @@ class Dispatch:
             sated, self._sated = self._sated, []
             for group in sated:
                 self.activate(group)
-        if self._failed:
-            failed, self._failed = self._failed, []
+        if self.reach.failed:
+            failed, self.reach.failed = self.reach.failed, []
             for group, why in failed:
                 self.end_waiting(group, why)
         if self._fresh:
@@ -233,6 +238,8 @@ class Dispatch:
             if wants.many and self._batched_left <= 0:
                 self.activate(group)
                 return False
+            if group.rate is not None and self._pace.waits(group, self.tick.now_ms):
+                return False
             if session.stalled or session.leaving:
                 group.set_aside(pull).stall(pull)
                 continue
@@ -258,6 +265,8 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
+        if group.lease and group.options.on_loss == "front":
+            retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
@@ -297,6 +306,7 @@ class Dispatch:
         wants, count_max = pull.wants, pull.wants.count_max
         if group.lease:
             count_max = min(count_max, group.options.window - group.leased_count())
+        count_max = count_max if group.rate is None else min(count_max, group.rate.left())
         bytes_max = wants.bytes_max
         if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
             bytes_max = min(bytes_max, LIVE_BYTES_MAX)
@@ -313,48 +323,59 @@ class Dispatch:
                 if pieces.full:
                     group.turn = index + 1
                     break
+        if group.rate is not None:
+            group.rate.take(count_max - pieces.count_left)
         return pieces.found
 
     def _scan(self, group: Group, index: int, pull: Pull, pieces: Pieces) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
-        if partition.fenced is not None:
+        if partition.fenced is not None or (group.options.one_batch and backlog.leased):
             return
-        now_ms, lease, match = self.tick.now_ms, group.lease, group.match
+        now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
+        if group.ordered:
+            keyed, self._skips_left = self.reach.keys(group, index, partition, self._skips_left)
+            if keyed is None:
+                return
         while not pieces.full:
             offset = backlog.next(partition.visible)
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)
-            if chunk is None:
-                chunk = self._fetch(group, index, partition, offset)
-                if chunk is None:
-                    return
+            if (
+                chunk is None
+                and (chunk := self.reach.fetch(group, index, partition, offset)) is None
+            ):
+                return
             if not backlog.dirty:
                 self.tick.change(partition, group)
             at = offset - chunk.first
-            if not (lease or match or chunk.timed) and backlog.in_order:
+            if not (lease or match or chunk.timed or backlog.fates) and backlog.in_order:
                 stop = pieces.add_run(index, chunk, at, at + partition.visible - offset)
                 backlog.cursor = chunk.first + stop
                 continue
             due_ms = 0 if chunk.due is None else chunk.due[at]
             expires_ms = 0 if chunk.expires is None else chunk.expires[at]
-            if due_ms > now_ms:
+            if due_ms > now_ms and offset == backlog.cursor:  # of others it was looked at before
                 backlog.delay(offset, due_ms)
                 self.schedule(group, index)
                 if (watch := partition.topic.followed) is not None:
                     self.following.delay(watch, index, offset, due_ms)
             elif expires_ms and expires_ms <= now_ms:
-                backlog.finish(offset)
+                backlog.finish(offset, Fate.EXPIRED)
             elif match is not None and not match(chunk.tag_of(at)):
-                backlog.finish(offset)
+                backlog.finish(offset, Fate.FILTERED)
                 pull.skipped = True
+            elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
+                pass  # it waits for others of its key
             elif lease:
                 if not self.leased:
                     self._leased_ms = self._outside.asked_ms()
                 self.leased.append((group, index, offset))
-                attempts = backlog.lease(offset, self._leased_ms + group.options.lease_ms)
+                lease_ms = pull.wants.lease_ms or group.options.lease_ms
+                attempts = backlog.lease(offset, self._leased_ms + lease_ms)
+                backlog.leased.holders[offset] = pull.session.id
                 self.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue
@@ -365,36 +386,6 @@ class Dispatch:
             self._skips_left -= 1
             if self._skips_left <= 0:
                 return
-
-    def at_hand(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        """The chunk that holds an offset. A group mostly goes on where it was."""
-        chunk = group.chunks[index]
-        if 0 <= offset - chunk.first < len(chunk.bodies):
-            return chunk
-        log = partition.log
-        found = log.find(offset)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                log.read_on(found)
-        return found
-
-    def _fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
-        alone = offset < group.backlogs[index].cursor
-        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
-        # If storage answered at once it is here now.
-        return self.at_hand(group, index, partition, offset)
-
-    def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
-        if isinstance(found, BrokerError):
-            # Not now: a pull that is being served may have got some messages already.
-            self._failed.append((group, found))
-            return
-        self.activate(group)
-        if found is not None:
-            group.chunks[index] = found
-            if not found.recent:
-                group.topic.partitions[index].log.read_on(found)
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

@@ -23,7 +23,8 @@ class Refusal(enum.Enum):
     SESSION_UNKNOWN = "session unknown"
     FORBIDDEN = "forbidden"  # whoever asks may not
     EXCLUSIVE = "exclusive"  # another session holds the group
-    CONFLICT = "conflict"  # the log does not end where the producer expects
+    # The log does not end where the producer expects, or a message is not delayed any more.
+    CONFLICT = "conflict"
     REUSED = "reused"  # a key that came with another message before
     TOO_MANY = "too many"  # a stated limit is reached
     THROTTLED = "throttled"  # more a second than is taken

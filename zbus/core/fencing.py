@@ -41,6 +41,8 @@ class Verbs(Protocol):
 
     def dissolve(self, group: Group, gone: BrokerError) -> None: ...
 
+    def take_up(self, group: Group) -> None: ...
+
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None: ...
 
     def leave(self, session: Session) -> object: ...
@@ -168,6 +170,7 @@ class Fencing:
             group.untold = any(backlog.untold for backlog in group.backlogs)
             if group.origin is not None:
                 deciding.tell(self._tick, group)
+            self._verbs.take_up(group)
         self._changes.note(self._tick.now_ms)
 
     def _serve(self, partition: Partition) -> None:

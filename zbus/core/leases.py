@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.fates import Fate
 from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
+from zbus.core.retries import GIVEN_BACK, retry
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition
 
@@ -51,6 +53,8 @@ def nack(
     leased = _leased(ticket, group, partition, ranges)
     # What is put in front last is the first.
     for offset in reversed(leased) if front and not later else leased:
+        if retry(dispatch, group, partition.index, offset, GIVEN_BACK, at_once=later):
+            continue
         if later:
             backlog.delay(offset, due_ms)
         elif front:
@@ -85,14 +89,18 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
         return
     for group in partition.topic.groups.values():
         backlog = group.backlogs[partition.index]
-        if offset not in backlog.leased and backlog.finish(offset):
+        if offset not in backlog.leased and backlog.finish(offset, Fate.DELETED):
             dispatch.tick.change(partition, group)
+            if group.ordered:
+                dispatch.activate(group)  # its key may be free
 
 
 def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
     """Those that are, in the given order; if none is, the ticket is told."""
     known = group.backlogs[partition.index].leased
     found = dict.fromkeys(known_of(ranges, known))
+    for offset in known.settling and found.keys() & known.settling:
+        del found[offset]
     if not found:
         count = distinct(ranges)
         text = f"offset {ranges[0].start if ranges else 0} is not leased"

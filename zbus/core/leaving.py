@@ -1,4 +1,5 @@
-"""A session leaves: what it waits for ends, and it reads no more.
+"""A session leaves: what it waits for ends, and it reads no more. What it holds of groups that want
+that is given back.
 
 It may have a thousand pulls in as many groups, and a hundred such sessions may go at once. So the
 end is in parts, each of which costs no more than it ends, and whoever can bound a turn asks for a
@@ -20,6 +21,8 @@ from zbus.core.errors import BrokerError
 from zbus.core.faults import Faults
 from zbus.core.follow import Following
 from zbus.core.outcomes import EmptyReason
+from zbus.core.retries import give_back
+from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Session
 
@@ -32,6 +35,7 @@ class Verbs(Protocol):
     changes: Changes
     dispatch: Dispatch
     following: Following
+    standbys: Standbys
     faults: Faults
     now_ms: int
 
@@ -61,6 +65,16 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
             groups.pop(group, None)
             group.readers.pop(session, None)
             broker.faults.blame(group, error)
+    while session.held and most > 0:
+        group = next(iter(session.held))
+        try:
+            count = give_back(broker.dispatch, session, group, most)
+        except Exception as error:
+            count = 0
+            broker.faults.blame(group, error)
+        most -= count or 1
+        if not count:
+            session.held.pop(group, None)
     return most > 0
 
 
@@ -79,6 +93,7 @@ def _forget(broker: Verbs, session: Session, group: Group) -> None:
     if session in group.readers:
         del group.readers[session]
         broker.changes.note(broker.now_ms)
+        broker.standbys.admit(group)
     if not group.waiting:
         group.waiting = OrderedDict()  # one that was large keeps its room
     if group.temporary and group.had_reader and not group.readers:
@@ -89,11 +104,11 @@ def _end_pulls(
     broker: Verbs, session: Session, group: Group, reason: EmptyReason | BrokerError, most: int
 ) -> int:
     """So many of those of a session in a group; how many there were of them."""
-    count = 0
+    count = broker.standbys.leave(session, group, reason, most)
     first = group.pull_of(session)
-    if first is not None:
+    if first is not None and count < most:
         broker.dispatch.end(first, reason)
-        count = 1
+        count += 1
     beside = session.pulls.get(group) if session.pulls else None
     for pull in list(islice(beside, most - count)) if beside else ():
         broker.dispatch.end(pull, reason)

@@ -28,6 +28,7 @@ TRANSITIONS: dict[tuple[Life, str], Life] = {
     (Life.LEASED, "give back at the end"): Life.READY,
     (Life.LEASED, "give back later"): Life.DELAYED,
     (Life.LEASED, "expire"): Life.READY,
+    (Life.LEASED, "back off"): Life.DELAYED,
     (Life.LEASED, "give up"): Life.DEAD,
     (Life.LEASED, "delete"): Life.DELETED,
 }

@@ -47,6 +47,17 @@ class Duplicate(Outcome):
         self.count = count
 
 
+class Moved(Outcome):
+    """So many messages are in another topic, durably at its level, and acknowledged in this one;
+    `stayed` could not be moved."""
+
+    __slots__ = ("count", "stayed")
+
+    def __init__(self, count: int, stayed: int) -> None:
+        self.count = count
+        self.stayed = stayed
+
+
 class Delivered(Outcome):
     """A pull got messages: at least one. `skipped` are those that the log forgot before the group
     had finished them, as far as no delivery has told of them."""
@@ -76,6 +87,13 @@ class Done(Outcome):
 
 
 DONE = Done()
+
+
+@attrs.frozen
+class Changed(Outcome):
+    """So many messages are not what they were, durably; one of several groups counts in each."""
+
+    count: int
 
 
 @attrs.frozen

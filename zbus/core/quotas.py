@@ -40,6 +40,10 @@ class Bucket:
         missing = _PARTS - self._level
         return 0 if missing <= 0 else -(-missing // self.per_s)
 
+    def left(self) -> int:
+        """How many may be taken that it is not below zero then; as of the last `wait_ms`."""
+        return self._level // _PARTS
+
     def take(self, count: int) -> None:
         """To be called after `wait_ms` has said 0."""
         self._level -= count * _PARTS

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from zbus.core.backlog import Backlog
+from zbus.core.fates import Fate
 
 Ranges: TypeAlias = "Sequence[range]"
 """Offsets; how many is for whoever asks to bound."""
@@ -50,24 +51,26 @@ def finish_tried(backlog: Backlog, ranges: Ranges) -> int:
     return _finish(backlog, known_of(ranges, backlog.attempts))
 
 
-def finish_all(backlog: Backlog, offsets: range) -> int:
+def finish_all(backlog: Backlog, offsets: range, fate: Fate = Fate.DONE) -> int:
     """Finish every one; how many were not finished. The cursor jumps over what it has come to, and
     that costs nothing."""
     if len(offsets) == 1 and offsets.start != backlog.cursor:
-        return int(backlog.finish(offsets.start))
+        return int(backlog.finish(offsets.start, fate))
     exceptions = within(offsets, backlog.places) + within(offsets, backlog.leased)
-    count = _finish(backlog, sorted(exceptions + backlog.delayed.within(offsets)))
+    count = _finish(backlog, sorted(exceptions + backlog.delayed.within(offsets)), fate)
     cursor = backlog.cursor
     if offsets.stop <= cursor:
         return count
     if offsets.start > cursor:
         ahead = backlog.ahead
-        return count + _finish(backlog, [offset for offset in offsets if offset not in ahead])
+        return count + _finish(backlog, [o for o in offsets if o not in ahead], fate)
     passed = within(range(cursor, offsets.stop), backlog.ahead)
+    if backlog.fates is not None:
+        backlog.fates.note_all(range(cursor, offsets.stop), fate, but=passed)
     backlog.ahead.difference_update(passed)
     backlog.cursor = offsets.stop
     return count + offsets.stop - cursor - len(passed)
 
 
-def _finish(backlog: Backlog, offsets: list[int]) -> int:
-    return sum([backlog.finish(offset) for offset in offsets])
+def _finish(backlog: Backlog, offsets: list[int], fate: Fate = Fate.DONE) -> int:
+    return sum([backlog.finish(offset, fate) for offset in offsets])

@@ -14,7 +14,7 @@ BROWSE_BYTES = 1 << 20
 """What is read from storage for somebody who only looks."""
 
 
-def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None) -> None:
+def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None = None) -> None:
     """The message at an offset; settles with Peeked."""
 
     def done(found: tuple[Chunk, int] | BrokerError) -> None:

@@ -7,7 +7,15 @@ stored log applies them in order, be it to serve it or to repair it.
 from __future__ import annotations
 
 from zbus.core.backlog import Backlog
-from zbus.core.state import GroupChange, GroupOptions, Origin, StateChange, TopicOptions
+from zbus.core.fates import Fates
+from zbus.core.state import (
+    GroupChange,
+    GroupOptions,
+    Origin,
+    Settlement,
+    StateChange,
+    TopicOptions,
+)
 
 
 class Replayed:
@@ -20,6 +28,7 @@ class Replayed:
         self.number = 0  # the highest of a decision that is spoken of
         self.emptied: tuple[int, ...] = ()
         self.purges: dict[int, int] = {}
+        self.settlements: dict[int, Settlement] = {}
         self.forgotten = 0  # messages below it are no more
         # By name and incarnation. Partition 0 has one of each name; the others have
         # those, too, of which they cannot know whether they are the past or the future.
@@ -38,6 +47,7 @@ class Replayed:
             self.backlogs.clear()
             self.origins.clear()
             self.purges.clear()
+            self.settlements.clear()
             self.incarnation, self.number, self.emptied = change.incarnation, 0, ()
         self.topic = change.topic or self.topic
         if change.first > self.forgotten:
@@ -48,6 +58,9 @@ class Replayed:
         self.number = max(self.number, change.number, *[number for number, _ in change.purges])
         self.emptied = change.emptied or self.emptied
         self.purges.update(change.purges)
+        self.settlements.update({one.number: one for one in change.settlements})
+        for number in change.settled:
+            self.settlements.pop(number, None)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:
@@ -69,5 +82,8 @@ class Replayed:
             self.number = max(self.number, change.incarnation)
             backlog = known[change.incarnation] = Backlog()
         backlog.apply(change)
+        if change.fates:
+            backlog.fates = backlog.fates or Fates()
+            backlog.fates.apply(change.fates)
         if change.origin is not None:
             self.origins[key] = change.origin

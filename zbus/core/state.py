@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from zbus.core.delays import NOTHING, Columns
+from zbus.core.fates import NO_ENDINGS, Endings
 from zbus.core.originals import Original
 
 
@@ -134,6 +135,8 @@ class TopicOptions:
     retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
+    settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.fates`)
+    bare: bool = False  # a message has what its producer chose to say, and nothing of how it came
 
     @property
     def retains(self) -> bool:
@@ -155,6 +158,18 @@ class GroupOptions:
     temporary: bool | None = None
     paused: bool | None = None
     created_ms: int = 0
+    # What becomes of a message that is not acknowledged (`zbus.core.retries`).
+    attempts_max: int = 0  # handed out so often, it is dead; 0 = as often as it takes
+    backoff_ms: int = 0  # before its second attempt, and twice as long before each one after that
+    backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
+    dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
+    on_loss: str = "keep"  # its holder is gone: "keep" the lease, or give it back in "front"
+    # How fast, and to whom.
+    order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
+    one_batch: bool = False  # a partition is handed out again when its last batch is settled
+    rate_per_s: int = 0  # messages handed out; 0 = no limit
+    # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
+    unclaimed: bool = False
 
     def same_as(self, other: GroupOptions) -> bool:
         """Equal but for the time of creation."""
@@ -185,8 +200,25 @@ class GroupChange:
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     untold: int = 0  # those of them that no delivery has told the group of
+    dead: int = 0  # messages that were given up, ever
     incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
     origin: Origin | None = None  # in partition 0, until all partitions have told of the group
+    fates: Endings = NO_ENDINGS  # what became of messages, in a topic that keeps it
+
+
+@attrs.frozen
+class Settlement:
+    """Deliveries of some group that are settled by what is put here (`zbus.core.settling`)."""
+
+    number: int  # of its partition
+    end: int  # it counts if the messages before this offset are here
+    topic: str
+    topic_ms: int  # when that was created, or another may have its name; likewise of the group
+    group: str
+    group_ms: int
+    partition: int
+    ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
+    dead: bool = False  # they are given up, not done
 
 
 @attrs.define  # as good as frozen: frozen ones take twice as long to make
@@ -202,6 +234,9 @@ class StateChange:
     number: int = 0  # the last one given to a decision; in partition 0
     emptied: tuple[int, ...] = ()  # likewise: a decision's number, then each partition's first
     purges: tuple[tuple[int, int], ...] = ()  # numbers of such decisions, and what is first here
+    # What is put here settles elsewhere, and numbers of what is settled.
+    settlements: tuple[Settlement, ...] = ()
+    settled: tuple[int, ...] = ()
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -218,5 +253,10 @@ class StateChange:
         first = min(self.first, end)
         purges = tuple((number, min(place, end)) for number, place in self.purges)
         return attrs.evolve(
-            self, groups=tuple(groups), first=first, originals=originals, purges=purges
+            self,
+            groups=tuple(groups),
+            first=first,
+            originals=originals,
+            purges=purges,
+            settlements=tuple([one for one in self.settlements if one.end <= end]),
         )

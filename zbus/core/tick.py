@@ -227,7 +227,7 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
-        change = take_changes(partition)
+        change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
             while not stored and self.make_room(chunk):
@@ -327,6 +327,8 @@ class Tick:
         """Messages that found no room were never there."""
         partition.end = first
         partition.originals.truncate(first)
+        if partition.settlements is not None:
+            partition.settlements.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for number, place in partition.purges.items():
             partition.purges[number] = min(place, first)

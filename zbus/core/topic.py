@@ -19,7 +19,8 @@ from zbus.core.filters import compile_filter
 from zbus.core.followed import Followed
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
-from zbus.core.quotas import Quota
+from zbus.core.quotas import Bucket, Quota
+from zbus.core.settlements import Settlements
 from zbus.core.state import GroupOptions, Origin, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.wants import ONE, EmptyReason, Wants
@@ -30,8 +31,8 @@ class Session:
     connection. An idle one holds next to nothing: there are thousands."""
 
     __slots__ = (
-        *("address", "closed", "faults", "follower", "groups", "id", "leaving", "left", "pulls"),
-        "stalled",
+        *("address", "closed", "faults", "follower", "groups", "held", "id", "leaving", "left"),
+        *("pulls", "stalled"),
     )
 
     def __init__(self, id: bytes, address: str) -> None:
@@ -40,6 +41,7 @@ class Session:
         self.groups: dict[Group, None] | None = None  # where it is registered as a reader
         # Those that wait behind another of the same group.
         self.pulls: dict[Group, dict[Pull, None]] | None = None
+        self.held: dict[Group, None] | None = None  # that want its leases back when it goes
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
@@ -68,14 +70,7 @@ class Pull(Ticket):
     asks."""
 
     __slots__ = (
-        "credit",
-        "deadline_ms",
-        "group",
-        "handed",
-        "key",
-        "postponed",
-        "session",
-        "skipped",
+        *("credit", "deadline_ms", "group", "handed", "key", "postponed", "session", "skipped"),
         "wants",
     )
 
@@ -116,27 +111,9 @@ class Group:
     first come, first served."""
 
     __slots__ = (
-        "active",
-        "aside",
-        "backlogs",
-        "chunks",
-        "exclusive",
-        "had_reader",
-        "incarnation",
-        "lease",
-        "match",
-        "name",
-        "options",
-        "origin",
-        "paused",
-        "readers",
-        "temporary",
-        "topic",
-        "turn",
-        "untold",
-        "updated_ms",
-        "usual",
-        "waiting",
+        *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
+        *("lease", "match", "name", "options", "ordered", "origin", "paused", "rate", "readers"),
+        *("temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
     )
 
     def __init__(
@@ -162,6 +139,7 @@ class Group:
         self.active = False  # the broker's mark: will be served in this tick
         self.untold = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
+        self.rate: Bucket | None = None  # what is left of its messages a second
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:
@@ -173,9 +151,17 @@ class Group:
         self.exclusive = _either(options.exclusive, inherited.exclusive)
         self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
+        if options.rate_per_s != (self.rate.per_s if self.rate else 0):
+            self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
         # It does nothing but read one log.
-        usual = len(self.backlogs) == 1 and self.match is None and not self.lease
-        self.usual = usual and not self.paused
+        kept = inherited.settled_ms > 0
+        self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
+        for backlog in self.backlogs:
+            backlog.keep_fates(kept)
+            if not self.ordered:
+                backlog.order_no_more()
+        usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
+        self.usual = usual and not self.paused and self.rate is None
 
     # Pulls that wait here.
 
@@ -250,6 +236,8 @@ class Group:
             return EmptyReason.LEASED
         if self.delayed_count():
             return EmptyReason.DELAYED
+        if self.rate is not None and self.rate.left() <= 0:
+            return EmptyReason.THROTTLED
         if pull.skipped:
             return EmptyReason.FILTERED
         if self.leased_count():
@@ -298,6 +286,7 @@ class Partition:
         "recovered",
         "removed",
         "removed_groups",
+        "settlements",
         "staged",
         "stored",
         "topic",
@@ -324,6 +313,7 @@ class Partition:
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
+        self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it
@@ -348,6 +338,11 @@ class Partition:
         """Read what is stored from an offset on; it may come late."""
         self.topic.fetch(self, offset, portion, done)
 
+    def finished(self) -> int | None:
+        """All groups that somebody has claimed are done with what is before it; None = no group."""
+        groups = [group for group in self.topic.groups.values() if not group.options.unclaimed]
+        return min((group.backlogs[self.index].floor() for group in groups), default=None)
+
     def readers_at(self) -> list[int]:
         """The cursors of all groups that somebody reads from, and the places of followers."""
         index = self.index
@@ -363,6 +358,7 @@ class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
     __slots__ = (
+        "bare",
         "born",
         "careful",
         "competing",
@@ -409,6 +405,7 @@ class Topic:
         for partition in self.partitions:
             partition.last = None
         self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
+        self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing
 

@@ -15,9 +15,11 @@ class Wants:
         "bytes_max",
         "count_max",
         "credit",
+        "lease_ms",
         "many",
         "partition",
         "replaces",
+        "standby",
         "window",
     )
 
@@ -29,6 +31,8 @@ class Wants:
         replaces: bool = False,
         bytes_max: int = 128 << 10,
         window: int = 0,
+        lease_ms: int = 0,
+        standby: bool = False,
     ) -> None:
         self.count_max = count_max  # messages in one answer; waits for the first only
         # Of bodies and headers in one answer; the first message always fits. A long answer is a
@@ -38,6 +42,8 @@ class Wants:
         self.credit = credit  # answers that may be sent before another pull is needed
         self.replaces = replaces  # takes the place of the session's waiting pull in this group
         self.window = window  # messages that it may have leased at once; 0 = as the group may
+        self.lease_ms = lease_ms  # of what it is handed; 0 = as the group says
+        self.standby = standby  # of an exclusive group that another reads: wait until it is free
         self.many = count_max > 1 or credit > 1
 
 
@@ -52,6 +58,8 @@ class EmptyReason(enum.Enum):
     LEASED = "leased"  # the group's window of unsettled messages is full
     DELAYED = "delayed"  # all that is left is not due yet
     PAUSED = "paused"
+    THROTTLED = "throttled"  # the group has had as many messages as it gets in a second
+    TAKEN = "taken"  # another session reads the exclusive group, and this one stood by
     REPLACED = "replaced"  # a later pull of the same session took its place
     LEFT = "left"  # the session reads the group no more
     STOPPING = "stopping"

@@ -10,6 +10,7 @@ from zbus.faces.access import Access
 from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
+from zbus.faces.native.face import POLICY as NATIVE_POLICY
 from zbus.faces.native.face import build as build_native
 from zbus.faces.pages import build as build_pages
 from zbus.faces.rights import Rights
@@ -20,6 +21,9 @@ FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "pages": build_pages,
 }
 """Each dialect, and what builds it."""
+
+MARKS: Final = frozenset((NATIVE_POLICY.mark,))
+"""Fields that tell that the others are those of a message, and say nothing of the connection."""
 
 
 def build_front(

@@ -102,10 +102,11 @@ class Needs:
     groups: tuple[str, ...] = ()
     whole: bool = False  # the topic with all its groups
     command: str = ""  # what it is called in the dialect, for the log
+    also: Needs | None = None  # of another topic
 
     def met_by(self, grant: Grant) -> bool:
         topic = self.topic
-        if not grant.may(self.operation):
+        if not grant.may(self.operation) or (self.also and not self.also.met_by(grant)):
             return False
         if not topic:
             return True

@@ -9,6 +9,10 @@ What people may want to read in an emergency is JSON; what there may be millions
     |     |  "first": n,              |      |   states u8[n], padded                       |
     |     |  "originals": n}          |      | and what it has delayed:                     |
     |     |                           |      |   pages u64[p] | counts u64[p] | keys u64[n] |
+    |     |                           |      | and what became of messages in it:           |
+    |     |                           |      |   offsets u64[n] | times ms u64[n]           |
+    |     |                           |      |   attempts u32[n], padded                    |
+    |     |                           |      |   fates u8[n], padded                        |
     |     |                           |      | then of the originals, the oldest first:     |
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     |     |                           |      |   times ms u64[n] | digests u64[n]           |
@@ -17,9 +21,10 @@ What people may want to read in an emergency is JSON; what there may be millions
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
 its default is left out, `entries` is the number of a group's entries, `delayed` and `pages` those
-of its delayed messages and their pages, `originals` how many of those follow, and unknown keys are
-ignored, so that an older program can read what a newer one has added there. Vectors that it does
-not know it refuses: it would lose what they hold.
+of its delayed messages and their pages, `fates` of those that it remembers as finished,
+`originals` how many of those follow, and unknown keys are ignored, so that an older program can
+read what a newer one has added there. Vectors that it does not know it refuses: it would lose what
+they hold.
 
 What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
 256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
@@ -39,6 +44,7 @@ import attrs
 import msgspec
 
 from zbus.core.delays import NOTHING, Columns
+from zbus.core.fates import NO_ENDINGS, Endings, Fate
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
     NO_ENTRIES,
@@ -47,6 +53,7 @@ from zbus.core.state import (
     GroupChange,
     GroupOptions,
     Origin,
+    Settlement,
     StateChange,
     TopicOptions,
 )
@@ -55,7 +62,6 @@ from zbus.journal.port import JournalDamage
 _LENGTH = struct.Struct("<I")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
-
 _ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 
 _SWAPPED = sys.byteorder == "big"  # vectors are little-endian
@@ -89,10 +95,24 @@ class _StoredGroup(msgspec.Struct):
     entries: _Natural = 0
     delayed: _Natural = 0
     pages: _Natural = 0
+    fates: _Natural = 0
     skipped: _Natural = 0
     untold: _Natural = 0
+    dead: _Natural = 0
     incarnation: _Natural = 0
     origin: Origin | None = None
+
+
+class _StoredSettlement(msgspec.Struct, array_like=True):
+    number: _Natural
+    end: _Natural
+    topic: str
+    topic_ms: _Natural
+    group: str
+    group_ms: _Natural
+    partition: _Natural
+    ranges: tuple[tuple[_Natural, _Natural], ...]
+    dead: bool = False
 
 
 class _StoredChange(msgspec.Struct):
@@ -104,6 +124,8 @@ class _StoredChange(msgspec.Struct):
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
     purges: tuple[tuple[_Natural, _Natural], ...] = ()
+    settlements: tuple[_StoredSettlement, ...] = ()
+    settled: tuple[_Natural, ...] = ()
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -111,10 +133,11 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    if change.topic is None and len(change.groups) == 1 and not (change.first or change.originals):
+    more = change.first or change.originals or change.settlements or change.settled
+    if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
-        rest = group.removed or group.reset or group.entries or group.delayed or group.skipped
-        if group.options is None and not rest:
+        rest = group.removed or group.reset or group.entries or group.delayed or group.fates
+        if group.options is None and not (rest or group.skipped or group.dead):
             return _encode_cursor(group)
     return _encode_any(change)
 
@@ -147,6 +170,10 @@ def _encode_any(change: StateChange) -> bytes:
         stored["emptied"] = change.emptied
     if change.purges:
         stored["purges"] = change.purges
+    if change.settlements:
+        stored["settlements"] = [attrs.astuple(one) for one in change.settlements]
+    if change.settled:
+        stored["settled"] = change.settled
     text = _to_json(stored)
     parts: list[_Bytes] = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
     for group in change.groups:
@@ -154,6 +181,8 @@ def _encode_any(change: StateChange) -> bytes:
             parts += _encode_entries(group.entries)
         if group.delayed:
             parts += map(_vector, (group.delayed.pages, group.delayed.counts, group.delayed.keys))
+        if group.fates:
+            parts += _encode_endings(group.fates)
     if change.originals:
         parts += _encode_originals(change.originals)
     return b"".join(parts)
@@ -189,10 +218,14 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
     if group.delayed:
         stored["delayed"] = len(group.delayed)
         stored["pages"] = len(group.delayed.pages)
+    if group.fates:
+        stored["fates"] = len(group.fates)
     if group.skipped:
         stored["skipped"] = group.skipped
     if group.untold:
         stored["untold"] = group.untold
+    if group.dead:
+        stored["dead"] = group.dead
     if group.incarnation:
         stored["incarnation"] = group.incarnation
     if group.origin is not None:
@@ -218,6 +251,11 @@ def _encode_entries(entries: Entries) -> list[_Bytes]:
         entries.states,
         _PADDING[count & 7],
     ]
+
+
+def _encode_endings(fates: Endings) -> list[_Bytes]:
+    vectors = [_vector(fates.offsets), _vector(fates.times), _vector(fates.attempts)]
+    return [*vectors, _PADDING[4 * len(fates) & 7], fates.fates, _PADDING[len(fates) & 7]]
 
 
 def _vector(numbers: array[int]) -> array[int]:
@@ -253,6 +291,9 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         delayed = NOTHING
         if group.delayed or group.pages:
             delayed, at = _decode_delayed(payload, at, group)
+        fates = NO_ENDINGS
+        if group.fates:
+            fates, at = _decode_endings(payload, at, group.fates)
         groups.append(
             GroupChange(
                 name=group.name,
@@ -264,8 +305,10 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
                 delayed=delayed,
                 skipped=group.skipped,
                 untold=group.untold,
+                dead=group.dead,
                 incarnation=group.incarnation,
                 origin=group.origin,
+                fates=fates,
             )
         )
     originals: tuple[Original, ...] = ()
@@ -282,6 +325,8 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         stored.number,
         stored.emptied,
         stored.purges,
+        tuple([Settlement(*msgspec.structs.astuple(one)) for one in stored.settlements]),
+        stored.settled,
     )
 
 
@@ -358,6 +403,25 @@ def _decode_delayed(payload: memoryview, at: int, group: _StoredGroup) -> tuple[
     if (problem := columns.problem()) is not None:
         raise JournalDamage(f"state: {problem}")
     return columns, after
+
+
+def _decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, int]:
+    """Give what became of messages of one group and the position after it."""
+    times_at, attempts_at = at + 8 * count, at + 16 * count
+    fates_at = attempts_at + (4 * count + 7 & ~7)
+    after = fates_at + (count + 7 & ~7)
+    if after > len(payload):
+        raise JournalDamage(f"state: {count} fates are more than the payload holds")
+    fates = bytearray(payload[fates_at : fates_at + count])
+    if not min(Fate) <= min(fates) <= max(fates) <= max(Fate):
+        raise JournalDamage("state: a message ended in a way that there is not")
+    endings = Endings(
+        _numbers(payload[at:times_at]),
+        _numbers(payload[times_at:attempts_at]),
+        _numbers(payload[attempts_at : attempts_at + 4 * count], "I"),
+        fates,
+    )
+    return endings, after
 
 
 def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[int]:

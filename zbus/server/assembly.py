@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from zbus.core.broker import Broker
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.topic import Topic
-from zbus.faces import build_front
+from zbus.faces import MARKS, build_front
 from zbus.faces.access import Access
 from zbus.faces.guard import Guard, GuardSettings
 from zbus.journal.memory import MemoryJournal
@@ -87,7 +87,7 @@ class Assembly:
         self.broker = broker
         self._wire_limits = wire_limits
         self.bodies = Budget(wire_limits.bodies_bytes_max)
-        self.heads = heads = Heads(wire_limits)
+        self.heads = heads = Heads(wire_limits, marks=MARKS)
         self._seconds = 0
         self.front = build_front(
             broker, heads, settings, Guard(guard), access, allow_url_token=allow_url_token

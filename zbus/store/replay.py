@@ -21,6 +21,7 @@ import attrs
 from zbus.core.backlog import Backlog
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.replayed import Replayed
+from zbus.core.settlements import Settlements
 from zbus.core.state import Origin
 from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (
@@ -108,6 +109,7 @@ class Replay(Replayed):
         partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
         partition.originals = self.originals
+        partition.settlements = Settlements.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
         state = state_of(partition)
@@ -253,6 +255,7 @@ def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | N
             partition.options_changed[group] = None
     # Segments may be gone of which nothing was written down.
     backlog.fall_off(partition.first)
+    backlog.keep_fates(group.topic.options.settled_ms > 0)
     group.backlogs[index] = backlog
 
 

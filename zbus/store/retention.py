@@ -61,7 +61,7 @@ def expendable(partition: Partition, now_ms: int) -> int:
     if options.retention_count:
         offset = partition.visible - options.retention_count
         keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
-    if options.retention_done and (done := _done(partition)) is not None:
+    if options.retention_done and (done := partition.finished()) is not None:
         keep = max(keep, bisect_right(segments, done, key=_base) - 1)
     gone = size = 0
     while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
@@ -98,7 +98,7 @@ def is_ripe(partition: Partition, now_ms: int) -> bool:
     if options.retention_ms and now_ms >= _ends_ms(partition):
         return True
     if options.retention_done and not _is_small(partition):
-        done = _done(partition)
+        done = partition.finished()
         if done is not None and done >= partition.visible:
             return True
     return is_large(partition, partition.visible)
@@ -111,12 +111,6 @@ def _ends_ms(partition: Partition) -> int:
     if _is_small(partition):
         share_ms = max(share_ms, state.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS)
     return state.segments[-1].begun_ms + share_ms
-
-
-def _done(partition: Partition) -> int | None:
-    """All groups have finished what is before this offset; None = there is no group."""
-    groups = partition.topic.groups.values()
-    return min((group.backlogs[partition.index].floor() for group in groups), default=None)
 
 
 def next_expiry_ms(partition: Partition) -> int | None:

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+import attrs
+
 from zbus.core.chunk import Chunk
 from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError, Refusal, fenced
@@ -102,6 +104,13 @@ def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
     }
 
 
+def _apart(change: StateChange) -> tuple[StateChange, StateChange | None]:
+    """What a change says of settlements, and all else if there is more."""
+    told = StateChange(settlements=change.settlements, settled=change.settled)
+    rest = attrs.evolve(change, settlements=(), settled=())
+    return told, None if rest == StateChange() else rest
+
+
 class LogWriter:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
@@ -146,6 +155,13 @@ class LogWriter:
         batches: list[Batch] = []
         crc = state.last_crc
         if chunk is not None:
+            if change is not None and (change.settlements or change.settled):
+                # Before the messages: those of a torn write must not be there without it.
+                told, change = _apart(change)
+                batches.append(
+                    encode_state(Kind.STATE, chunk.first, now_ms, encode_change(told), crc)
+                )
+                crc = batches[-1].header.crc
             small = len(chunk) <= _FEW_MESSAGES
             for portion in (chunk,) if small else _portions(chunk, partition.puts):
                 batch = encode_chunk(portion, crc)
@@ -412,8 +428,11 @@ class LogWriter:
 
     def _trim_memory(self, partition: Partition) -> None:
         """What all groups of a topic in memory have finished is gone."""
-        groups = partition.topic.groups.values()
-        if groups:
-            floor = min(group.backlogs[partition.index].floor() for group in groups)
-            partition.first = max(partition.first, floor)
-            self.trim(partition)
+        done = partition.finished()
+        if done is None:
+            return
+        partition.first = max(partition.first, done)
+        for group in partition.topic.groups.values():
+            if group.backlogs[partition.index].fall_off(partition.first):  # nobody has read it yet
+                group.untold = True
+        self.trim(partition)

@@ -74,9 +74,15 @@ Request = tuple[Head, bytes, bytes]
 """Head, id (b"" if none), body."""
 
 
-def make_head(start: Start, fields: dict[bytes, bytes], outermost: bool) -> Head:
+def make_head(
+    start: Start,
+    fields: dict[bytes, bytes],
+    outermost: bool,
+    marks: frozenset[bytes] = frozenset(),
+) -> Head:
     """Apply the rules about the head as a whole. Each field is valid by itself already. A head that
-    is not `outermost` is contained in a body or frame."""
+    is not `outermost` is contained in a body or frame. With a field among the `marks`, the fields
+    are those of a message, which may have come over another connection: "close" is about that."""
     version_11 = start[2]
     length = fields.get(b"content-length")
     chunked = b"transfer-encoding" in fields
@@ -86,7 +92,9 @@ def make_head(start: Start, fields: dict[bytes, bytes], outermost: bool) -> Head
         if not version_11:
             raise WireError(400, "transfer-encoding needs HTTP/1.1")
     connection = fields.get(b"connection")
-    keep_alive = version_11 if connection is None else _keeps_alive(connection, version_11)
+    keep_alive = version_11
+    if connection is not None:
+        keep_alive = _keeps_alive(connection, version_11, not marks.isdisjoint(fields))
     websocket = b"upgrade" in fields and outermost and b"websocket" in _options(fields[b"upgrade"])
     return Head(
         start,
@@ -106,6 +114,6 @@ def _options(value: bytes) -> list[bytes]:
     return [option.strip(b" \t") for option in value.lower().split(b",")]
 
 
-def _keeps_alive(connection: bytes, version_11: bool) -> bool:
+def _keeps_alive(connection: bytes, version_11: bool, marked: bool) -> bool:
     options = _options(connection)
-    return b"close" not in options and (version_11 or b"keep-alive" in options)
+    return (marked or b"close" not in options) and (version_11 or b"keep-alive" in options)

@@ -62,8 +62,16 @@ Value = TypeVar("Value")
 class Heads:
     """Reads heads and remembers. One for all connections of a server."""
 
-    def __init__(self, limits: WireLimits = DEFAULT_LIMITS, *, contained: bool = False) -> None:
+    def __init__(
+        self,
+        limits: WireLimits = DEFAULT_LIMITS,
+        *,
+        contained: bool = False,
+        marks: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """`marks`: see `make_head`."""
         self._limits = limits
+        self._marks = marks
         self._contained = contained
         self._contains: Heads | None = None
         self._json: Heads | None = None
@@ -220,14 +228,14 @@ class Heads:
         if len(fields) != len(lines):
             return self._judge(raw, template)
         if b"id" not in fields:
-            head = make_head(start, fields, not self._contained)
+            head = make_head(start, fields, not self._contained, self._marks)
             if seen:  # a head with something unique in it will hardly come again
                 self._keep_template(template, head)
             return head, id_
         if template is not raw:  # two ids, of which one was cut out: which is the last?
             return self._judge(raw, template)
         id_ = fields.pop(b"id")  # spelled differently, like "ID: 7"
-        return make_head(start, fields, not self._contained), id_
+        return make_head(start, fields, not self._contained, self._marks), id_
 
     def _new_start(self, line: bytes) -> Start | None:
         """Take an unknown request line if it is plainly harmless."""
@@ -261,7 +269,9 @@ class Heads:
 
     def _judge(self, raw: bytes, template: bytes) -> tuple[Head, bytes]:
         self.spent += _JUDGE_WORK
-        head, id_, start, lines, fields = judge(raw, self._limits, contained=self._contained)
+        head, id_, start, lines, fields = judge(
+            raw, self._limits, contained=self._contained, marks=self._marks
+        )
         if len(start[0]) <= _NAME_BYTES_MAX:
             _put(self._methods, start[0], True, _METHODS_MAX)
         self._keep_start(lines[0], start)

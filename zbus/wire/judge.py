@@ -40,7 +40,13 @@ class Verdict(NamedTuple):
     fields: list[Field]  # one for each header line
 
 
-def judge(raw: bytes, limits: WireLimits, *, contained: bool = False) -> Verdict:
+def judge(
+    raw: bytes,
+    limits: WireLimits,
+    *,
+    contained: bool = False,
+    marks: frozenset[bytes] = frozenset(),
+) -> Verdict:
     """Read a head given without its final blank line, or raise WireError.
 
     A head `contained` in a body may begin with a status line: so what a consumer received can be
@@ -53,7 +59,7 @@ def judge(raw: bytes, limits: WireLimits, *, contained: bool = False) -> Verdict
     fields = [read_field(line) for line in lines[1:]]
     merged = _merge(fields)
     id_ = merged.pop(b"id", b"")
-    head = make_head(start, merged, not contained)
+    head = make_head(start, merged, not contained, marks)
     _ask_h11(request_line, lines[1:], start, fields)
     return Verdict(head, id_, start, lines, fields)
 

@@ -13,19 +13,40 @@ import click
 from zbus.cli.bench.options import MODES, Options
 from zbus.cli.bench.run import Progress, run_load
 from zbus.cli.remote import given_token, url_option
+from zbus.cli.units import SIZE, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POSITIVE = click.IntRange(min=1)
-NON_NEGATIVE = click.IntRange(min=0)
 
 
 @click.command()
 @click.argument("mode", type=click.Choice(MODES), default="produce")
-@click.option("-c", "--connections", type=POSITIVE, default=32, show_default=True)
-@click.option("-n", "--messages", type=POSITIVE, default=100_000, show_default=True)
-@click.option("-b", "--body-bytes", type=NON_NEGATIVE, default=128, show_default=True)
+@click.option(
+    "-c",
+    "--connections",
+    type=POSITIVE,
+    default=32,
+    show_default=True,
+    help="Connections that are open at once.",
+)
+@click.option(
+    "-n",
+    "--messages",
+    type=POSITIVE,
+    default=100_000,
+    show_default=True,
+    help="Stop after this many messages.",
+)
+@click.option(
+    "-b",
+    "--body-bytes",
+    type=SIZE,
+    default=128,
+    show_default=True,
+    help="Size of a message's body.",
+)
 @click.option(
     "--pipeline",
     type=POSITIVE,
@@ -40,14 +61,22 @@ NON_NEGATIVE = click.IntRange(min=0)
     help="Whether each request has an id of its own.",
 )
 @click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Messages per request.")
-@click.option("--durability", type=click.Choice(["memory", "os", "disk"]), default=None)
-@click.option("--topic", default="bench", show_default=True)
+@click.option(
+    "--durability",
+    type=click.Choice(["memory", "os", "disk"]),
+    default=None,
+    help="Of a new topic: what a produce waits for.",
+)
+@click.option("--topic", default="bench", show_default=True, help="Topic that is used.")
 @click.option("--group", default="", help="Group to consume as; default: named like the topic.")
 @click.option(
     "--partitions", type=POSITIVE, default=None, help="Declare the topic with this many partitions."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), default=0.0, help="Stop after this many seconds."
+    "--seconds",
+    type=Seconds(least=0),
+    default=0.0,
+    help="Stop after this time; a plain number is seconds.",
 )
 @click.option(
     "--processes",

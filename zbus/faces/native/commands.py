@@ -17,7 +17,7 @@ from zbus.faces.native import vocabulary as takes
 from zbus.faces.native.vocabulary import Kind, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
-DESCRIPTION, ICON = "/_openapi.json", "/favicon.ico"
+DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
 """The paths."""
 
 
@@ -57,9 +57,19 @@ class Command:
     of_events: tuple[Parameter, ...] = ()  # parameters of a stream of events
     kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name
 
+    former: dict[bytes, bytes] = attrs.field(init=False)  # other names of these, and theirs
+
     @kinds.default
     def _all(self) -> dict[bytes, Kind]:
         return {each.name.encode(): each.kind for each in (*self.of_events, *self.parameters)}
+
+    @former.default
+    def _others(self) -> dict[bytes, bytes]:
+        return {
+            name.encode(): each.name.encode()
+            for each in (*self.of_events, *self.parameters)
+            for name in each.former
+        }
 
     @property
     def reasons(self) -> tuple[Refusal, ...]:
@@ -80,6 +90,8 @@ _R = Refusal
 _GONE = (_R.TOPIC_UNKNOWN, _R.GROUP_UNKNOWN)
 _CHANGE = (_R.STOPPING, _R.FULL, _R.FENCED)
 _LEASED = (*_GONE, _R.OFFSET_UNKNOWN, *_CHANGE)
+_SINGLE = (*_GONE, _R.OFFSET_UNKNOWN, _R.TOO_MANY, *_CHANGE)
+_DELAYED = (*_SINGLE, _R.CONFLICT, _R.DAMAGED)
 _ROOT, _BOTH = (SERVER,), (TOPIC, GROUP)
 _CONTAINERS = ("Message[]", "application/x-ndjson", "application/vnd.zbus.messages")
 _GO_ON = Answer("Go on to the page, with the cookie; or to the form.", ("location", "set-cookie"))
@@ -93,7 +105,7 @@ COMMANDS: dict[str, Command] = {
         "messages", _BOTH, "produce", Groups.NONE,
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
-        (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
          _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(
@@ -125,6 +137,43 @@ COMMANDS: dict[str, Command] = {
         "Keep deliveries longer.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Their leases end later.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
+    "redrive": Command(
+        "Put dead messages back to where they come from.", "messages", _BOTH, "consume", Groups.ONE,
+        _timed("So many are there, durably, and acknowledged here; others could not be moved.",
+               "count", "stayed"),
+        (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
+    "delete": Command(
+        "Finish messages that a group, or every group of a topic, has not finished.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are not handed out any more.", "count"),
+        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "cancel": Command(
+        "The same, only while they are delayed.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are never handed out.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "fire": Command(
+        "Messages that are delayed are due now.", "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are handed out next, behind what is ready.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+    "reschedule": Command(
+        "Messages that are delayed are due at another time.",
+        "messages", _BOTH, "consume", Groups.NAMED,
+        _timed("They are due then.", "count"),
+        _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.RESCHEDULE, *takes.ACK)),
+    "peek": Command(
+        "List what a group has delayed, leased or ready.", "messages", _BOTH, "consume", Groups.ONE,
+        {200: Answer(
+            "By the time at which they are due or their leases end; what is ready by partition and"
+            " offset. If there may be more, `next` says how to ask for it.",
+            ("count", "next", "unseen"), ("ListedMessage[]",))},
+        (*_GONE, _R.FENCED, _R.DAMAGED), (*takes.OF_GROUP, *takes.PEEK), reads=True),
+    "why": Command(
+        "Why a message is not with the consumers of a group: one sentence; with an `accept` of JSON"
+        " all that is known.", "messages", (WHY, *_BOTH), "consume", Groups.ONE,
+        {200: Answer("The sentence.", (), ("text/plain", "Why"))},
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.FENCED, _R.DAMAGED), (*takes.OF_GROUP, *takes.WHY),
+        reads=True),
     "route": Command(
         "Send a message straight to a session.", "messages", _ROOT, "route", Groups.NONE,
         _timed("It was taken."),
@@ -135,6 +184,11 @@ COMMANDS: dict[str, Command] = {
         _told("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
         (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
         (*takes.OF_GROUP, *takes.DECLARE)),
+    "seek": Command(
+        "Move a group: it forgets its leases, and reads on from the place that is named.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group, moved durably in all partitions or in none.", "ConsumeGroupInfo"),
+        (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.SEEK)),
     "remove": Command(
         "Delete a group, or a topic with everything in it.",
         "topics", _BOTH, "remove", Groups.NAMED,
@@ -143,6 +197,14 @@ COMMANDS: dict[str, Command] = {
         "Forget what a group, or every group of a topic, has not finished.",
         "topics", _BOTH, "empty", Groups.NAMED,
         _timed("It is empty, durably."), (*_GONE, *_CHANGE), (*takes.OF_TOPIC, *takes.EMPTY)),
+    "pause": Command(
+        "Hold the deliveries of a group back, until `resume`.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+    "resume": Command(
+        "Go on with the deliveries of a group.",
+        "topics", _BOTH, "declare", Groups.ONE,
+        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(

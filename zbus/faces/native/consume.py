@@ -36,6 +36,14 @@ class GroupPlan:
         return topic, group
 
 
+def lease_of(params: Params) -> int:
+    """How long what a consume is given is leased, in milliseconds; 0 = as the group says."""
+    lease_ms = params.duration(b"lease")
+    if lease_ms == 0:
+        raise BadRequest(400, "400: Bad Format, lease is at least 1")
+    return lease_ms or 0
+
+
 class Consume(GroupPlan):
     """Plan of a pull."""
 
@@ -70,7 +78,11 @@ class Consume(GroupPlan):
         window = params.number(b"consume_window") or 1
         # Replies out of turn need a client that knows them by id.
         credit = window if params.multiplexed else 1
-        self.wants = Wants(batch or 1, self.partition, credit, params.multiplexed)
+        self.wants = Wants(
+            *(batch or 1, self.partition, credit, params.multiplexed),
+            lease_ms=lease_of(params),
+            standby=params.flag(b"standby"),
+        )
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1

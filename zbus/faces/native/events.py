@@ -13,13 +13,15 @@ from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.follow import SERVICES
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
+from zbus.core.seeking import Start
 from zbus.core.topic import Group, Partition, Pull, Topic
 from zbus.core.wants import ENDLESS, Wants
-from zbus.faces.native.consume import Consume, GroupPlan
+from zbus.faces.native.consume import Consume, GroupPlan, lease_of
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, error_text
+from zbus.faces.native.starts import EARLIEST, LATEST
 from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
 from zbus.faces.rights import PeerFollower
@@ -37,7 +39,7 @@ HEARTBEAT = b":\n\n"
 _BEGINNING = b"-"
 _OFFSET_MAX = (1 << 63) - 2
 _LAST = (b"last-event-id", b"last_event_id")
-_FOLLOWERS_ONLY = (b"offset", b"group_start_time", b"group_filter")
+_FOLLOWERS_ONLY = (b"from", b"offset", b"group_start_time", b"group_filter")
 
 
 def prepare(face: Context, params: Params) -> Consume | Follow | Stream:
@@ -287,7 +289,7 @@ def _wrong_count(name: str, count: int) -> BadRequest:
 class Follow(_Events):
     """Plan of a stream without a group."""
 
-    __slots__ = ("filter", "offset", "since_ms")
+    __slots__ = ("filter", "start")
 
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
@@ -295,10 +297,16 @@ class Follow(_Events):
         if len(self.filter.encode()) > FILTER_BYTES_MAX:
             text = f"filter length should be <= {FILTER_BYTES_MAX}"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        self.since_ms = params.number(b"group_start_time")
-        self.offset = params.fields.get(b"offset", b"")
-        if self.offset not in (b"", b"begin", b"end"):
-            _offsets(b"offset", self.offset, 0)
+        self.start = params.start(b"from") or self._older_start(params)
+
+    def _older_start(self, params: Params) -> Start | None:
+        """What `from` says, in the words that were there before."""
+        since_ms, offset = params.number(b"group_start_time"), params.fields.get(b"offset", b"")
+        if offset in (b"begin", b"end"):
+            return EARLIEST if offset == b"begin" else LATEST
+        if offset:
+            return Start(offset=tuple(_offsets(b"offset", offset, 0)))
+        return None if since_ms is None else Start(time_ms=since_ms)
 
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
@@ -307,7 +315,9 @@ class Follow(_Events):
             return _refused(SERVICES)
         position = self._position(partitions)
         if position is not None and len(position) != len(partitions):
-            return _wrong_count("offset" if self.last is None else "last-event-id", len(partitions))
+            name = "from" if b"from" in self.params.fields else "offset"
+            name = name if self.last is None else "last-event-id"
+            return _wrong_count(name, len(partitions))
         if position is not None and self.last is None:
             for partition, place in zip(partitions, position, strict=True):
                 if place > partition.visible:  # who asks for it takes it for another log
@@ -316,7 +326,7 @@ class Follow(_Events):
         if not self._only_head(peer, id):
             peer.begin_stream(HEARTBEAT)
             follower = FollowStream(peer, self.params, id)
-            since_ms = self.since_ms if position is None else None
+            since_ms = self.start.time_ms if position is None and self.start else None
             if position is None and since_ms is None:
                 position = _own_position(topic, partitions)
             broker = self.face.broker
@@ -324,13 +334,17 @@ class Follow(_Events):
         return None
 
     def _position(self, partitions: list[Partition]) -> list[int] | None:
-        if self.last is not None:
+        start = self.start
+        if self.last is not None or start is None:
             return self.last
-        if self.offset == b"begin":
+        if start is EARLIEST:  # who names 0 is told of what is forgotten
             return [partition.first for partition in partitions]
-        if self.offset == b"end":
+        if start.latest:
             return [partition.visible for partition in partitions]
-        return _offsets(b"offset", self.offset, 0) if self.offset else None
+        offsets = start.offset
+        if offsets is None:
+            return None
+        return list(offsets) if isinstance(offsets, tuple) else [offsets] * len(partitions)
 
 
 def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None:
@@ -344,7 +358,7 @@ def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None
 class Stream(_Events):
     """Plan of a stream from a group."""
 
-    __slots__ = ("window",)
+    __slots__ = ("wants",)
 
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
@@ -352,7 +366,8 @@ class Stream(_Events):
             if name in params.fields:
                 text = f"{name.decode()} is for a stream without a group"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        self.window = params.number(b"consume_window") or 0
+        window = params.number(b"consume_window") or 0
+        self.wants = Wants(*(1, self.partition, ENDLESS), window=window, lease_ms=lease_of(params))
 
     def _open(
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
@@ -373,6 +388,5 @@ class Stream(_Events):
             broker.rewind(group, self.last)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
-        wants = Wants(partition=self.partition, credit=ENDLESS, window=self.window)
-        broker.pull(group, GroupStream(peer, wants, group, self.form), None)
+        broker.pull(group, GroupStream(peer, self.wants, group, self.form), None)
         return None

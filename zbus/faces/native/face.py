@@ -19,15 +19,20 @@ from zbus.faces.native import (
     consume,
     events,
     leases,
+    listed,
     login,
     manage,
     openapi,
     page,
     produce,
     read,
+    redrive,
     routes,
+    seek,
+    single,
     track,
     tracker,
+    why,
 )
 from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.frames import Frames, speaks_json
@@ -53,9 +58,17 @@ COMMANDS: dict[bytes, Prepare] = {
     b"unconsume": consume.Unconsume,
     b"ack": leases.Ack,
     b"nack": leases.Nack,
+    b"redrive": redrive.Redrive,
     b"extend": leases.Extend,
+    b"delete": single.delete,
+    b"cancel": single.cancel,
+    b"fire": single.fire,
+    b"reschedule": single.reschedule,
+    b"peek": listed.Peek,
+    b"why": why.Ask,
     b"route": routes.Route,
     b"declare": manage.Declare,
+    b"seek": seek.Seek,
     b"query": manage.Query,
     b"server": manage.Query,
     b"tracker": tracker.Tracker,
@@ -64,6 +77,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"ssl": tracker.Ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
+    b"pause": manage.Pause,
+    b"resume": manage.Pause,
     b"read": read.Read,
     b"heartbeat": manage.Heartbeat,
     b"ping": manage.Ping,
@@ -130,6 +145,8 @@ class NativeFace:
             if params.crowded:
                 text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
                 raise BadRequest(400, text)
+            if params.twice:
+                raise BadRequest(400, f"400: Bad Format, {params.twice}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)

@@ -16,6 +16,8 @@ from zbus.faces.native.settings import NativeSettings
 
 Document = dict[str, Any]  # JSON
 
+_UNSET = msgspec.UNSET
+
 
 def encode_document(document: Document | GroupInfo | TopicInfo) -> bytes:
     return msgspec.json.encode(document, order="sorted")
@@ -25,41 +27,64 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     """ConsumeGroupInfo, with what this broker knows beyond it. Fields are in the order of their
     names, as they are written."""
 
+    ack: bool
     ack_required: bool
     ack_timeout: int
     ack_window: int
+    backoff_max_ms: int | msgspec.UnsetType
+    backoff_ms: int | msgspec.UnsetType
     consumer_count: int
     consumer_list: list[str]
     created_time: int
+    dead_count: int
+    dead_letter: str | msgspec.UnsetType
     delayed_count: int
+    exclusive: bool
     filter: str | msgspec.UnsetType
     group_name: str
     last_updated_time: int
+    lease_ms: int
     leased_count: int
     mask: int
+    max_attempts: int | msgspec.UnsetType
     message_count: int
+    on_loss: str | msgspec.UnsetType
+    one_batch: bool | msgspec.UnsetType
+    order: str | msgspec.UnsetType
+    paused: bool
+    rate: int | msgspec.UnsetType
     skipped_count: int
+    temporary: bool
     topic_name: str
+    unclaimed: bool | msgspec.UnsetType
+    window: int
 
 
 class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """TopicInfo, likewise."""
+    """TopicInfo, likewise. What it is not, and has no limit of, is left out."""
 
+    ack: bool | msgspec.UnsetType
     consume_group_list: list[GroupInfo]
     consumer_count: int
     created_time: int
     dedupe_ms: int
     durability: str
+    exclusive: bool | msgspec.UnsetType
     last_updated_time: int
     mask: int
     message_depth: int
     partition_count: int
+    paused: bool | msgspec.UnsetType
     retention_bytes: int | msgspec.UnsetType
     retention_count: int | msgspec.UnsetType
     retention_done: bool | msgspec.UnsetType
     retention_ms: int | msgspec.UnsetType
+    rpc: bool | msgspec.UnsetType
+    sender_headers: bool | msgspec.UnsetType
     server_address: msgspec.Raw
     server_version: str
+    settled_ms: int | msgspec.UnsetType
+    temporary: bool | msgspec.UnsetType
     topic_name: str
 
 
@@ -76,20 +101,36 @@ def group_info(group: Group) -> GroupInfo:
     ready, leased, delayed, skipped = group.counts()
     return GroupInfo(
         group.lease,
+        group.lease,
         options.lease_ms,
         options.window,
+        options.backoff_max_ms or _UNSET,
+        options.backoff_ms or _UNSET,
         len(group.readers),
         ["/" + session.address for session in group.readers],
         options.created_ms,
+        sum([backlog.dead for backlog in group.backlogs]),
+        options.dead_letter or _UNSET,
         delayed,
+        group.exclusive,
         options.filter or msgspec.UNSET,
         group.name,
         group.updated_ms,
+        options.lease_ms,
         leased,
         group_mask(options),
+        options.attempts_max or _UNSET,
         ready,
+        _UNSET if options.on_loss == "keep" else options.on_loss,
+        options.one_batch or _UNSET,
+        options.order or _UNSET,
+        group.paused,
+        options.rate_per_s or _UNSET,
         skipped,
+        group.temporary,
         group.topic.name,
+        options.unclaimed or _UNSET,
+        options.window,
     )
 
 
@@ -98,21 +139,28 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
     groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
     infos = [group_info(group) for group in groups]
     return TopicInfo(
+        options.lease or msgspec.UNSET,
         infos,
         sum([info.consumer_count for info in infos]),
         options.created_ms,
         options.dedupe_ms,
         options.durability,
+        options.exclusive or msgspec.UNSET,
         topic.updated_ms,
         topic_mask(options),
         topic.depth(),
         len(topic.partitions),
+        options.paused or msgspec.UNSET,
         options.retention_bytes or msgspec.UNSET,
         options.retention_count or msgspec.UNSET,
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
+        options.calls or msgspec.UNSET,
+        not topic.bare or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
+        options.settled_ms or msgspec.UNSET,
+        options.temporary or msgspec.UNSET,
         topic.name,
     )
 

@@ -112,7 +112,7 @@ class Extend(Leased):
 
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
-        self.lease_ms = params.number(b"group_ack_timeout")
+        self.lease_ms = params.duration(b"group_lease")
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker

@@ -10,14 +10,17 @@ import attrs
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.declare import DURABILITIES, Check, GroupWish, Start
+from zbus.core.declare import DURABILITIES, GroupWish
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native import masks
+from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
+from zbus.faces.native.declared import first_place, read_mask, read_words
+from zbus.faces.native.group_options import group_changes
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
@@ -42,12 +45,13 @@ class Declare:
         self.face = face
         self.params = params
         params.check_query()
-        self.topic_mask = params.number(b"topic_mask")
         # How many there may be is the core's to judge.
         self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
         if self.durability is not None and self.durability not in DURABILITIES:
             raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
+        self.topic_words = read_words(params, masks.TOPIC_WORDS)
+        self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
         self.retention: dict[str, Any] = {
@@ -58,21 +62,20 @@ class Declare:
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
-        self.group_mask = params.number(b"group_mask")
+        self.settled_ms = params.number(b"settled_ms")
+        self.bare: bool | None = None
+        if b"sender_headers" in params.fields:
+            self.bare = not params.flag(b"sender_headers")
+        self.group_words = read_words(params, masks.GROUP_WORDS)
+        self.group_mask = read_mask(params, b"group_mask", masks.GROUP_WORDS, self.group_words)
         self.filter = params.text(b"group_filter")
-        self.window = params.number(b"group_ack_window")
-        self.lease_ms = params.number(b"group_ack_timeout")
-        start_offset = params.number(b"group_start_offset")
-        self.start = Start(
-            copy=params.text(b"group_start_copy") or "",
-            offset=start_offset,
-            check=_has_id(params.fields.get(b"group_start_msgid", b""), start_offset),
-            time_ms=params.number(b"group_start_time"),
-            partition=params.number(b"partition"),
-        )
+        self.window = params.number(b"group_window")
+        self.lease_ms = params.duration(b"group_lease")
+        self.changes = group_changes(params)
+        self.start = first_place(params)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = DeclareReply(self.face, self.params, peer, id)
+        ticket = DeclareReply(self.face, self.params, peer, id, self.params.group_wished)
         broker, name = self.face.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
         if topic is None:
@@ -86,6 +89,17 @@ class Declare:
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
             return
 
+        dead_letter = self.changes.get("dead_letter")
+        if dead_letter and grant is not None:
+            # Whoever has messages put there could put them there himself.
+            if not grant.sees(dead_letter):
+                ticket.settle(topic_unknown(dead_letter))
+                return
+            if not grant.may("produce"):
+                text = f"this token may not produce to Topic({dead_letter})"
+                ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+                return
+
         def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
             kept = None if fixed is None or topic is None else topic.options
             return kept or self._topic_options(topic), self._wish(topic)
@@ -93,25 +107,18 @@ class Declare:
         broker.declare(ticket, name, wished)
 
     def _topic_options(self, topic: Topic | None) -> TopicOptions:
-        mask = self.topic_mask
         if topic is not None:
             options = topic.options
-            if mask is not None:
+            if self.topic_mask is not None or self.topic_words:
                 # What a topic is kept in is fixed at creation.
-                kept = masks.topic_mask(options) & masks.MEMORY
-                options = masks.with_topic_mask(options, mask & ~masks.MEMORY | kept)
+                known = masks.topic_mask(options)
+                mask = known if self.topic_mask is None else self.topic_mask
+                mask = mask & ~masks.MEMORY | known & masks.MEMORY
+                options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
         else:
-            durability = self.durability or self.face.settings.durability
-            in_memory = bool((mask or 0) & masks.MEMORY)
-            options = TopicOptions(
-                self.params.topic,
-                durability="memory" if in_memory else durability,
-                retention_ms=self.face.settings.retention_ms,
-                retention_bytes=self.face.settings.retention_bytes,
-            )
-            if self.durability == "memory":
-                mask = (mask or 0) | masks.MEMORY
-            options = masks.with_topic_mask(options, mask or 0)
+            options = self._new_topic()
+        if self.bare is not None:
+            options = attrs.evolve(options, bare=self.bare)
         if self.partitions is not None:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
@@ -120,7 +127,25 @@ class Declare:
             options = attrs.evolve(options, **self.retention)
         if self.dedupe_ms is not None:
             options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
+        if self.settled_ms is not None:
+            options = attrs.evolve(options, settled_ms=self.settled_ms)
         return options
+
+    def _new_topic(self) -> TopicOptions:
+        settings, durability = self.face.settings, self.durability
+        mask = masks.with_words(self.topic_mask or 0, self.topic_words)
+        if self.topic_mask is None and durability is None and mask & (masks.RPC | masks.PROXY):
+            durability = "memory"  # nobody waits for the answer to a call from before a restart
+        if durability == "memory":
+            mask |= masks.MEMORY
+        options = TopicOptions(
+            self.params.topic,
+            durability="memory" if mask & masks.MEMORY else durability or settings.durability,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+        )
+        options = masks.with_topic_mask(options, mask)
+        return attrs.evolve(options, bare=not options.calls)
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:
         params = self.params
@@ -136,26 +161,27 @@ class Declare:
                 return None
         group = topic.group(name) if topic and not auto else None
         options = group.options if group else GroupOptions()
+        unclaimed = not (params.group_wished or self._about_group()) and (
+            group is None or options.unclaimed
+        )
+        options = attrs.evolve(options, unclaimed=unclaimed)
         if self.group_mask is not None:
             options = masks.with_group_mask(options, self.group_mask)
+        if self.group_words:
+            options = masks.with_group_words(options, self.group_words)
         if self.filter is not None:
             options = attrs.evolve(options, filter=self.filter)
         if self.window is not None:
             options = attrs.evolve(options, window=self.window)
         if self.lease_ms is not None:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
+        if self.changes:
+            options = attrs.evolve(options, **self.changes)
         return GroupWish(name, options, self.start)
 
     def _about_group(self) -> bool:
-        return any(name.startswith(b"group_") for name in self.params.fields)
-
-
-def _has_id(id: bytes, offset: int | None) -> Check | None:
-    """What `group_start_msgid` asks of the message at that offset."""
-    if not id:
-        return None
-    text = f"the message at offset {offset} has another id"
-    return lambda found: None if found == id else text
+        fields = self.params.fields
+        return bool(self.group_words) or any(name.startswith(b"group_") for name in fields)
 
 
 def _free_name(topic: Topic) -> str:
@@ -265,6 +291,23 @@ class Purge(Discard):
             broker.purge_topic(ticket, topic)
         else:
             broker.purge_group(ticket, group)
+
+
+class Pause(GroupPlan):
+    """Holds the deliveries of a group back, or goes on with them."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.face, self.params, peer, id, of_group=True)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        topic, group = found
+        options = attrs.evolve(group.options, paused=self.params.cmd == b"pause")
+        wish = GroupWish(group.name, options)
+        self.face.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
 
 
 class Heartbeat:

@@ -1,4 +1,4 @@
-"""The bits of `topic_mask` and `group_mask` (specification, section 6.4), and what they mean.
+"""The bits of `topic_mask` and `group_mask` (specification, section 6.4), and the words for them.
 
 The broker keeps a mask as it was sent, as what only this dialect understands of the options. What
 the options say themselves goes before it: others may have changed them.
@@ -7,6 +7,7 @@ the options say themselves goes before it: others may have changed them.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import attrs
 
@@ -20,6 +21,22 @@ PAUSE = 8
 EXCLUSIVE = 16
 DELETE_ON_EXIT = 32
 ACK_REQUIRED = 64
+
+GROUP_WORDS = {
+    b"ack": ACK_REQUIRED,
+    b"exclusive": EXCLUSIVE,
+    b"temporary": DELETE_ON_EXIT,
+    b"paused": PAUSE,
+}
+TOPIC_WORDS = {
+    b"rpc": RPC,
+    b"proxy": PROXY,
+    **{b"topic_" + word: bit for word, bit in GROUP_WORDS.items()},
+}
+"""What a topic's bits say of its groups, they say of those that leave it open. `durability` is the
+word for `MEMORY`."""
+
+_OPTIONS = {word: "lease" if word == b"ack" else word.decode() for word in GROUP_WORDS}
 
 
 def with_topic_mask(options: TopicOptions, mask: int) -> TopicOptions:
@@ -52,6 +69,19 @@ def with_group_mask(options: GroupOptions, mask: int) -> GroupOptions:
         temporary=bit(DELETE_ON_EXIT),
         paused=bit(PAUSE),
     )
+
+
+def with_words(mask: int, words: dict[bytes, bool]) -> int:
+    """A topic's mask with what words say of it."""
+    for word, said in words.items():
+        mask = mask | TOPIC_WORDS[word] if said else mask & ~TOPIC_WORDS[word]
+    return mask
+
+
+def with_group_words(options: GroupOptions, words: dict[bytes, bool]) -> GroupOptions:
+    """The options of a group with what words say of them; the others stay as they are."""
+    said: dict[str, Any] = {_OPTIONS[word]: value for word, value in words.items()}
+    return attrs.evolve(options, **said)
 
 
 def topic_mask(options: TopicOptions) -> int:

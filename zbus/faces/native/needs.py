@@ -17,7 +17,8 @@ def needs_of(params: Params) -> Needs:
         case Groups.UNKNOWN:
             return Needs(operation, command=name)
         case Groups.NONE:
-            return Needs(operation, topic, command=name)
+            also = _settled(params) if cmd == b"produce" else None
+            return Needs(operation, topic, command=name, also=also)
         case Groups.ALL:
             return Needs(operation, topic, whole=True, command=name)
         case Groups.NAMED:
@@ -33,6 +34,13 @@ def needs_of(params: Params) -> Needs:
     # At an offset, or in a stream without a group, the log is read: that of all groups.
     whole = cmd == b"consume" and (b"offset" in params.fields or follows_topic(params))
     return Needs(operation, topic, tuple(groups), whole, name)
+
+
+def _settled(params: Params) -> Needs | None:
+    """What it needs to settle deliveries along with a put."""
+    if not (topic := params.text(b"ack_topic")):
+        return None
+    return Needs("consume", topic, (params.text(b"ack_group") or topic,))
 
 
 def shown_command(command: bytes) -> str:

@@ -26,6 +26,7 @@ from zbus.faces.native.commands import (
     LOG,
     SERVER,
     TOPIC,
+    WHY,
     Command,
 )
 from zbus.faces.native.context import Context
@@ -62,6 +63,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (TOPIC, "post"): ("produce", "Put a message"),
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
     (LOG, "get"): ("log", "Look at a topic's log"),
+    (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }
@@ -280,7 +282,12 @@ def _parameters(entry: Command) -> dict[str, Parameter]:
         attrs.evolve(each, kind=Text(), meaning=f"of a stream of events: {each.meaning}")
         for each in entry.of_events
     )
-    return {each.name: each for each in (_ID, *streams, *entry.parameters)}
+    found = {each.name: each for each in (_ID, *streams, *entry.parameters)}
+    for other, name in entry.former.items():
+        parameter = found[name.decode()]
+        meaning = f"another name of `{parameter.name}`"
+        found[other.decode()] = attrs.evolve(parameter, name=other.decode(), meaning=meaning)
+    return found
 
 
 def _description(parameter: Parameter) -> str:

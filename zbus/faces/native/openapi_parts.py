@@ -10,16 +10,21 @@ from typing import Any
 
 from zbus.core.declare import DURABILITIES
 from zbus.core.errors import Refusal
+from zbus.core.listing import STATES
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
+from zbus.core.retries import LOSSES
+from zbus.core.why import Cause
 from zbus.faces.native.commands import COMMANDS
 from zbus.faces.native.replies import TEXTS
 from zbus.faces.native.vocabulary import (
     IDEMPOTENCY_KEY_BYTES_MAX,
+    Duration,
     Flag,
     Form,
     Kind,
     Number,
+    Switch,
     Text,
     Word,
 )
@@ -40,6 +45,7 @@ _NAME: Schema = {
     "pattern": rf"^[^\s{_PRINTABLE}]([^{_PRINTABLE}]*[^\s{_PRINTABLE}])?$",
 }
 _NUMBER = "[0-9]{1,19}"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?"
 _KEY = rf"[!#-\[\]-~]{{1,{IDEMPOTENCY_KEY_BYTES_MAX}}}"
 
 _FORMS: dict[Form, Schema] = {
@@ -48,6 +54,16 @@ _FORMS: dict[Form, Schema] = {
         "type": ["integer", "string"],
         "minimum": 0,
         "pattern": f"^{_NUMBER}(-{_NUMBER})?(,{_NUMBER}(-{_NUMBER})?)*$",
+    },
+    Form.PAUSES: {
+        "type": ["integer", "string"],
+        "minimum": 1,
+        "pattern": f"^({_NUMBER}(,{_NUMBER})?|none)$",
+    },
+    Form.START: {
+        "type": ["integer", "string"],
+        "minimum": 0,
+        "pattern": f"^(earliest|latest|{_NUMBER}(,{_NUMBER})*|time:{_NUMBER}|{_DATE})$",
     },
     Form.IDEMPOTENCY_KEY: {"type": "string", "pattern": f'^({_KEY}|"{_KEY}")$'},
 }
@@ -60,16 +76,23 @@ def words(*values: str) -> Schema:
 def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
     """What a parameter may be; `bounds` are options, and what else has a name."""
     match kind:
-        case Number(maximum, minimum):
+        case Number(maximum, minimum, none):
             high = bounds[maximum] if isinstance(maximum, str) else maximum
-            return {"type": "integer", "minimum": minimum, "maximum": high, "format": "int64"}
+            number = {"type": "integer", "minimum": minimum, "maximum": high, "format": "int64"}
+            return {"anyOf": [number, words("none")]} if none else number
         case Text(bytes_max):  # JSON Schema counts characters, which are never more than bytes
             return {"type": "string", "maxLength": bytes_max} if bytes_max else _TEXT
         case Word(values):
             return words(*(values or COMMANDS))
         case Flag():
             return {"type": ["boolean", "string"]}
-    return _FORMS[kind]
+        case Switch():
+            return {"type": ["boolean", "string"], "enum": [True, False, "true", "false", "1", "0"]}
+        case Duration(maximum_ms):
+            schema: Schema = {"type": ["integer", "string"], "minimum": 0, "maximum": maximum_ms}
+            return {**schema, "pattern": "^[0-9]{1,19}(ms|s|m|h|d)?$"}
+        case Form():
+            return _FORMS[kind]
 
 
 def _ref(name: str) -> Schema:
@@ -143,6 +166,8 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "sender": ("The session that sent the message.", _TEXT),
     "location": ("Where to go.", _TEXT),
     "set-cookie": ("The token.", _TEXT),
+    "next": ("What `after` is for those behind these.", _TEXT),
+    "unseen": ("Messages that may be delayed, which the group has not come to.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "retry-after": ("Seconds.", _COUNT),
 }
@@ -198,22 +223,38 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "filter",
-        ackRequired=_BOOLEAN,
-        ackTimeout=_count("Milliseconds of a lease."),
-        ackWindow=_count("Unacknowledged messages at once."),
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate unclaimed",
+        ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
+        ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
+        ackTimeout=_count("The older word for `leaseMs`."),
+        ackWindow=_count("The older word for `window`."),
+        backoffMaxMs=_count("The longest pause between attempts, milliseconds."),
+        backoffMs=_count("Before the second attempt, milliseconds."),
         consumerCount=_count("Registered sessions."),
         consumerList=_described(_list(_TEXT), "As `/ip:port`."),
         createdTime=_TIME,
+        deadCount=_count("Given up after too many attempts, ever."),
+        deadLetter=_described(_NAME, "The topic that dead messages are put into."),
         delayedCount=_count("Held back until due."),
+        exclusive=_BOOLEAN,
         filter=_described(_TEXT, "Which tags it is given."),
         groupName=_NAME,
         lastUpdatedTime=_TIME,
+        leaseMs=_count("Milliseconds of a lease."),
         leasedCount=_count("Handed out and unacknowledged."),
         mask=_count("The group's own; 0 goes by the topic's."),
+        maxAttempts=_count("Handed out so often, a message is dead."),
         messageCount=_count("Still to be handed out; no filter considered."),
+        onLoss=_described(words(*LOSSES), "What becomes of a lost connection's leases."),
+        oneBatch=_described(_BOOLEAN, "A partition's last batch has to be settled first."),
+        order=_described(words("key"), "Messages of a key go out one after another."),
+        paused=_described(_BOOLEAN, "Nothing is handed out."),
+        rate=_count("Messages a second at most."),
         skippedCount=_count("Forgotten before the group had them, ever."),
+        temporary=_BOOLEAN,
         topicName=_NAME,
+        unclaimed=_described(_BOOLEAN, "It came with its topic, and nobody has read it yet."),
+        window=_count("Unacknowledged messages at once."),
     ),
     "Message": {
         **_document(
@@ -233,6 +274,43 @@ SCHEMAS: dict[str, Schema] = {
         ),
         "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
     },
+    "ListedMessage": _document(
+        "attempts body body_base64 holder key tag until",
+        id=_TEXT,
+        topic=_NAME,
+        partition=_COUNT,
+        offset=_COUNT,
+        timestamp=_TIME,
+        state=words(*STATES),
+        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
+        attempts=_count("Times it was handed out under a lease."),
+        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
+        tag=_TEXT,
+        key=_TEXT,
+        size=_count("Bytes of its body."),
+        body=_described(_TEXT, "If it was asked for and is UTF-8."),
+        body_base64=_described(_TEXT, "If it is not."),
+    ),
+    "Why": _document(
+        "attempts before behind ended expires holder id key tag timestamp until",
+        text=_described(_TEXT, "One sentence."),
+        state=words(*[cause.value for cause in Cause]),
+        topic=_NAME,
+        consume_group=_NAME,
+        partition=_COUNT,
+        offset=_COUNT,
+        id=_TEXT,
+        tag=_TEXT,
+        key=_TEXT,
+        timestamp=_TIME,
+        expires=_TIME,
+        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
+        attempts=_count("Times it was handed out under a lease."),
+        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
+        ended=_described(_TIME, "When the group was done with it, epoch milliseconds."),
+        before=_count("Messages that the group has to come past."),
+        behind=_count("The offset of the message whose end it waits for."),
+    ),
     "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
     "ServerEvent": _document(
         "certificate live",
@@ -253,22 +331,30 @@ SCHEMAS: dict[str, Schema] = {
         trackerList=_list(_ref("ServerAddress")),
     ),
     "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs",
+        "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"
+        " ack exclusive paused rpc temporary",
+        ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
         dedupeMs=_count("How long ids are remembered; 0 = not."),
         durability=words(*DURABILITIES),
+        exclusive=_BOOLEAN,
         lastUpdatedTime=_TIME,
         mask=_COUNT,
         messageDepth=_count("Messages ever put."),
         partitionCount={"type": "integer", "minimum": 1},
+        paused=_BOOLEAN,
         retentionBytes=_COUNT,
         retentionCount=_COUNT,
         retentionDone=_BOOLEAN,
         retentionMs=_COUNT,
+        rpc=_described(_BOOLEAN, "A topic of calls."),
+        senderHeaders=_described(_BOOLEAN, "Messages tell how they came to the broker."),
         serverAddress=_ref("ServerAddress"),
         serverVersion=_TEXT,
+        settledMs=_count("How long it is known what became of messages."),
+        temporary=_BOOLEAN,
         topicName=_NAME,
     ),
     "TrackerInfo": _document(

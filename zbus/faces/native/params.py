@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from zbus.core.seeking import Start
 from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.native.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
 from zbus.faces.native.json_frames import encode_json
-from zbus.faces.native.vocabulary import NUMBER_MAX, OFFSETS_MAX, Flag, Form, Number
-from zbus.faces.numbers import parse_number, parse_ranges
+from zbus.faces.native.starts import FORMS, read_start
+from zbus.faces.native.vocabulary import (
+    NUMBER_MAX,
+    OFFSETS_MAX,
+    Duration,
+    Flag,
+    Form,
+    Number,
+    Switch,
+)
+from zbus.faces.numbers import parse_duration, parse_number, parse_ranges
 from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
@@ -27,9 +37,15 @@ _EVERYWHERE = frozenset(
     )
 )
 
-_ENCODED = (b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token")
+_ENCODED = (
+    *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
+    b"group_dead_letter",
+)
 """Headers that stock clients send percent-encoded."""
 
+
+_NONE: dict[bytes, bytes] = {}
+_SWITCHED = {b"1": True, b"true": True, b"0": False, b"false": False}
 
 LOOKING = "405: HEAD and OPTIONS change nothing; use GET or POST"
 ALLOW = b"allow: GET, POST\r\n"
@@ -52,6 +68,8 @@ class Params:
 
     __slots__ = (
         "_kinds",
+        "_others",
+        "_said",
         "browser",
         "cmd",
         "crowded",
@@ -68,6 +86,7 @@ class Params:
         "segments",
         "topic",
         "topic_line",
+        "twice",
     )
 
     def __init__(self, head: Head, cmd: bytes = b"", skip: int = 0) -> None:
@@ -97,7 +116,13 @@ class Params:
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
-        self._kinds = TABLE.get(self.cmd, NO_COMMAND).kinds
+        command = TABLE.get(self.cmd, NO_COMMAND)
+        self._kinds = command.kinds
+        self._others = command.former
+        self._said = _NONE  # by which other name
+        self.twice = ""  # what is said by two names, and differently
+        if command.former:
+            self._rename(command.former)
         # A query's id; a header's comes with each request.
         self.id = encode_header_value(self.fields.pop(b"id", b""))
         self.topic = _text(self.fields.pop(b"topic", b"")).strip(" \t")
@@ -127,6 +152,19 @@ class Params:
         if len(segments) > 1 and self.cmd in GROUP_COMMANDS and not self._names_group():
             self.fields[b"consume_group"] = segments[1]
 
+    def _rename(self, former: dict[bytes, bytes]) -> None:
+        """What came by another name goes by its own."""
+        fields = self.fields
+        if self.seed and b"ack" in former.values():
+            fields.pop(b"ack", None)  # in the original's protocol it asks for a reply
+        for other, name in former.items():
+            if not (value := fields.pop(other, b"")):
+                continue
+            if (known := fields.get(name)) and known != value:
+                self.twice = f"{name.decode()} and {other.decode()} are one: give one of them"
+            fields[name] = value
+            self._said = {**self._said, name: other}
+
     def _names_group(self) -> bool:
         return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
 
@@ -148,14 +186,43 @@ class Params:
         assert type(kind) is Number
         if type(kind.maximum) is int:
             maximum = kind.maximum
+        if kind.none and value == b"none":
+            return 0
         number = parse_number(value, maximum)
-        if number is None:
-            shown = value[:40].decode("utf-8", "replace")
-            label = name.decode()
-            raise BadRequest(
-                400, f"400: Bad Format, {label} is a number from 0 to {maximum}, not {shown!r}"
-            )
+        if number is None or (kind.none and number < kind.minimum):
+            bounds = f"{kind.minimum} to {maximum}, or none" if kind.none else f"0 to {maximum}"
+            raise self._wrong(name, value, f"is a number from {bounds}")
         return number
+
+    def duration(self, name: bytes) -> int | None:
+        """A field as milliseconds, None if absent or empty."""
+        kind, value = self._kinds[name], self.fields.get(name)
+        if not value:
+            return None
+        assert type(kind) is Duration
+        duration_ms = parse_duration(value, kind.maximum_ms)
+        if duration_ms is None:
+            form = (
+                f"is milliseconds from 0 to {kind.maximum_ms}, or with a unit: 500ms, 30s, 5m, 2h"
+            )
+            raise self._wrong(name, value, form)
+        return duration_ms
+
+    def start(self, name: bytes) -> Start | None:
+        """A field as a place in a log, None if absent or empty."""
+        assert self._kinds[name] is Form.START
+        value = self.fields.get(name)
+        if not value:
+            return None
+        start = read_start(value)
+        if start is None:
+            raise self._wrong(name, value, f"is {FORMS}")
+        return start
+
+    def _wrong(self, name: bytes, value: bytes, form: str) -> BadRequest:
+        shown = value[:40].decode("utf-8", "replace")
+        label = self._said.get(name, name).decode()
+        return BadRequest(400, f"400: Bad Format, {label} {form}, not {shown!r}")
 
     def ranges(self, name: bytes) -> list[range]:
         """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
@@ -165,13 +232,8 @@ class Params:
             return []
         ranges = parse_ranges(value, OFFSETS_MAX)
         if ranges is None:
-            shown = value[:40].decode("utf-8", "replace")
-            label = name.decode()
-            raise BadRequest(
-                400,
-                f"400: Bad Format, {label} is numbers and ranges such as 3,5-9,12, at most "
-                f"{OFFSETS_MAX} in all, not {shown!r}",
-            )
+            form = f"is numbers and ranges such as 3,5-9,12, at most {OFFSETS_MAX} in all"
+            raise self._wrong(name, value, form)
         return ranges
 
     def check_query(self) -> None:
@@ -179,7 +241,9 @@ class Params:
         headers, others than the sender put names of their own.)"""
         known = self._kinds
         for name in self.query_names:
-            if name not in known and name not in _EVERYWHERE and not name.startswith(b"_"):
+            if name in known or name in _EVERYWHERE or name in self._others:
+                continue
+            if not name.startswith(b"_"):
                 near = get_close_matches(name.decode("latin-1"), [n.decode() for n in known], 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")
@@ -190,6 +254,17 @@ class Params:
         kind, value = self._kinds[name], self.fields.get(name)
         assert type(kind) is Flag
         return kind.default if value is None else value.strip().lower() in (b"1", b"true")
+
+    def switch(self, name: bytes) -> bool | None:
+        """A field as yes or no, None if absent or empty."""
+        kind, value = self._kinds[name], self.fields.get(name)
+        assert type(kind) is Switch
+        if not value:
+            return None
+        said = _SWITCHED.get(value.strip().lower())
+        if said is None:
+            raise self._wrong(name, value, "is true or false")
+        return said
 
     @property
     def only_looks(self) -> bool:
@@ -225,8 +300,8 @@ class Params:
 
     @property
     def group_wished(self) -> bool:
-        """A declare that is about a group, so that its answer is the group's."""
-        return bool(self.group) or self.flag(b"group_name_auto")
+        """A declare that is about a group, so that its answer is the group's; so is every seek."""
+        return bool(self.group) or self.cmd == b"seek" or self.flag(b"group_name_auto")
 
     # -- replies --------------------------------------------------------------------------
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from zbus.core.chunk import Chunk
-from zbus.core.errors import topic_unknown
+from zbus.core.errors import BrokerError, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
-from zbus.faces.native import rpc
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
-from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
-from zbus.faces.native.replies import CallReply, NativeReply
+from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.rpc import call_service
+from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import (
     CREDENTIALS,
     NOT_STORED,
@@ -23,6 +23,7 @@ from zbus.faces.native.stored import (
     check_id,
     check_labels,
     read_idempotency_key,
+    said_by_programs,
     stored_lines,
     without_token,
 )
@@ -41,6 +42,7 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
+        "bare",
         "body",
         "broker",
         "called_lines",
@@ -66,6 +68,7 @@ class Produce:
         "plain",
         "puts",
         "quiet",
+        "settles",
         "silent",
         "tag",
         "timeout_ms",
@@ -74,12 +77,10 @@ class Produce:
     )
 
     def __init__(self, face: Context, params: Params) -> None:
-        self.face = face
-        self.broker = face.broker
-        self.params = params
+        self.face, self.broker, self.params = face, face.broker, params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.topic_key = params.topic.lower()
+        self.topic_key, self.settles = params.topic.lower(), Settles.of(face, params)
         self.quiet = not params.flag(b"ack")
         self.tag = params.fields.get(b"tag", b"")
         self.key = params.fields.get(b"key", b"")
@@ -107,7 +108,8 @@ class Produce:
         called = NOT_STORED if face.rights.access is None else NOT_STORED | CREDENTIALS
         dropped = called if params.named else NOT_STORED | CREDENTIALS
         self.dropped = dropped
-        self.lines = lines = stored_lines(params.fields, dropped, params.browser) + self.origin
+        self.bare = False
+        self.lines = lines = self._own_lines()
         self.not_called = called
         self.called_lines = lines
         if not params.fields.keys().isdisjoint(CREDENTIALS):
@@ -129,6 +131,7 @@ class Produce:
             and not self.once
             and params.browser is None
             and not self.misplaced
+            and self.settles is None
         )
         self.plain = simple and not self.idempotent
         self.keyed = simple and self.idempotent
@@ -138,8 +141,8 @@ class Produce:
         if puts is not None and len(id) <= ID_BYTES_MAX:
             id = id or self.params.id
             if id or self.multiplexed or not (peer.turns or peer.together):
-                known = peer.put_lines
-                lines = known[1] if known is not None and known[0] is self else self._lines(peer)
+                known, own = peer.put_lines, self.lines
+                lines = known[1] if known is not None and known[0] is own else self._lines(peer)
                 body = body or self.body
                 if self.broker.put_along(
                     self.partition_of, puts, id, lines, body, self.tag, self.key
@@ -157,6 +160,9 @@ class Produce:
     def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
         """What no other put of this turn opened the way for."""
         params, topic = self.params, self.broker.topics.get(self.topic_key)
+        if topic is not None and topic.bare is not self.bare:
+            self.bare = topic.bare
+            self.lines = self._own_lines()
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             if self.keyed and topic is not None and not topic.careful:
                 self._run_with_key(topic, peer, id, body)
@@ -217,17 +223,24 @@ class Produce:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
-        if known is None or known[0] is not self:
-            known = peer.put_lines = (self, self.lines + self._sender(peer))
+        if known is None or known[0] is not self.lines:
+            known = peer.put_lines = (self.lines, self.lines + self.sender_lines(peer))
         return known[1]
 
-    def _sender(self, peer: Peer) -> bytes:
+    def _own_lines(self) -> bytes:
+        """The header lines that are stored with what comes with this head."""
+        params, dropped = self.params, self.dropped
+        if self.bare and not params.multiplexed:
+            dropped |= said_by_programs(params.fields)
+        return stored_lines(params.fields, dropped, params.browser) + self.origin
+
+    def sender_lines(self, peer: Peer) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if not lines:
             known = peer.id, self.face.settings.address.encode(), peer.address.encode()
             lines = peer.lines = b"sender: %b\r\nhost: %b\r\nremote-addr: /%b\r\n" % known
-        return lines
+        return lines[: lines.index(b"host: ")] if self.bare else lines
 
     def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
@@ -237,7 +250,7 @@ class Produce:
             if topic is None:
                 self._refuse_topic(peer, id)
             elif topic.options.calls:
-                self._call(topic, peer, id, body)  # its method is the service's business
+                call_service(self, topic, peer, id, body)  # its method is the service's business
             elif self.misplaced:
                 raise BadRequest(405, self.misplaced, ALLOW)
             elif self.container:
@@ -260,6 +273,13 @@ class Produce:
 
     def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         broker = self.face.broker
+        if self.settles is not None:
+            sources = self.settles.sources()
+            if isinstance(sources, BrokerError):
+                ticket.settle(sources)
+            else:
+                broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
+            return
         recognised = chunk.once is not None or partition.topic.options.dedupe_ms
         if recognised or self.expected_offset is not None:
             broker.put_once(partition, chunk, ticket, self.expected_offset)
@@ -346,7 +366,7 @@ class Produce:
         self, columns: Columns, peer: Peer, once: bytes
     ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
-        shared = self._sender(peer) + b"origin_method: %b\r\n" % self.params.head.method
+        shared = self.sender_lines(peer) + b"origin_method: %b\r\n" % self.params.head.method
         rows: dict[int, tuple[bytes, bytes, bytes]] = {}
         different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))
         for number, (known, fields) in enumerate(different.items(), 1):
@@ -390,41 +410,3 @@ class Produce:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
         return self._partition(topic, next(iter(keys), b""))
-
-    def _call(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
-        """A produce to a topic of services: the reply is what a service routes back."""
-        face, params = self.face, self.params
-        broker = face.broker
-        if self.once or self.idempotent or self.expected_offset is not None:
-            text = "a call takes no idempotency-key and no expected_offset"
-            raise BadRequest(400, f"400: Bad Format, {text}")
-        lines = self.called_lines + self._sender(peer)
-        body = body or self.body
-        if not body and not params.named and topic_mask(topic.options) & RPC:
-            body = rpc.request_from_url(params, face.settings.rpc_url)
-            dropped = self.not_called | {b"content-type"}
-            own = stored_lines(params.fields, dropped, params.browser)
-            lines = b"content-type: application/json\r\n" + own + self.origin + self._sender(peer)
-        timeout_ms = self.timeout_ms
-        silent = self.silent  # stock callers: they know the answer by its id
-        if timeout_ms is None and not silent:
-            timeout_ms = face.settings.call_timeout_ms
-        deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
-        ticket: Ticket
-        if silent:
-            ticket = Silent()
-            peer.multiplexed = True
-            message_id = id or params.id or broker.new_id()
-        elif peer.open_waits >= face.settings.tickets_per_connection_max:
-            raise BadRequest(429, "429: too many open calls and pulls on this connection")
-        else:
-            ticket = reply = CallReply(face, params, peer, id)
-            message_id = reply.id
-        # Nobody waits for the answer after the deadline, so no service need work on it.
-        chunk = Chunk()
-        chunk.add(message_id, lines, body, self.tag, self.key, 0, deadline_ms)
-        partition = topic.partition_for(self.key)
-        if silent:
-            broker.put_all(partition, chunk, ticket)
-        else:
-            broker.call(partition, chunk, ticket, peer, deadline_ms)

@@ -163,13 +163,17 @@ class NativeReply(NativeAnswering, Ticket):
 
 
 class DeclareReply(NativeReply):
-    """Of a declare: what it is now, as far as whoever asked may see it."""
+    """Of a declare or seek: what it is now, as far as whoever asked may see it. `of_group`: the
+    group, not the topic."""
 
-    __slots__ = ("grant",)
+    __slots__ = ("grant", "of_group")
 
-    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes) -> None:
+    def __init__(
+        self, face: Context, params: Params, peer: Peer, id: bytes, of_group: bool
+    ) -> None:
         super().__init__(face, params, peer, id)
         self.grant = peer.grant
+        self.of_group = of_group
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Declared):
@@ -177,12 +181,13 @@ class DeclareReply(NativeReply):
             return
         document = (
             topic_info(outcome.topic, self.face.settings, self.grant)
-            if outcome.group is None or not self.params.group_wished
+            if outcome.group is None or not self.of_group
             else group_info(outcome.group)
         )
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
-        log.debug("declared", extra=fields)
+        log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
+        self.face.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
 
 

@@ -1,12 +1,42 @@
-"""A call written as a URL (specification, section 8.3)."""
+"""Calls: a produce to a topic of services, in whatever form (specification, section 8)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from zbus.faces.native.params import Params
+from zbus.core.chunk import Chunk
+from zbus.core.ticket import Silent, Ticket
+from zbus.core.topic import Topic
+from zbus.faces.native.context import Context
+from zbus.faces.native.masks import RPC, topic_mask
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.replies import CallReply
+from zbus.faces.native.settles import Settles
+from zbus.faces.native.stored import stored_lines
+from zbus.faces.peer import Peer
+
+
+class Called(Protocol):
+    """What is to be known of the produce (`zbus.faces.native.produce`)."""
+
+    face: Context
+    params: Params
+    body: bytes
+    tag: bytes
+    key: bytes
+    once: bytes
+    idempotent: bool
+    expected_offset: int | None
+    settles: Settles | None
+    timeout_ms: int | None
+    silent: bool
+    called_lines: bytes
+    not_called: frozenset[bytes]
+    origin: bytes
+
+    def sender_lines(self, peer: Peer) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:
@@ -36,3 +66,42 @@ def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
             return text
         return msgspec.Raw(text.encode())  # as written: digits are the caller's business
     return text
+
+
+def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+    """A produce to a topic of services: the reply is what a service routes back."""
+    face, params = plan.face, plan.params
+    broker = face.broker
+    if plan.once or plan.idempotent or plan.expected_offset is not None or plan.settles:
+        text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    lines = plan.called_lines + plan.sender_lines(peer)
+    body = body or plan.body
+    if not body and not params.named and topic_mask(topic.options) & RPC:
+        body = request_from_url(params, face.settings.rpc_url)
+        dropped = plan.not_called | {b"content-type"}
+        own = stored_lines(params.fields, dropped, params.browser)
+        lines = b"content-type: application/json\r\n" + own + plan.origin + plan.sender_lines(peer)
+    timeout_ms = plan.timeout_ms
+    silent = plan.silent  # stock callers: they know the answer by its id
+    if timeout_ms is None and not silent:
+        timeout_ms = face.settings.call_timeout_ms
+    deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
+    ticket: Ticket
+    if silent:
+        ticket = Silent()
+        peer.multiplexed = True
+        message_id = id or params.id or broker.new_id()
+    elif peer.open_waits >= face.settings.tickets_per_connection_max:
+        raise BadRequest(429, "429: too many open calls and pulls on this connection")
+    else:
+        ticket = reply = CallReply(face, params, peer, id)
+        message_id = reply.id
+    # Nobody waits for the answer after the deadline, so no service need work on it.
+    chunk = Chunk()
+    chunk.add(message_id, lines, body, plan.tag, plan.key, 0, deadline_ms)
+    partition = topic.partition_for(plan.key)
+    if silent:
+        broker.put_all(partition, chunk, ticket)
+    else:
+        broker.call(partition, chunk, ticket, peer, deadline_ms)

@@ -20,14 +20,24 @@ OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 NOT_STORED = frozenset(
     (
-        b"ack body cmd connection consume_group content-length delay deliver_at expect"
-        b" expected_offset group host id idempotency-key idempotent keep-alive key offset origin_id"
+        b"ack ack_group ack_offset ack_partition ack_topic body cmd connection consume_group"
+        b" content-length dead_attempts dead_group dead_offset dead_partition dead_reason"
+        b" dead_topic delay deliver_at expect expected_offset group host id idempotency-key"
+        b" idempotent keep-alive key offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
         b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
         b" upgrade"
     ).split()
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
+
+SAID_BY_PROGRAMS = frozenset((b"user-agent", b"accept", b"accept-encoding", b"accept-language"))
+"""Fields of plain HTTP that are about the program that asks, and its reply. No consumer needs them;
+a service may."""
+
+_FORM = b"application/x-www-form-urlencoded"
+_LABEL_ALL_AS_FORM = (b"curl/", b"Wget/", b"Python-urllib/")
+"""Programs that say so of every body, unless they are told what it is."""
 
 CREDENTIALS = frozenset((b"authorization",))
 
@@ -57,6 +67,14 @@ def stored_lines(
                 continue
         lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
     return b"".join(lines)
+
+
+def said_by_programs(fields: dict[bytes, bytes]) -> frozenset[bytes]:
+    """Names of the fields that whoever sent a plain request did not choose."""
+    agent, kind = fields.get(b"user-agent", b""), fields.get(b"content-type", b"")
+    if kind == _FORM and agent.startswith(_LABEL_ALL_AS_FORM):
+        return SAID_BY_PROGRAMS | {b"content-type"}
+    return SAID_BY_PROGRAMS
 
 
 def _is_said_unasked(name: bytes, value: bytes) -> bool:

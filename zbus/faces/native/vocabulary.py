@@ -13,6 +13,9 @@ import attrs
 from zbus.core.declare import DURABILITIES
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.listing import STATES
+from zbus.core.quotas import RATE_MAX
+from zbus.core.retries import ATTEMPTS_MAX, LOSSES
 
 NUMBER_MAX = (1 << 63) - 1
 MASK_MAX = (1 << 31) - 1
@@ -26,6 +29,9 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+REDRIVE_COUNT_DEFAULT = 1_000
+LISTED_COUNT_MAX = 1_000
+GROUP_ORDERS = ("none", "key")
 TEN_YEARS_AHEAD = "ten years ahead"
 
 
@@ -35,6 +41,7 @@ class Number:
 
     maximum: int | str = NUMBER_MAX
     minimum: int = 0
+    none: bool = False  # or the word `none`, which takes back what was said; then 0 is refused
 
 
 @attrs.frozen
@@ -52,6 +59,18 @@ class Flag:
 
 
 @attrs.frozen
+class Switch:
+    """`1` and `true`, or `0` and `false`; none is as if it were absent."""
+
+
+@attrs.frozen
+class Duration:
+    """Milliseconds, or a number with a unit: `30s`, `5m`."""
+
+    maximum_ms: int
+
+
+@attrs.frozen
 class Word:
     """One of these; none = the name of a command."""
 
@@ -64,9 +83,11 @@ class Form(enum.Enum):
     NAME = enum.auto()  # of a topic
     OFFSETS = enum.auto()  # numbers and ranges of them, at most `OFFSETS_MAX` in all
     IDEMPOTENCY_KEY = enum.auto()
+    PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
+    START = enum.auto()  # a place in a log (`zbus.faces.native.starts`)
 
 
-Kind: TypeAlias = "Number | Text | Flag | Word | Form"
+Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Word | Form"
 
 _KINDS: dict[str, Kind] = {
     "name": Form.NAME,
@@ -74,10 +95,17 @@ _KINDS: dict[str, Kind] = {
     "idempotency key": Form.IDEMPOTENCY_KEY,
     "flag": Flag(),
     "flag, true": Flag(default=True),
+    "switch": Switch(),
+    "start": Form.START,
+    "lease": Duration(MASK_MAX),
     "number": Number(),
     "duration": Number(DELAY_MS_MAX),
     "time to come": Number(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),
+    "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
+    "rate": Number(RATE_MAX, minimum=1, none=True),
+    "pauses": Form.PAUSES,
+    "lost leases": Word(LOSSES),
     "ack window": Number(ACK_WINDOW_MAX),
     "consume window": Number(WINDOW_MAX),
     "batch": Number("batch_messages_max", minimum=1),
@@ -90,6 +118,9 @@ _KINDS: dict[str, Kind] = {
     "key": Text(KEY_BYTES_MAX),
     "filter": Text(FILTER_BYTES_MAX),
     "durability": Word(DURABILITIES),
+    "listed state": Word(tuple(STATES)),
+    "listed count": Number(LISTED_COUNT_MAX, minimum=1),
+    "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
     "command": Word(),
 }
@@ -103,13 +134,19 @@ class Parameter:
     kind: Kind
     default: str  # for people
     meaning: str  # Markdown, without a full stop
+    former: tuple[str, ...] = ()  # other names of the same, which stock clients and old ones use
 
 
 def _parameters(table: str) -> tuple[Parameter, ...]:
-    """Rows of name, kind, default and meaning; a line that is indented belongs to the one before"""
+    """Rows of name, kind, default and meaning; a line that is indented belongs to the one before.
+    Behind a name may be former ones of it."""
     rows = table.strip().replace("\n    ", " ").split("\n")
-    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
-    return tuple([Parameter(name, _KINDS[kind], *rest) for name, kind, *rest in cells])
+    found = []
+    for row in rows:
+        names, kind, default, meaning = [cell.strip() for cell in row.split("|")]
+        name, *former = names.split(", ")
+        found.append(Parameter(name, _KINDS[kind], default, meaning, tuple(former)))
+    return tuple(found)
 
 
 REQUIRED = "required"
@@ -133,6 +170,10 @@ partition | number | by key | put it there
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
+ack_group | text | the name of `ack_topic` | of this consumer group
+ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
+ack_partition | number | 0 | of the deliveries
 timeout | duration | `call_timeout_ms` | of a [call](#rpc): how long to wait for the answer, ms
 module | text | none | of a [call by URL](#rpc): the module of the service
 method | text | the second segment | of a [call by URL](#rpc): the method of the service
@@ -145,7 +186,11 @@ batch | batch | one message | up to so many messages in a [container](#container
     `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
+lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
+    acknowledgements
 offset | number | none | the message there, whatever the group has read; changes nothing
+standby | flag | false | of an exclusive group that another session reads: wait, and take over when
+    that one has left
 consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
@@ -153,9 +198,11 @@ ack | flag, true | true | false: a 404 for an unknown topic is not sent
 EVENTS = _parameters("""
 last-event-id | text | none | the `id` of an event: go on with what comes after it. `last_event_id`
     is the same in a query; the header wins. Past the end of the log means the end
-offset | text | none | of followers: `begin`, `end`, an offset (404 past the end), or one for each
+from | start | where the group named like the topic stands | of followers:
+    [where to begin](#start-positions); 404 past the end
+offset | text | none | of followers, the older word: `begin`, `end`, an offset, or one for each
     partition with commas between
-group_start_time | number | none | of followers: what was put since, epoch ms
+group_start_time | number | none | of followers, the older word: what was put since, epoch ms
 group_filter | filter | none | of followers: as [filters](#filters) of groups
 partition | number | all | this one only; of a group's `id`s all partitions are part
 envelope | json | none | the data is a [JSON object](#containers) with all that is known of the
@@ -174,8 +221,15 @@ delay | duration | 0 | milliseconds until they may be handed out again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now
 """)
 EXTEND = _parameters(
-    "group_ack_timeout | mask | the group's | milliseconds from now until the lease ends"
+    "group_lease, group_ack_timeout | lease | the group's | from now until the lease ends: `30s`,"
+    " `5m`, or milliseconds"
 )
+REDRIVE = _parameters(f"""
+count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
+offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
+partition | number | all, 0 with `offset` | of this partition
+to | name | where each comes from | into this topic
+""")
 ROUTE = _parameters("""
 recver | text | none | the session: the `sender` of a delivery
 id | text | made | of the message as it arrives. The id of a call that this session has open answers
@@ -184,8 +238,6 @@ origin_status | text | 200 | its status line: three digits from 200 on; anything
 ack | flag | false | whether to reply; plain HTTP always gets a reply
 """)
 DECLARE = _parameters("""
-topic_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. Bit 1 counts at creation
-    only
 partitions | partitions | 1, or as it is | fixed at creation
 durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
     creation
@@ -198,18 +250,59 @@ retention_count | number | 0, or as it is | keep about so many messages of each 
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
     are not looked at
+settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
+    each group, ms; 0: it is forgotten at once
+rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
+    `durability` says otherwise
+proxy | switch | false, or as it is | the same without calls by URL
+topic_ack | switch | false, or as it is | what groups do that do not say `ack` themselves
+topic_exclusive | switch | false, or as it is | likewise
+topic_temporary | switch | false, or as it is | likewise
+topic_paused | switch | false, or as it is | likewise
+topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. Bit 1 counts at creation only
+sender_headers | flag | false, or as it is; true for topics of services | store with each message
+    [how it came](#how-a-message-came)
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
-group_mask | mask | 0, or as it is | [bits](#masks); replaces the mask. 0 goes by the topic's
+ack, group_ack | switch | as the topic says, or as it is | the group
+    [leases](#acknowledgements) its messages until they are acknowledged. In heads of
+    the original's protocol only `group_ack` says that
+exclusive | switch | as the topic says, or as it is | one session at a time
+temporary | switch | as the topic says, or as it is | the group is removed with its last reader
+paused | switch | as the topic says, or as it is | deliveries are held back
+group_lease, group_ack_timeout | lease | 10 s, or as it is | how long a lease is: `30s`, `5m`, or
+    milliseconds
+group_window, group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0
+    holds deliveries back
 group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
-group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0 holds
-    deliveries back
-group_ack_timeout | mask | 10,000, or as it is | milliseconds of a lease
-group_start_copy | text | none | [start](#start-positions) where this group stands
-group_start_offset | number | none | start at this message
-group_start_msgid | text | none | the id that it must have
-group_start_time | number | none | start at the first message stored then or later, epoch ms
-partition | number | all | of `group_start_offset`
+group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
+group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
+    [dead](#retries); `none` = as often as it takes
+group_backoff | pauses | none, or as it is | milliseconds before the second [attempt](#retries),
+    twice as long before each further one; `1000,60000`: but at most the second number (else an
+    hour, or the first if it is longer)
+group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
+    into; present and empty: they are dropped
+group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's leases when it
+    ends: they stay, or go back in front
+group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
+group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
+    handed out of it is [settled](#rates)
+group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. 0 goes by the topic's
+from | start | where the most advanced group stands | where a **new** group
+    [begins](#start-positions); a group that exists stays where it is
+partition | number | all | of `from`: the others begin as without it
+group_start_copy | text | none | a new group begins where this one stands
+group_start_offset | number | none | the older word for `from=<offset>`
+group_start_msgid | text | none | the id that the message there must have. For the stock clients, a
+    group that exists [is moved](#start-positions)
+group_start_time | number | none | the older word for `from=time:<epoch ms>`
+""")
+SEEK = _parameters("""
+from | start | required | [where to](#start-positions)
+partition | number | all | move the group in this one only
 """)
 QUERY = _parameters("""
 topic | name | none: the whole server | the topic
@@ -224,6 +317,34 @@ offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
     batch
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
+""")
+_BY_ID = """
+msgid | id | none | instead of `offset`: the message's id, in a topic with
+    [`dedupe_ms`](#putting-once). In a query `id` says the same
+"""
+SINGLE = _parameters(f"""
+consume_group | text | none: every group | the group
+offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges,
+    `3,5-9,12`, at most {OFFSETS_MAX:,} in all
+partition | number | 0 | of the offsets
+{_BY_ID.strip()}
+""")
+RESCHEDULE = _parameters("""
+delay | duration | none | milliseconds from now until it is due
+deliver_at | time to come | required | the same as a time, epoch ms; one that has passed is now
+""")
+PEEK = _parameters("""
+state | listed state | ready | which ones
+key | key | any | only those of this key
+tag | filter | any | only those whose tag this [filter](#filters) matches
+count | listed count | 100 | at most so many
+after | text | the first | what comes behind that: the `next` of the reply before
+body | flag | false | with their bodies, up to 1 MiB of them
+""")
+WHY = _parameters(f"""
+offset | number | required, or `msgid` | of the message
+partition | number | 0 | of the offset
+{_BY_ID.strip()}
 """)
 SSL = _parameters("server | text | this broker's advertised address | whose certificate")
 OPENAPI = _parameters("command | command | all | describe this command alone")

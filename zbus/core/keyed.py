@@ -1,0 +1,178 @@
+"""Order per key: among those who read with one group, messages of a key go to one at a time.
+
+A key is *busy* in a partition while a message of it is handed out and not finished: leased, or
+given back and on its way to be handed out again. Until then no other message of the key is handed
+out, except in the same batch, in order. What comes up meanwhile is *parked*: it is taken out of the
+cursor's way, so that messages of other keys flow on. The lowest of what waits goes first, so a
+message that was given back comes before those that came after it, however long it waits itself.
+
+For storage a parked message is READY, in the place that it came from: nothing else is written of
+it. A restart, a seek or a copy know nothing of parking. What a group has handed out they do know
+(`Backlog.attempts`), but not its keys: after a restart these are `unknown`, and nothing of the
+partition is handed out before they were read.
+
+The backlog tells which offsets changed, and they are looked at when the next message is asked for.
+So it does not matter here what ended a lease: where an offset is now, the backlog knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Container, Iterable
+from typing import Final, Protocol
+
+PARKED_MAX: Final = 10_000
+"""Messages parked in a partition. With more, its cursor waits until some key is free."""
+
+
+class Parks(Protocol):
+    """What is to be known of a backlog."""
+
+    @property
+    def attempts(self) -> Container[int]:
+        """What was handed out and is not finished."""
+
+    @property
+    def leased(self) -> Container[int]:
+        """What of that is handed out now."""
+
+    @property
+    def places(self) -> Container[int]:
+        """What is READY behind the cursor."""
+
+    def park(self, offset: int) -> None:
+        """Do not hand it out, though it is READY."""
+
+    def unpark(self, offset: int) -> None:
+        """It may be handed out, if it was parked."""
+
+
+class Line:
+    """What is known of one busy key."""
+
+    __slots__ = ("batch", "key", "leased", "waiting")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.leased: set[int] = set()
+        self.batch = 0  # that in which they were handed out
+        self.waiting: list[int] = []  # parked, given back, or the next; lowest first
+
+    def admits(self, offset: int, batch: int) -> bool:
+        """The message may be handed out in this batch."""
+        waiting = self.waiting
+        return (not self.leased or self.batch == batch) and (not waiting or offset <= waiting[0])
+
+
+class Keyed:
+    """See the module: the busy keys of a group in one partition."""
+
+    __slots__ = ("_changed", "_line_of", "_lines", "batch", "unknown")
+
+    def __init__(self, handed_out: Iterable[int]) -> None:
+        """Of what is handed out already, the keys are to be told: `learn`."""
+        self.unknown = sorted(handed_out, reverse=True)
+        self.batch = 0  # the number of the one that is being made
+        self._lines: dict[bytes, Line] = {}  # by key
+        self._line_of: dict[int, Line] = {}  # by offset: all that is leased or waits there
+        self._changed: dict[int, None] = {}
+
+    # -- what the backlog tells -----------------------------------------------------------
+
+    def touch(self, offset: int) -> None:
+        """Something became of it."""
+        if offset in self._line_of:
+            self._changed[offset] = None
+
+    def touch_all(self) -> None:
+        """Something may have become of everything."""
+        self._changed = dict.fromkeys(self._line_of)
+
+    # -- what dispatch asks ---------------------------------------------------------------
+
+    def settle(self, backlog: Parks) -> None:
+        """Take over what changed: keys become free, and what waits for them moves on."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for offset in changed:
+            if offset in backlog.leased:
+                continue
+            line = self._line_of[offset]
+            if offset in line.leased:
+                line.leased.remove(offset)
+                if offset in backlog.attempts:
+                    insort(line.waiting, offset)
+                else:
+                    del self._line_of[offset]
+            elif offset not in backlog.attempts and offset not in backlog.places:
+                del line.waiting[bisect_left(line.waiting, offset)]
+                del self._line_of[offset]
+            if line.leased:
+                continue
+            if line.waiting:
+                backlog.unpark(line.waiting[0])
+            else:
+                self._lines.pop(line.key, None)
+
+    def learn(self, backlog: Parks, key: bytes) -> None:
+        """The last of the unknown has this key."""
+        offset = self.unknown.pop()
+        if not key or offset not in backlog.attempts:
+            return
+        line = self._line(key)
+        self._line_of[offset] = line
+        if offset in backlog.leased:
+            line.leased.add(offset)
+        else:
+            insort(line.waiting, offset)
+
+    def admits(self, backlog: Parks, offset: int, key: bytes) -> bool:
+        """The message is handed out in the batch that is being made; else it is parked."""
+        if not key:
+            return True
+        line, waiting = self._line(key), offset in self._line_of
+        self._line_of[offset] = line
+        if not line.admits(offset, self.batch):
+            backlog.park(offset)
+            if not waiting:
+                insort(line.waiting, offset)
+            return False
+        line.batch = self.batch
+        line.leased.add(offset)
+        if waiting:
+            del line.waiting[0]
+        if line.waiting:
+            backlog.unpark(line.waiting[0])  # it may come along
+        return True
+
+    def waits_for(self, backlog: Parks, offset: int, key: bytes) -> int | None:
+        """The message of its key that has to be finished before it; None if there is none."""
+        self.settle(backlog)
+        line = self._lines.get(key)
+        if line is None or offset in line.leased:
+            return None
+        if line.leased:
+            return min(line.leased)
+        return line.waiting[0] if line.waiting[0] < offset else None
+
+    def _line(self, key: bytes) -> Line:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(key)
+        return line
+
+    def check(self, backlog: Parks, parked: set[int]) -> None:
+        """Assert the invariants."""
+        followed: set[int] = set()
+        for key, line in self._lines.items():
+            assert key == line.key
+            assert line.leased or line.waiting, "a free key is kept"
+            assert line.waiting == sorted(set(line.waiting))
+            assert line.leased.isdisjoint(line.waiting)
+            assert all(offset in backlog.leased for offset in line.leased)
+            assert not any(offset in backlog.leased for offset in line.waiting)
+            assert line.leased or line.waiting[0] not in parked, "nobody will wake the key"
+            followed |= line.leased | set(line.waiting)
+        assert followed == set(self._line_of)
+        assert parked <= followed

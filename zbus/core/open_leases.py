@@ -1,0 +1,76 @@
+"""The leases of a backlog that are open: until when, who holds them, and which are being settled.
+
+Who holds a lease is known in memory alone. After a restart nobody knows it, and leases end by time.
+
+An offset that is *settling* was given up by its group, and somebody is at work to say what becomes
+of it, which takes more than one turn. Until then it stays leased, so that nobody else gets it: its
+lease does not end, is not extended and is not given back. An acknowledgement finishes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbus.core.deadlines import Deadlines
+
+SETTLE_MS: Final = 1_000
+"""Whoever is asked what becomes of a message is asked again so much later, if he gave up."""
+
+_NONE: Final[set[int]] = set()
+"""Stays empty: of most backlogs nothing is settling."""
+
+
+class OpenLeases(Deadlines[int]):
+    """See the module. Items are offsets."""
+
+    __slots__ = ("holders", "settling")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders: dict[int, bytes] = {}  # offset -> the session's id
+        self.settling = _NONE
+
+    def discard(self, item: int) -> bool:
+        if self._entry_of.pop(item, None) is None:
+            return False
+        if self.holders:
+            self.holders.pop(item, None)
+        if self.settling:
+            self.settling.discard(item)
+        return True
+
+    def clear(self) -> None:
+        super().clear()
+        self.holders.clear()
+        self.settling = _NONE
+
+    def ended(self, now_ms: int) -> list[int]:
+        """Those whose time is over, in order. They stay here until it is said what becomes of them;
+        of those that are settling somebody else says it."""
+        due = self.pop_due(now_ms)
+        for offset in due:
+            self.set(offset, now_ms + SETTLE_MS)
+        return [offset for offset in due if offset not in self.settling] if self.settling else due
+
+    def settle_later(self, offset: int) -> None:
+        """Somebody is at work on this one, which is leased."""
+        assert offset in self._entry_of
+        if self.settling is _NONE:
+            self.settling = set()
+        self.settling.add(offset)
+
+    def settle_no_more(self, offset: int) -> None:
+        """Nobody is: it is leased as any other, until its time is over."""
+        if self.settling:
+            self.settling.discard(offset)
+
+    def held_by(self, holder: bytes) -> list[int]:
+        """What a session holds, in the order in which it was handed out."""
+        settling = self.settling
+        return [o for o, other in self.holders.items() if other == holder and o not in settling]
+
+    def check(self) -> None:
+        super().check()
+        assert not _NONE
+        assert self.holders.keys() <= self._entry_of.keys(), "somebody holds what is not leased"
+        assert self.settling <= self._entry_of.keys(), "what is settling is leased"

@@ -1,0 +1,177 @@
+"""What becomes of a message whose lease ends without an acknowledgement.
+
+A group may limit the attempts, and may want a pause before each further one (backoff): the first
+pause is `backoff_ms`, and each after that is twice as long as the one before, up to a longest one.
+
+    the lease ends by time, or its holder gives it back
+        handed out `attempts_max` times     it is dead
+        the holder says when, or where      as he says; *where* only if there is no pause
+        the group has a backoff             delayed by the pause
+        otherwise                           ready
+
+So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
+is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
+message stays leased, for nobody (`Backlog.settling`), and `dead` is called, which sees to the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.quotas import RATE_MAX
+from zbus.core.state import GroupOptions
+from zbus.core.tick import Tick
+from zbus.core.topic import Group, Session, Topic
+
+ATTEMPTS_MAX: Final = 1_000_000
+
+BACKOFF_MS_MAX: Final = 3_600_000
+"""The longest pause, if the group names none and its first one is not longer."""
+
+LOSSES: Final = ("keep", "front")
+"""What a group may do with the leases of a session that is gone."""
+
+EXPIRED: Final = "expired"
+GIVEN_BACK: Final = "given back"
+LOST: Final = "lost"  # its holder is gone
+"""Why a message was not acknowledged when it was handed out for the last time."""
+
+_DOUBLINGS_MAX: Final = DELAY_MS_MAX.bit_length()
+
+Dead: TypeAlias = "Callable[[Group, int, int, str], None]"
+"""Group, partition, offset, and why."""
+
+
+class Dispatching(Protocol):
+    """What is needed of `Dispatch`."""
+
+    tick: Tick
+    dead: Dead
+
+    def activate(self, group: Group) -> None: ...
+
+
+def pause_ms(options: GroupOptions, attempts: int) -> int:
+    """How long to wait after so many attempts, at least one; 0 = not at all."""
+    first_ms = options.backoff_ms
+    longest_ms = options.backoff_max_ms or max(BACKOFF_MS_MAX, first_ms)
+    return min(longest_ms, first_ms << min(attempts - 1, _DOUBLINGS_MAX))
+
+
+def problem(options: GroupOptions, lease: bool) -> str | None:
+    """Why these options make no sense, as far as that is known without other topics. `lease`: the
+    group has acknowledgements."""
+    first_ms, longest_ms = options.backoff_ms, options.backoff_max_ms
+    if not 0 <= options.attempts_max <= ATTEMPTS_MAX:
+        return f"attempts: at most {ATTEMPTS_MAX}"
+    if not (0 <= first_ms <= DELAY_MS_MAX and 0 <= longest_ms <= DELAY_MS_MAX):
+        return f"backoff: a pause is at most ten years, {DELAY_MS_MAX} ms"
+    if longest_ms and not first_ms:
+        return "backoff: a longest pause needs a first one"
+    if longest_ms and longest_ms < first_ms:
+        return f"backoff: the longest pause, {longest_ms} ms, is shorter than the first, {first_ms}"
+    if options.dead_letter and not options.attempts_max:
+        return "dead letters: without a limit of attempts no message is ever dead"
+    if options.on_loss not in LOSSES:
+        return f"lost leases: one of {', '.join(LOSSES)}"
+    if not 0 <= options.rate_per_s <= RATE_MAX:
+        return f"rate: at most {RATE_MAX} messages a second"
+    if lease:
+        return None
+    leasing = (
+        *((options.attempts_max, "attempts"), (options.backoff_ms, "backoff")),
+        *((options.on_loss != "keep", "lost leases"), (options.one_batch, "one batch")),
+    )
+    named = [name for value, name in leasing if value]
+    return f"{', '.join(named)}: a group without acknowledgements has none" if named else None
+
+
+def dead_letter_problem(
+    topics: Mapping[str, Topic], name: str, dead_letter: str
+) -> BrokerError | None:
+    """Why the dead messages of a group of the topic `name` may not go to that topic."""
+    target = topics.get(dead_letter.lower())
+    if target is None and dead_letter.lower() != name.lower():
+        return topic_unknown(dead_letter)
+    if target is not None and target.options.calls:
+        text = f"dead letters: {target.name} is a topic of services"
+        return BrokerError(Refusal.ILLEGAL, text)
+    if not _lead_to(topics, dead_letter.lower(), name.lower()):
+        return None
+    text = f"dead letters of {name} would come back to it from {dead_letter}"
+    return BrokerError(Refusal.ILLEGAL, text)
+
+
+def _lead_to(topics: Mapping[str, Topic], start: str, goal: str) -> bool:
+    """Dead letters of the one topic get to the other; names in lower case."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        here = waiting.pop()
+        if here == goal:
+            return True
+        topic = topics.get(here)
+        groups = topic.groups.values() if topic is not None else ()
+        targets = {group.options.dead_letter.lower() for group in groups} - seen
+        seen |= targets
+        waiting += targets
+    return False
+
+
+def retry(
+    dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
+) -> bool:
+    """Its lease ends, and the group says what becomes of the message: it is dead, or has to wait.
+    False if it may be handed out again now; it is leased still. `at_once`: there is no pause."""
+    backlog, options = group.backlogs[index], group.options
+    attempts = backlog.attempts.get(offset, 1)
+    if options.attempts_max and attempts >= options.attempts_max:
+        if options.dead_letter:
+            backlog.leased.settle_later(offset)
+            dispatch.dead(group, index, offset, reason)
+        else:
+            backlog.give_up(offset)
+        return True
+    if options.backoff_ms and not at_once:
+        backlog.delay(offset, dispatch.tick.now_ms + pause_ms(options, attempts))
+        return True
+    return False
+
+
+def expire(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
+    """The time of its lease is over."""
+    if not retry(dispatch, group, index, offset, EXPIRED):
+        group.backlogs[index].put_back(offset)
+
+
+def hold(group: Group, session: Session) -> None:
+    """The session was handed leases of a group that wants them back when it goes."""
+    session.held = session.held or {}
+    session.held[group] = None
+
+
+def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:
+    """The session is gone: at most so many of the messages of the group that it holds go back in
+    front, in the order in which it has them. How many; 0 = it holds none."""
+    count = 0
+    if group.options.on_loss != "front" or group.topic.groups.get(group.name.lower()) is not group:
+        return count
+    for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
+        if count >= most or partition.removed or partition.fenced is not None:
+            continue
+        # What is put in front last is the first.
+        for offset in backlog.leased.held_by(session.id)[: -1 - (most - count) : -1]:
+            if not retry(dispatch, group, partition.index, offset, LOST, at_once=True):
+                backlog.put_front(offset)
+            count += 1
+            dispatch.tick.change(partition, group)
+    if count:
+        dispatch.activate(group)
+    return count
+
+
+def give_up(group: Group, index: int, offset: int, reason: str) -> None:
+    """It is dead, and nothing is kept of it."""
+    group.backlogs[index].give_up(offset)

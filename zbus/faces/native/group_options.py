@@ -1,0 +1,52 @@
+"""What a declare says of a group's retries and pace: words of the dialect, fields of options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.retries import LOSSES
+from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.vocabulary import GROUP_ORDERS
+from zbus.faces.numbers import parse_number
+
+
+def group_changes(params: Params) -> dict[str, Any]:
+    """Fields of `GroupOptions`, and what they are to be; those that are not named stay."""
+    changes: dict[str, Any] = {
+        "attempts_max": params.number(b"group_max_attempts"),
+        "rate_per_s": params.number(b"group_rate"),
+        "dead_letter": params.text(b"group_dead_letter"),
+        **_pauses(params.text(b"group_backoff")),
+    }
+    if on_loss := params.text(b"group_on_loss"):
+        if on_loss not in LOSSES:
+            raise BadRequest(400, f"400: Bad Format, group_on_loss is one of {', '.join(LOSSES)}")
+        changes["on_loss"] = on_loss
+    order = params.text(b"group_order")
+    if order is not None:
+        if order not in GROUP_ORDERS:
+            raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
+        changes["order"] = "" if order == "none" else order
+    if b"group_one_batch" in params.fields:
+        changes["one_batch"] = params.flag(b"group_one_batch")
+    return {field: value for field, value in changes.items() if value is not None}
+
+
+def _pauses(text: str | None) -> dict[str, int]:
+    """The first pause, and perhaps the longest: `1000,60000`."""
+    if not text:
+        return {}
+    if text == "none":
+        return {"backoff_ms": 0, "backoff_max_ms": 0}
+    first, comma, longest = text.partition(",")
+    first_ms = parse_number(first.encode(), DELAY_MS_MAX)
+    longest_ms = parse_number(longest.encode(), DELAY_MS_MAX) if comma else 0
+    if not first_ms or longest_ms is None or (comma and longest_ms < first_ms):
+        raise BadRequest(
+            400,
+            "400: Bad Format, group_backoff is milliseconds such as 1000, or the first and the"
+            f" longest pause such as 1000,60000, from 1 to {DELAY_MS_MAX}, or none,"
+            f" not {text[:40]!r}",
+        )
+    return {"backoff_ms": first_ms, "backoff_max_ms": longest_ms}
