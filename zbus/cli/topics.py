@@ -42,7 +42,10 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--temporary", "temporary", "Remove the group with its last consumer."),
     ("--paused", "paused", "Hold the group's deliveries back."),
 )
-@click.option("--lease", "--ack-timeout-ms", "group_lease", help="How long a lease is: 30s, 5m.")
+@click.option(
+    *("--lease", "--ack-timeout", "--ack-timeout-ms", "group_lease"),
+    help="How long a lease is: 30s, 5m.",
+)
 @click.option(
     "--window",
     "--ack-window",
