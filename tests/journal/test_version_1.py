@@ -97,7 +97,7 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
 def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
-    for later in ("incarnation", "number", "emptied", "purges"):
+    for later in ("incarnation", "number", "emptied", "purges", "settlements", "settled"):
         assert not plain.pop(later)
     for group, known in zip(plain["groups"], change.groups, strict=True):
         del group["delayed"]
