@@ -103,6 +103,8 @@ def state(change: StateChange) -> Any:
         del group["delayed"]
         assert not group.pop("incarnation")
         assert not group.pop("dead")
+        del group["fates"]
+        assert not known.fates
         assert not group.pop("origin")
         entries = [attrs.asdict(entry) for entry in known.entries]
         handed_out = {entry["offset"] for entry in entries}  # and then delayed
