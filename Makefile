@@ -88,7 +88,7 @@ crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
 
 crash-changes: CYCLES ?= 300
-crash-changes: $(VENV)/test.stamp ## kill -9 a broker while it changes a topic CYCLES=300 times
+crash-changes: $(VENV)/test.stamp ## kill -9 a broker while it changes topics and moves messages CYCLES=300 times
 	$(BIN)/python -m tests.process.change_kills --cycles $(CYCLES) $(ARGS)
 
 disk-full: CYCLES ?= 100
@@ -119,7 +119,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash, crash-changes, five minutes of soak (4 hours; a quiet machine)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -127,6 +127,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) simulate
 	$(MAKE) disk-full
 	$(MAKE) crash
+	$(MAKE) crash-changes
 	$(MAKE) soak SECONDS=300
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)

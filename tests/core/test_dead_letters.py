@@ -6,11 +6,13 @@ import attrs
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges
+from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
 from zbus.core.dead_letters import AGAIN_MS, origin_of, without_lines
 from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.journal.port import Verdict
 
 LEASE_MS = 10_000
 DYING = GroupOptions(lease=True, window=100, lease_ms=LEASE_MS, attempts_max=2, dead_letter="Dead")
@@ -153,6 +155,33 @@ def test_a_crash_leaves_it_in_one_place(synced: int) -> None:
         assert dead(after) == [b"0"]
         assert life(after) is Life.DONE
         assert dead(again(after)) == []
+
+
+@pytest.mark.parametrize("fate", [Verdict.LOST, Verdict.CONFLICT])
+def test_its_partition_is_read_again_before_it_is_stored(fate: Verdict) -> None:
+    """It stays leased for nobody until it is decided where it is."""
+    box = LateBox()
+    box.declare(TopicOptions("Dead", durability="disk"), "r", GroupOptions())
+    box.settle()
+    box.declare(TopicOptions("T", durability="disk"), "g", attrs.evolve(DYING, attempts_max=1))
+    box.put(b"0")
+    box.settle()
+    assert box.take() == [b"0"]
+    box.settle(10)
+    box.turn(LEASE_MS)
+    box.turn()
+    box.fail(fate=fate)
+    for _ in range(10):
+        while ("T", 0) in box.late.waiting:
+            box.late.step(("T", 0))
+        box.run_posted()
+        box.turn(500)
+    assert box.partition().fenced is None
+    assert box.partition("Dead").visible == 0
+    for _ in range(3):
+        box.settle(LEASE_MS)
+    assert dead(box) == [b"0"]
+    assert box.take() == []
 
 
 def test_without_a_dead_letter_topic_it_is_dropped() -> None:

@@ -18,10 +18,12 @@ from zbus.core.topic import Topic
 DEAD = b"dead_topic: %b\r\ndead_group: g\r\ndead_reason: expired\r\n"
 
 
-def prepared(*origins: bytes, durability: str = "disk") -> Box:
+def prepared(
+    *origins: bytes, durability: str = "disk", attempts_max: int = 0, order: str = ""
+) -> Box:
     """A dead message from each of these topics; In and Other are there."""
     box = Box(CrashJournal())
-    options = GroupOptions(lease=True, window=9_999)
+    options = GroupOptions(lease=True, window=9_999, attempts_max=attempts_max, order=order)
     for name in ("In", "Other", "Dead"):
         box.declare(TopicOptions(name, durability=durability), "g", options)
     for number, origin in enumerate(origins):
@@ -135,6 +137,20 @@ def test_a_full_disk_stops_it() -> None:
     assert box.take(topic="Dead") == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("tried", [False, True])
+def test_of_a_group_with_order_per_key(tried: bool) -> None:
+    """All of them have one key."""
+    box = prepared(*[b"In"] * 3, order="key")
+    if tried:
+        assert len(box.take(topic="Dead")) == 3
+        box.settle(20_000)
+    probe = redrive(box)
+    box.settle()
+    assert moved(probe) == (3, 0)
+    assert box.take(topic="In") == [b"0", b"1", b"2"]
+    assert box.take(topic="Dead") == []
+
+
 @pytest.mark.parametrize("gone", ["group", "topic"])
 def test_the_group_goes_meanwhile(gone: str) -> None:
     box = prepared(b"In", b"In")
@@ -159,9 +175,11 @@ def test_nothing_is_there_and_a_paused_group() -> None:
     assert refusal(redrive(box)).refusal is Refusal.ILLEGAL
 
 
+@pytest.mark.parametrize("attempts_max", [0, 1])
 @pytest.mark.parametrize("synced", range(5))
-def test_a_crash_leaves_each_in_one_place(synced: int) -> None:
-    box = prepared(b"In", b"Other")
+def test_a_crash_leaves_each_in_one_place(synced: int, attempts_max: int) -> None:
+    """And what was not moved can be had after a while: to be redriven was no attempt."""
+    box = prepared(b"In", b"Other", attempts_max=attempts_max)
     assert isinstance(box.journal, CrashJournal)
     box.settle(10)
     redrive(box)

@@ -58,7 +58,9 @@ def crashes(box: Box) -> Iterator[Box]:
     counts = {lane: len(log) - journal.synced.get(lane, 0) for lane, log in journal.written.items()}
     for chosen in itertools.product(*[range(count + 1) for count in counts.values()]):
         kept = dict(zip(counts, chosen, strict=True))
-        yield Box(journal.crash(partial(_kept, kept)), now_ms=box.now_ms)
+        after = Box(journal.crash(partial(_kept, kept)), now_ms=box.now_ms)
+        after.broker.begin(box.now_ms)  # what is due comes before the end of the first turn
+        yield after
 
 
 def _kept(kept: dict[Lane, int], lane: Lane, unsynced: int) -> int:

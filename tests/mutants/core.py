@@ -855,6 +855,21 @@ RETRIED: list[Mutant] = [
             "[:most]",
             RETRIES,
         ),
+        (
+            "to-be-redriven-is-an-attempt",
+            "    attempts = backlog.attempts.get(offset, 0)\n",
+            "    attempts = backlog.attempts.get(offset, 1)\n",
+            "core/test_redriving.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/broker.py",
+        (
+            "dies-before-it-is-settled",
+            "            if self.settling.found:  #",
+            "            if False:  #",
+            "core/test_dead_letters.py",
+        ),
     ),
     *mutants_of(
         "zbus/core/open_leases.py",

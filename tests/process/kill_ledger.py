@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tests.process.pipe import Pipe, header, number
+from zbus.core.message import Message
 from zbus.journal.batch import Kind, check, decode_chunk
 from zbus.journal.port import JournalDamage
 
@@ -122,31 +123,38 @@ class Partition:
         self.serials.append(sent.serial)
         self.delays_ms.append(sent.delay_ms)
 
-    def _read(self, pipe: Pipe, offset: int) -> Iterator[tuple[int, Sent, bytes]]:
-        while True:
-            status, head, body = pipe.get(
-                f"/_log/{self.topic}?partition={self.number}&offset={offset}&bytes=4194304"
-            )
-            if status != 200:
-                raise Violation(f"{self} cannot be read from {offset}: {status} {body!r}")
-            if not body:
-                if number(head, b"end") != offset:
-                    raise Violation(f"{self} shows nothing at {offset} of {header(head, b'end')!r}")
-                return
-            position = 0
-            while position < len(body):
-                try:
-                    found = check(body, position)
-                except JournalDamage as damage:
-                    raise Violation(f"{self} was read damaged: {damage}") from damage
-                batch = body[position : position + found.length]
-                position += found.length
-                if found.kind is not Kind.DATA:
-                    continue
-                for at, message in enumerate(decode_chunk(batch).messages(), found.base_offset):
-                    if at >= offset:
-                        yield at, parse_body(message.body), message.key
-                offset = found.end_offset
+    def _read(self, pipe: Pipe, start: int) -> Iterator[tuple[int, Sent, bytes]]:
+        for offset, message in read_log(pipe, self.topic, self.number, start):
+            yield offset, parse_body(message.body), message.key
+
+
+def read_log(pipe: Pipe, topic: str, partition: int, offset: int) -> Iterator[tuple[int, Message]]:
+    """All messages from there on, each with its offset, out of the batches as they are stored."""
+    where = f"{topic}/{partition}"
+    while True:
+        status, head, body = pipe.get(
+            f"/_log/{topic}?partition={partition}&offset={offset}&bytes=4194304"
+        )
+        if status != 200:
+            raise Violation(f"{where} cannot be read from {offset}: {status} {body!r}")
+        if not body:
+            if number(head, b"end") != offset:
+                raise Violation(f"{where} shows nothing at {offset} of {header(head, b'end')!r}")
+            return
+        position = 0
+        while position < len(body):
+            try:
+                found = check(body, position)
+            except JournalDamage as damage:
+                raise Violation(f"{where} was read damaged: {damage}") from damage
+            batch = body[position : position + found.length]
+            position += found.length
+            if found.kind is not Kind.DATA:
+                continue
+            for at, message in enumerate(decode_chunk(batch).messages(), found.base_offset):
+                if at >= offset:
+                    yield at, message
+            offset = found.end_offset
 
 
 class Reading:

@@ -7,14 +7,16 @@ breaks one promise, in the way a programmer might.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
 from zbus.cli import main
 from zbus.core.backlog import Backlog
-from zbus.core.state import Entries, EntryState, GroupChange
+from zbus.core.settlements import Settlements
+from zbus.core.state import Entries, EntryState, GroupChange, Origin, Settlement
 from zbus.journal.local.files import OsFiles
+from zbus.store import replay
 
 
 def write_behind() -> None:
@@ -81,8 +83,27 @@ def impatient() -> None:
     Backlog.next_wake = too_soon  # type: ignore[method-assign]
 
 
+def forget_settlements() -> None:
+    """A restart does not know what was stored along with an ack that was not written yet."""
+
+    def nothing(stored: Iterable[Settlement], end: int) -> None:
+        pass
+
+    Settlements.found = nothing  # type: ignore[method-assign]
+
+
+def half_moves() -> None:
+    """A restart believes each partition, and not partition 0, where a group was put."""
+
+    def stay(backlog: Backlog, key: str, origin: Origin, index: int, here: object) -> None:
+        pass
+
+    replay._begin = stay
+
+
 BUGS = {bug.__name__: bug for bug in (write_behind, forget_acks, skip, impatient)}
+OF_CHANGES = {bug.__name__: bug for bug in (forget_settlements, half_moves)}
 
 if __name__ == "__main__":
-    BUGS[sys.argv.pop(1)]()
+    (BUGS | OF_CHANGES)[sys.argv.pop(1)]()
     main(prog_name="zbus")

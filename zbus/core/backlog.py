@@ -153,6 +153,13 @@ class Backlog(Places):
         self.leased.set(offset, deadline_ms)
         return attempts
 
+    def hold(self, offset: int, deadline_ms: int) -> None:
+        """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""
+        self._take(offset)
+        self._touched[offset] = None
+        self.leased.set(offset, deadline_ms)
+        self.leased.settle_later(offset)
+
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""
         if offset not in self.leased or offset in self.leased.settling:
@@ -428,7 +435,7 @@ class Backlog(Places):
             assert not self._parked()
         else:
             self.keyed.settle(self)
-            self.keyed.check(self, self._parked())
+            self.keyed.check(self, self._parked(), self.leased.settling)
         kinds = (set(self.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"

@@ -111,6 +111,8 @@ class Broker:
         if heap and heap[0][0] <= self.now_ms:
             self.tick.forgotten = 0
             self.retention.begin()
+            if self.settling.found:  # what is settled must not die, too, because a lease is over
+                self.settling.recover()
             self.timers.run(self.now_ms)
 
     def finish(self) -> None:
@@ -184,8 +186,7 @@ class Broker:
         """It was read from storage, at the start or again."""
         partition.log = Log(partition, self.memory)
         partition.recovered = partition.end
-        if partition.settlements is not None:
-            self.settling.found.append(partition)
+        self.settling.found.append(partition)
         remind(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)

@@ -162,8 +162,8 @@ class Keyed:
             line = self._lines[key] = Line(key)
         return line
 
-    def check(self, backlog: Parks, parked: set[int]) -> None:
-        """Assert the invariants."""
+    def check(self, backlog: Parks, parked: set[int], settling: Container[int]) -> None:
+        """Assert the invariants. What is redriven waits, and is leased for nobody."""
         followed: set[int] = set()
         for key, line in self._lines.items():
             assert key == line.key
@@ -171,7 +171,7 @@ class Keyed:
             assert line.waiting == sorted(set(line.waiting))
             assert line.leased.isdisjoint(line.waiting)
             assert all(offset in backlog.leased for offset in line.leased)
-            assert not any(offset in backlog.leased for offset in line.waiting)
+            assert not any(o in backlog.leased and o not in settling for o in line.waiting)
             assert line.leased or line.waiting[0] not in parked, "nobody will wake the key"
             followed |= line.leased | set(line.waiting)
         assert followed == set(self._line_of)

@@ -1,9 +1,9 @@
 """Dead messages go back to where they come from, or to another topic.
 
 Each is leased, for nobody, read, put without the lines that say of what it died, and acknowledged
-in the same step (`zbus.core.settling`). Those that cannot go back, because the topic is gone or is
-not for whoever asks, are ready again when the others are done. So many are moved in a turn, and no
-more: the rest goes on with the next one.
+in the same step (`zbus.core.settling`). Such a lease is no attempt. Those that cannot go back,
+because the topic is gone or is not for whoever asks, are ready again when the others are done. So
+many are moved in a turn, and no more: the rest goes on with the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PORTION: Final = 200
 """Messages that are moved in a turn."""
 
 LEASE_MS: Final = 60_000
-"""What is not done by then is given to others."""
+"""What is not done by then is given to others: the broker, or the partition, was begun again."""
 
 Target = Callable[[str], Topic | None]
 """Where a message goes that comes from the topic of this name; None = nowhere, now."""
@@ -135,8 +135,7 @@ class _Job:
 
     def _begin(self, partition: Partition, offset: int) -> None:
         backlog, dispatch = self.group.backlogs[partition.index], self._redriving.dispatch
-        backlog.lease(offset, dispatch.tick.now_ms + LEASE_MS)
-        backlog.leased.settle_later(offset)
+        backlog.hold(offset, dispatch.tick.now_ms + LEASE_MS)
         dispatch.tick.change(partition, self.group)
         dispatch.schedule(self.group, partition.index)
         partition.log.get(offset, partial(self._found, partition, offset))
@@ -204,10 +203,6 @@ class _Job:
             if partition.fenced is None and offset in backlog.leased:
                 backlog.leased.settle_no_more(offset)
                 backlog.put_back(offset)
-                attempts = backlog.attempts
-                attempts[offset] -= 1  # nobody has had it
-                if not attempts[offset]:
-                    del attempts[offset]
                 dispatch.tick.change(partition, self.group)
         dispatch.activate(self.group)
 

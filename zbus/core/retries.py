@@ -126,7 +126,9 @@ def retry(
     """Its lease ends, and the group says what becomes of the message: it is dead, or has to wait.
     False if it may be handed out again now; it is leased still. `at_once`: there is no pause."""
     backlog, options = group.backlogs[index], group.options
-    attempts = backlog.attempts.get(offset, 1)
+    attempts = backlog.attempts.get(offset, 0)
+    if not attempts:
+        return False  # nobody has had it: it was to be redriven
     if options.attempts_max and attempts >= options.attempts_max:
         if options.dead_letter:
             backlog.leased.settle_later(offset)

@@ -59,7 +59,7 @@ class Settling:
         self._tick = dispatch.tick
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
-        self.found: list[Partition] = []  # were read, and have settlements
+        self.found: list[Partition] = []  # were read, at the start or again
 
     def put(
         self,
@@ -82,10 +82,8 @@ class Settling:
         self, partition: Partition, sources: Sequence[Source], ticket: Ticket, put: Put
     ) -> None:
         """The same with any way to put, for deliveries that are leased."""
-        for group, source, ranges, _ in sources:
-            backlog = group.backlogs[source.index]
-            for offset in known_of(ranges, backlog.leased):
-                backlog.leased.settle_later(offset)
+        for source in sources:
+            self._hold(source)
         held = _Held(self, ticket, partition, sources)
         end = partition.end
         put(held)
@@ -130,12 +128,26 @@ class Settling:
                 self._finish(partition, number, source)
 
     def recover(self) -> None:
-        """Settle what partitions say that were read since the last call."""
+        """Settle what partitions say that were read since the last call. What is put yet and not
+        decided settles deliveries of such partitions, too: they stay leased, for nobody."""
         found, self.found = self.found, []
         for partition in found:
             known = partition.settlements
             for number in list(known.open) if known is not None else ():
                 self._redo((partition, number))
+        read = set(found)
+        for topic in self._topics.values():
+            for partition in topic.partitions:
+                known = partition.settlements
+                for settlement in known.open.values() if known is not None else ():
+                    source = self._source(settlement)
+                    if source is not None and source.partition in read:
+                        self._hold(source)
+
+    def _hold(self, source: Source) -> None:
+        backlog = source.group.backlogs[source.partition.index]
+        for offset in known_of(source.ranges, backlog.leased):
+            backlog.leased.settle_later(offset)
 
     def _redo(self, place: tuple[Partition, int]) -> None:
         """A settlement is open, and it is not known what of it is done."""
