@@ -150,8 +150,8 @@ def produce(
         lines,
         parse,
         body if type(body) is bytes else as_bytes(body),
-        safe=idempotency_key is not None,
-        keyed=id is None and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=id is None and idempotency_key is None and acks is None,
         id=b"" if id is None else _id(id),
         timeout_s=timeout_s,
     )
@@ -242,8 +242,8 @@ def produce_many(
         b"%bcontent-type: %b\r\n" % (lines, CONTAINER),
         parse,
         b"".join(parts),
-        safe=idempotency_key is not None,
-        keyed=not named and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=not named and idempotency_key is None and acks is None,
         timeout_s=timeout_s,
     )
 

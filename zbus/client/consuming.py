@@ -173,8 +173,9 @@ class Consuming:
     def _settle(self, delivery: Delivery) -> None:
         delivery.settled = True
         place = delivery.partition, delivery.offset
-        self._leased.pop(place, None)
-        self._longer.pop(place, None)
+        if self._leased.get(place) is delivery:  # not if it has come again already
+            del self._leased[place]
+            self._longer.pop(place, None)
 
     def ack(self, delivery: Delivery, now_s: float) -> None:
         """It is done. Told to the broker with the next `requests`."""
