@@ -131,9 +131,13 @@ def reschedule(
 
 @click.command()
 @_of_group
-@click.option("--count", type=POSITIVE, help="At most so many, the first ones; default 1,000.")
-@click.option("--offset", help="These instead: 3,5-9,12.")
-@click.option("--partition", type=NON_NEGATIVE, help="Of this one; else of all, of --offset 0.")
+@click.option(
+    "--count", type=POSITIVE, help="Put back at most this many, the first ones; default 1,000."
+)
+@click.option("--offset", help="Put back these: 3,5-9,12.")
+@click.option(
+    "--partition", type=NON_NEGATIVE, help="In this one only; else in all; of --offset: 0."
+)
 @click.option("--to", metavar="TOPIC", help="Put them there, not where each comes from.")
 def redrive(
     topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
@@ -145,7 +149,7 @@ def redrive(
     if as_json:
         print_json({"count": count, "stayed": stayed})
     else:
-        click.echo(counted(count, "message") + (f", {stayed:,} stayed" if stayed else ""))
+        click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
 
 
 def _number(text: str) -> int:
