@@ -30,8 +30,8 @@ from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.managing import Level, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
-from zbus.client.requests import Offsets
-from zbus.client.single import Document, Listed, State
+from zbus.client.requests import Acks, Offsets
+from zbus.client.single import Document, Listed, Redriven, State
 from zbus.client.starts import Start
 
 ALWAYS: tuple[str, ...]

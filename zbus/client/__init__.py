@@ -27,6 +27,7 @@ from zbus.client.errors import (
     Forbidden,
     Full,
     NotFound,
+    NotLeased,
     Overloaded,
     ProtocolError,
     Refused,
@@ -37,10 +38,12 @@ from zbus.client.errors import (
     Unanswered,
     ZbusError,
 )
+from zbus.client.managing import Retries
 from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
 from zbus.client.service import Service, current_call
+from zbus.client.single import Listed, Redriven
 from zbus.client.watcher import Watcher
 
 __all__ = [
@@ -61,15 +64,19 @@ __all__ = [
     "Full",
     "GroupInfo",
     "Held",
+    "Listed",
     "Message",
     "NotFound",
+    "NotLeased",
     "Options",
     "Overloaded",
     "Pending",
     "Pipeline",
     "ProtocolError",
+    "Redriven",
     "Refused",
     "Request",
+    "Retries",
     "RpcError",
     "ServerAddress",
     "ServerInfo",

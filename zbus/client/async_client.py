@@ -46,8 +46,8 @@ class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
         """Many requests under way at once, without waiting for each answer."""
         return AsyncPipeline(self._link, in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[GroupInfo]) -> AsyncConsumer:
-        return AsyncConsumer(self._address, self._options, make, query)
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AsyncConsumer:
+        return AsyncConsumer(self._address, self._options, make, query, required)
 
     def _watcher(self, core: Watching) -> AsyncWatcher:
         return AsyncWatcher(self._address, self._options, core)

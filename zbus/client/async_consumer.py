@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 import anyio
 
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
-from zbus.client.errors import Forbidden, NotFound, ZbusError
+from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
-from zbus.client.messages import AsyncHeld, Delivery
+from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
 
@@ -27,11 +27,18 @@ class AsyncConsumer:
     `async with`."""
 
     def __init__(
-        self, address: Address, options: Options, make: Make, query: Request[GroupInfo]
+        self,
+        address: Address,
+        options: Options,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
     ) -> None:
+        """`query` asks for the group; if it is `required`, it must not be refused."""
         self._link = AsyncLink(address, options)
         self._make = make
         self._query = query
+        self._required = required
         self._core: Consuming | None = None
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
@@ -42,6 +49,8 @@ class AsyncConsumer:
             try:
                 info = await self._link.run(self._query)
             except Forbidden:
+                if self._required:
+                    raise
                 info = None  # a token may allow consuming and no more
             core = self._core = self._make(info)
             core.parse = partial(parse_deliveries, make=partial(AsyncHeld, self))
@@ -148,6 +157,21 @@ class AsyncConsumer:
         request = core.extend(delivery, lease_ms, anyio.current_time())
         if request is not None:
             await self._link.run(request)
+
+    async def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of this message into a topic, and the message is done: both or neither.
+        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
+        Raises what `produce` does, ValueError for a message that is settled or not held here."""
+        core = self._opened()
+        core.require_held(delivery)
+        try:
+            stored = await self._link.run(core.reply_to(delivery, topic, body, labels))
+        except NotLeased:
+            stored = None
+        core.replied(delivery)
+        return stored
 
     async def _leave(self, core: Consuming, failed: bool) -> None:
         await self._send(core.close())

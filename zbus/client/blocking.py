@@ -55,8 +55,8 @@ class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
         """Many requests under way at once, without waiting for each answer."""
         return Pipeline(self._link, in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[GroupInfo]) -> Consumer:
-        return Consumer(self._address, self._options, make, query)
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> Consumer:
+        return Consumer(self._address, self._options, make, query, required)
 
     def _watcher(self, core: Watching) -> Watcher:
         return Watcher(self._address, self._options, core).open()

@@ -7,7 +7,7 @@ request and return its result; so these signatures and texts are the documentati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ from zbus.client.managing import (
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch, as_bytes
 from zbus.client.requests import (
     UNSET,
+    Acks,
     Offsets,
     Request,
     encode_offsets,
@@ -45,11 +46,14 @@ from zbus.client.requests import (
     parse_result,
     parse_stored,
     parse_stored_batch,
+    settling,
     start,
 )
-from zbus.client.single import cancel, delete, fire, peek, reschedule, why
+from zbus.client.single import cancel, delete, fire, peek, redrive, reschedule, why
+from zbus.wire.responses import Response
 
 __all__ = [
+    "Acks",
     "Level",
     "Nothing",
     "Offsets",
@@ -72,6 +76,7 @@ __all__ = [
     "pull",
     "query",
     "read",
+    "redrive",
     "remove",
     "reschedule",
     "resume",
@@ -105,17 +110,21 @@ def produce(
     id: str | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[Stored]:
     """Store one message; returns when it is durable, and says where it is.
 
     `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
     partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-    back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+    back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+    are deliveries of one group and one partition that are acknowledged by it: both or neither.
 
     Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
     TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
     says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+    With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
     With `retries` the message gets an idempotency key of its own: however often it had to be sent,
     it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -130,23 +139,19 @@ def produce(
         body = _json_instead_of(body, json)
         if not headers or "content-type" not in {name.lower() for name in headers}:
             lines += b"content-type: application/json\r\n"
-    if _any_given((partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)):
-        only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
-        lines += optional(
-            partition=partition,
-            delay=delay_ms,
-            deliver_at=deliver_at_ms,
-            ttl=ttl_ms,
-            expected_offset=expected_offset,
-        )
-        if idempotency_key is not None:
-            lines += line(b"idempotency-key", idempotency_key)
+    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key
+    if where != _NOT_GIVEN:
+        lines += _place(*where)
+    parse: Callable[[Response], Stored] = parse_stored
+    if acks is not None:
+        named, parse = settling(acks, parse)
+        lines += named
     return Request(
         lines,
-        parse_stored,
+        parse,
         body if type(body) is bytes else as_bytes(body),
-        safe=idempotency_key is not None,
-        keyed=id is None and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=id is None and idempotency_key is None and acks is None,
         id=b"" if id is None else _id(id),
         timeout_s=timeout_s,
     )
@@ -158,8 +163,27 @@ def _json_instead_of(body: Body, json: object) -> bytes:
     return msgspec.json.encode(json)
 
 
-def _any_given(values: tuple[object, ...]) -> bool:
-    return values.count(None) != len(values)
+_NOT_GIVEN = (None,) * 6
+
+
+def _place(
+    partition: int | None,
+    delay_ms: int | None,
+    deliver_at_ms: int | None,
+    ttl_ms: int | None,
+    expected_offset: int | None,
+    idempotency_key: str | None,
+) -> bytes:
+    """Lines that say where messages are put, and when they are due."""
+    only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
+    lines = optional(
+        partition=partition,
+        delay=delay_ms,
+        deliver_at=deliver_at_ms,
+        ttl=ttl_ms,
+        expected_offset=expected_offset,
+    )
+    return lines if idempotency_key is None else lines + line(b"idempotency-key", idempotency_key)
 
 
 def _id(id: str) -> bytes:
@@ -181,6 +205,7 @@ def produce_many(
     ttl_ms: int | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[StoredBatch]:
     """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -188,9 +213,8 @@ def produce_many(
     `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
     different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
     and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-    left to you. Times and errors are those of `produce`.
+    left to you. Times, `acks` and errors are those of `produce`.
     """
-    only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise TypeError("produce_many takes a list of messages; use produce for a single one")
     parts = []
@@ -208,23 +232,18 @@ def produce_many(
         parts.append(
             b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
         )
-    lines = start(b"produce", topic) + optional(
-        tag=tag,
-        key=key,
-        partition=partition,
-        delay=delay_ms,
-        deliver_at=deliver_at_ms,
-        ttl=ttl_ms,
-        expected_offset=expected_offset,
-    )
-    if idempotency_key is not None:
-        lines += line(b"idempotency-key", idempotency_key)
+    lines = start(b"produce", topic) + optional(tag=tag, key=key)
+    lines += _place(partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)
+    parse: Callable[[Response], StoredBatch] = parse_stored_batch
+    if acks is not None:
+        places, parse = settling(acks, parse)
+        lines += places
     return Request(
         b"%bcontent-type: %b\r\n" % (lines, CONTAINER),
-        parse_stored_batch,
+        parse,
         b"".join(parts),
-        safe=idempotency_key is not None,
-        keyed=not named and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=not named and idempotency_key is None and acks is None,
         timeout_s=timeout_s,
     )
 
@@ -240,17 +259,23 @@ def pull(
     wait_ms: int = 0,
     partition: int | None = None,
     lease_ms: int | None = None,
+    standby: bool = False,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
     """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-    They are leased for `lease_ms` milliseconds, or as long as the group says.
+    They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
+    exclusive group, `standby` waits until that one has left.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
     group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
     group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
     """
     lines = of_group(b"consume", topic, group) + optional(
-        batch=batch, timeout=wait_ms, partition=partition, lease=lease_ms
+        batch=batch,
+        timeout=wait_ms,
+        partition=partition,
+        lease=lease_ms,
+        standby=standby or None,
     )
     return Request(
         b"%baccept: %b\r\n" % (lines, CONTAINER),

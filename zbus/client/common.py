@@ -10,6 +10,7 @@ from typing import Generic, TypeVar, cast
 from zbus.client import commands
 from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
+from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
 from zbus.client.starts import Start
@@ -33,7 +34,7 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         return f"<{type(self).__name__} {self._url}>"
 
     @abstractmethod
-    def _consumer(self, make: Make, query: Request[GroupInfo]) -> AnyConsumer: ...
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AnyConsumer: ...
     @abstractmethod
     def _watcher(self, core: Watching) -> AnyWatcher: ...
 
@@ -46,6 +47,9 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         partition: int | None = None,
         timeout_ms: int | None = None,
         auto_ack: bool = True,
+        lease_ms: int | None = None,
+        standby: bool = False,
+        retry: Retries | None = None,
     ) -> AnyConsumer:
         """Iterate over the messages of a group, for ever or until none came for `timeout_ms`.
 
@@ -62,6 +66,12 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         `messages.ack(message)`. `batch` is how many messages are fetched at once: 100, or half of
         the group's window; 1 from a group without acknowledgements, because what that hands out is
         done. A consumer has a connection of its own and belongs to one thread or task.
+
+        `lease_ms` is for the leases of this consumer; else the group says how long they are.
+        `standby` waits while another reads the exclusive group. `retry` declares first what
+        becomes of messages on which the work fails, and a group that leases if there is none:
+
+            retry=Retries(max_attempts=5, backoff_ms=(1_000, 60_000), dead_letter="Orders.dead")
         """
         make = functools.partial(
             Consuming,
@@ -71,9 +81,14 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
             partition=partition,
             timeout_ms=timeout_ms,
             auto_ack=auto_ack,
+            lease_ms=lease_ms,
+            standby=standby,
         )
-        query = cast("Request[GroupInfo]", commands.query(topic, group or topic))
-        return self._consumer(make, query)
+        if retry is None:
+            query = commands.query(topic, group or topic)
+        else:
+            query = commands.declare(topic, group or topic, ack=True, **retry)
+        return self._consumer(make, cast("Request[GroupInfo]", query), retry is not None)
 
     def watch(
         self,

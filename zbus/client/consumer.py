@@ -7,14 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
-from zbus.client.errors import Forbidden, NotFound, ZbusError
+from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
-from zbus.client.messages import Delivery, Held
+from zbus.client.messages import Body, Delivery, Held, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
 
@@ -29,11 +29,18 @@ class Consumer:
     """The messages of a group, one after another. Made by `consume`."""
 
     def __init__(
-        self, address: Address, options: Options, make: Make, query: Request[GroupInfo]
+        self,
+        address: Address,
+        options: Options,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
     ) -> None:
+        """`query` asks for the group; if it is `required`, it must not be refused."""
         self._link = Link(address, options)
         self._make = make
         self._query = query
+        self._required = required
         self._core: Consuming | None = None
         self._lock = threading.Lock()  # of the core: the keeper looks at it too
         self._pull: Call[list[Delivery]] | None = None
@@ -70,6 +77,9 @@ class Consumer:
             try:
                 info = self._link.run(self._query)
             except Forbidden:
+                if self._required:
+                    self._link.close()
+                    raise
                 info = None  # a token may allow consuming and no more
             except BaseException:
                 self._link.close()
@@ -158,6 +168,24 @@ class Consumer:
             request = core.extend(delivery, lease_ms, time.monotonic())
         if request is not None:
             self._link.run(request)
+
+    def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of this message into a topic, and the message is done: both or neither.
+        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
+        Raises what `produce` does, ValueError for a message that is settled or not held here."""
+        core = self._open()
+        with self._lock:
+            core.require_held(delivery)
+            request = core.reply_to(delivery, topic, body, labels)
+        try:
+            stored = self._link.run(request)
+        except NotLeased:
+            stored = None
+        with self._lock:
+            core.replied(delivery)
+        return stored
 
     def close(self) -> None:
         """Acknowledge what is done, give back what nobody has seen, leave the group."""

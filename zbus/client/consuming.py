@@ -13,7 +13,7 @@ from typing import Any
 
 from zbus.client import commands
 from zbus.client.documents import GroupInfo
-from zbus.client.messages import Delivery
+from zbus.client.messages import Body, Delivery, Labels, Stored
 from zbus.client.requests import Request, parse_deliveries
 from zbus.wire.responses import Response
 
@@ -45,6 +45,8 @@ class Consuming:
         partition: int | None,
         timeout_ms: int | None,
         auto_ack: bool,
+        lease_ms: int | None = None,
+        standby: bool = False,
     ) -> None:
         """`info` is the group's document: whether it leases, how long, and how many at once. None:
         it may not be looked at. Then one message is fetched at a time, and acknowledged, which for
@@ -53,7 +55,9 @@ class Consuming:
         self.group = group
         info = UNKNOWN if info is None else info
         self.leases = info.ack
-        self.lease_ms = max(1, info.lease_ms)
+        self.own_lease_ms = lease_ms
+        self.lease_ms = max(1, info.lease_ms if lease_ms is None else lease_ms)
+        self.standby = standby
         # One batch is worked on while the next is on its way: both have to fit the window.
         self.batch = batch or (max(1, min(BATCH, info.window // 2)) if self.leases else 1)
         self.partition = partition
@@ -78,7 +82,9 @@ class Consuming:
         """The next message; None: wait for the pull, or stop if `finished`. Asking for the next
         one says that the one before is done."""
         done, self.current = self.current, None
-        if done is not None and self.auto_ack and not done.settled:
+        if done is not None and done.settled:
+            self._settle(done)  # by a produce that acknowledged it, perhaps
+        elif done is not None and self.auto_ack:
             self.ack(done, now_s)
         if not self._ready:
             if self._dry_since_s is None:
@@ -114,7 +120,9 @@ class Consuming:
         if self.leases:
             for delivery in deliveries:
                 place = delivery.partition, delivery.offset
-                if self._leased.setdefault(place, delivery) is delivery:
+                held = self._leased.get(place)
+                if held is None or held.settled:
+                    self._leased[place] = delivery
                     self._ready.append(delivery)
         else:
             self._ready.extend(deliveries)
@@ -142,7 +150,13 @@ class Consuming:
         self._pulling = True
         self._asked = waiting
         request = commands.pull(
-            self.topic, self.group, batch=self.batch, wait_ms=wait_ms, partition=self.partition
+            self.topic,
+            self.group,
+            batch=self.batch,
+            wait_ms=wait_ms,
+            partition=self.partition,
+            lease_ms=self.own_lease_ms,
+            standby=self.standby,
         )
         request.parse = self.parse
         return request
@@ -159,8 +173,9 @@ class Consuming:
     def _settle(self, delivery: Delivery) -> None:
         delivery.settled = True
         place = delivery.partition, delivery.offset
-        self._leased.pop(place, None)
-        self._longer.pop(place, None)
+        if self._leased.get(place) is delivery:  # not if it has come again already
+            del self._leased[place]
+            self._longer.pop(place, None)
 
     def ack(self, delivery: Delivery, now_s: float) -> None:
         """It is done. Told to the broker with the next `requests`."""
@@ -201,6 +216,19 @@ class Consuming:
             lease_ms=lease_ms,
         )
 
+    def reply_to(
+        self, delivery: Delivery, topic: str, body: Body, labels: Labels
+    ) -> Request[Stored]:
+        """What puts it there and acknowledges the message. Raises ValueError for one that is
+        settled, since nothing would be left to be acknowledged."""
+        if delivery.settled:
+            raise ValueError(f"{delivery!r} is settled already, or needs no acknowledgement")
+        return commands.produce(topic, body, acks=delivery, **labels)
+
+    def replied(self, delivery: Delivery) -> None:
+        """It is done by that, or it is somebody else's."""
+        self._settle(delivery)
+
     def requests(self, now_s: float) -> list[Request[Any]]:
         """Acknowledgements that are to be sent now."""
         if not self._ack_count:
@@ -224,7 +252,9 @@ class Consuming:
         """What keeps the leases of everything that is held here, but for those that the user made
         longer than that."""
         return [
-            commands.extend(self.topic, self.group, part, partition=partition)
+            commands.extend(
+                self.topic, self.group, part, partition=partition, lease_ms=self.own_lease_ms
+            )
             for partition, offsets in self._held(now_s + self.lease_ms / 1000).items()
             for part in _parts(offsets)
         ]
@@ -264,8 +294,10 @@ class Consuming:
 
     def _held(self, until_s: float) -> dict[int, list[int]]:
         held: dict[int, list[int]] = {}
-        for partition, offset in self._leased:
-            if self._longer.get((partition, offset), until_s) <= until_s:
+        for (partition, offset), delivery in list(self._leased.items()):
+            if delivery.settled:  # by a produce that acknowledged it
+                self._settle(delivery)
+            elif self._longer.get((partition, offset), until_s) <= until_s:
                 held.setdefault(partition, []).append(offset)
         return held
 

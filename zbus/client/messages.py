@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 import attrs
 import msgspec
@@ -163,12 +163,29 @@ class Delivery:
         }
 
 
+class Labels(TypedDict, total=False):
+    """What `produce` takes beside topic and body."""
+
+    json: object
+    tag: str | None
+    key: str | None
+    partition: int | None
+    delay_ms: int | None
+    deliver_at_ms: int | None
+    ttl_ms: int | None
+    headers: Mapping[str, str] | None
+    id: str | None
+
+
 class Settler(Protocol):
     """Who takes what becomes of a message: a consumer that blocks."""
 
     def ack(self, *deliveries: Delivery) -> None: ...
     def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
     def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
+    def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None: ...
 
 
 class AsyncSettler(Protocol):
@@ -177,6 +194,9 @@ class AsyncSettler(Protocol):
     async def ack(self, *deliveries: Delivery) -> None: ...
     async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
     async def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
+    async def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None: ...
 
 
 class Held(Delivery):
@@ -202,6 +222,12 @@ class Held(Delivery):
         if it is not leased any more, so that somebody else may have it."""
         self._consumer.extend(self, lease_ms=lease_ms)
 
+    def reply_to(self, topic: str, body: Body = b"", **labels: Unpack[Labels]) -> Stored | None:
+        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
+        of `produce`. None if it is not leased any more: nothing is stored, since somebody else has
+        it, or since an earlier attempt of this was done and its answer lost."""
+        return self._consumer.reply_to(self, topic, body, **labels)
+
 
 class AsyncHeld(Delivery):
     """A message that an asynchronous consumer holds: as `Held`, awaited."""
@@ -224,6 +250,14 @@ class AsyncHeld(Delivery):
         """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
         if it is not leased any more, so that somebody else may have it."""
         await self._consumer.extend(self, lease_ms=lease_ms)
+
+    async def reply_to(
+        self, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
+        of `produce`. None if it is not leased any more: nothing is stored, since somebody else has
+        it, or since an earlier attempt of this was done and its answer lost."""
+        return await self._consumer.reply_to(self, topic, body, **labels)
 
 
 def read_container(body: bytes, make: Callable[[Response], Delivery] = Delivery) -> list[Delivery]:

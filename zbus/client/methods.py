@@ -17,7 +17,7 @@ from zbus.client.requests import Request
 ALWAYS = (
     *("declare", "seek", "query", "server", "tracker", "remove", "empty", "pause", "resume"),
     *("ping", "version", "produce", "produce_many", "pull", "ack", "nack", "extend", "read"),
-    *("delete", "cancel", "fire", "reschedule", "peek", "why", "call"),
+    *("delete", "cancel", "fire", "reschedule", "redrive", "peek", "why", "call"),
 )
 PIPED = ("produce", "produce_many", "ack", "nack", "extend", "call")
 

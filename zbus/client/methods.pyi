@@ -11,8 +11,8 @@ from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.managing import Level, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
-from zbus.client.requests import Offsets
-from zbus.client.single import Document, Listed, State
+from zbus.client.requests import Acks, Offsets
+from zbus.client.single import Document, Listed, Redriven, State
 from zbus.client.starts import Start
 
 ALWAYS: tuple[str, ...]
@@ -218,17 +218,21 @@ class BlockingMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+        are deliveries of one group and one partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
         TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
         says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
         With `retries` the message gets an idempotency key of its own: however often it had to be sent,
         it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -248,6 +252,7 @@ class BlockingMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -255,7 +260,7 @@ class BlockingMethods:
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
         different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times and errors are those of `produce`.
+        left to you. Times, `acks` and errors are those of `produce`.
         """
 
     def pull(
@@ -267,10 +272,12 @@ class BlockingMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
+        exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -395,6 +402,24 @@ class BlockingMethods:
     ) -> int:
         """Messages that are delayed are due in `delay_ms`, or at `deliver_at_ms` (epoch); returns how
         many. Raises Conflict as `cancel` does."""
+
+    def redrive(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        count: int | None = None,
+        offsets: Offsets | None = None,
+        partition: int | None = None,
+        to: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Redriven:
+        """Put messages of a group of a dead-letter topic back to where they come from, or into the
+        topic `to`, each once: the first `count` (1,000), or those at `offsets` of one `partition`.
+
+        Where as many were moved as were asked for there may be more: do it again. Raises NotFound,
+        Forbidden, BadRequest for a group that is paused.
+        """
 
     def peek(
         self,
@@ -649,17 +674,21 @@ class AsyncMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+        are deliveries of one group and one partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
         TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
         says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
         With `retries` the message gets an idempotency key of its own: however often it had to be sent,
         it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -679,6 +708,7 @@ class AsyncMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -686,7 +716,7 @@ class AsyncMethods:
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
         different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times and errors are those of `produce`.
+        left to you. Times, `acks` and errors are those of `produce`.
         """
 
     async def pull(
@@ -698,10 +728,12 @@ class AsyncMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
+        exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -827,6 +859,24 @@ class AsyncMethods:
         """Messages that are delayed are due in `delay_ms`, or at `deliver_at_ms` (epoch); returns how
         many. Raises Conflict as `cancel` does."""
 
+    async def redrive(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        count: int | None = None,
+        offsets: Offsets | None = None,
+        partition: int | None = None,
+        to: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Redriven:
+        """Put messages of a group of a dead-letter topic back to where they come from, or into the
+        topic `to`, each once: the first `count` (1,000), or those at `offsets` of one `partition`.
+
+        Where as many were moved as were asked for there may be more: do it again. Raises NotFound,
+        Forbidden, BadRequest for a group that is paused.
+        """
+
     async def peek(
         self,
         topic: str,
@@ -895,17 +945,21 @@ class PipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+        are deliveries of one group and one partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
         TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
         says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
         With `retries` the message gets an idempotency key of its own: however often it had to be sent,
         it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -925,6 +979,7 @@ class PipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[StoredBatch]:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -932,7 +987,7 @@ class PipelineMethods:
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
         different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times and errors are those of `produce`.
+        left to you. Times, `acks` and errors are those of `produce`.
         """
 
     def ack(
@@ -1021,17 +1076,21 @@ class AsyncPipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all.
+        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+        are deliveries of one group and one partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
         TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
         says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
         With `retries` the message gets an idempotency key of its own: however often it had to be sent,
         it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -1051,6 +1110,7 @@ class AsyncPipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[StoredBatch]:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -1058,7 +1118,7 @@ class AsyncPipelineMethods:
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
         different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times and errors are those of `produce`.
+        left to you. Times, `acks` and errors are those of `produce`.
         """
 
     async def ack(

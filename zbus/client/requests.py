@@ -26,7 +26,8 @@ _PERCENT_DECODED = frozenset(
 
 _RESERVED = frozenset(
     (
-        b"ack cmd connection consume_group content-length delay deliver_at expect expected_offset"
+        b"ack ack_group ack_offset ack_partition ack_topic"
+        b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
         b" group host id idempotency-key keep-alive key offset partition recver retry sender"
         b" skipped tag te timeout timestamp token topic trailer transfer-encoding ttl upgrade"
     ).split()
@@ -158,6 +159,36 @@ def encode_offsets(offsets: Offsets) -> str:
         else:
             pieces.append([offset, offset])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pieces)
+
+
+Acks = Delivery | Sequence[Delivery]
+"""What is acknowledged along with what is stored: deliveries of one group and one partition."""
+
+
+def settling(acks: Acks, parse: Callable[[Response], T]) -> tuple[bytes, Callable[[Response], T]]:
+    """The lines that acknowledge deliveries; and what reads the answer, which then says of them
+    that they are settled. Raises ValueError for deliveries that one request cannot acknowledge."""
+    deliveries = [acks] if isinstance(acks, Delivery) else list(acks)
+    places = {(one.topic, one.group, one.partition) for one in deliveries}
+    if len(places) != 1:
+        raise ValueError("acks are deliveries of one group, in one partition")
+    ((topic, group, partition),) = places
+    if not group:
+        raise ValueError("a message that was only looked at cannot be acknowledged")
+
+    def read(response: Response) -> T:
+        done = parse(response)
+        for one in deliveries:
+            one.settled = True
+        return done
+
+    lines = optional(
+        ack_topic=topic,
+        ack_group=group,
+        ack_offset=encode_offsets([one.offset for one in deliveries]),
+        ack_partition=partition or None,
+    )
+    return lines, read
 
 
 # -- answers --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
@@ -103,6 +104,45 @@ def reschedule(
     lines = of_group(b"reschedule", topic, group) + _named(offsets, id, partition)
     lines += optional(delay=delay_ms, deliver_at=deliver_at_ms)
     return Request(lines, parse_count, safe=False, timeout_s=timeout_s)
+
+
+@attrs.frozen
+class Redriven:
+    """What became of dead letters."""
+
+    count: int
+    """How many were put back."""
+    stayed: int
+    """How many could not be: they do not say where they come from, or may not go there."""
+
+
+def redrive(
+    topic: str,
+    group: str | None = None,
+    *,
+    count: int | None = None,
+    offsets: Offsets | None = None,
+    partition: int | None = None,
+    to: str | None = None,
+    timeout_s: float | None = None,
+) -> Request[Redriven]:
+    """Put messages of a group of a dead-letter topic back to where they come from, or into the
+    topic `to`, each once: the first `count` (1,000), or those at `offsets` of one `partition`.
+
+    Where as many were moved as were asked for there may be more: do it again. Raises NotFound,
+    Forbidden, BadRequest for a group that is paused.
+    """
+    lines = of_group(b"redrive", topic, group) + optional(
+        count=count,
+        offset=None if offsets is None else encode_offsets(offsets),
+        partition=partition,
+        to=to,
+    )
+    return Request(lines, _parse_redriven, safe=False, timeout_s=timeout_s)
+
+
+def _parse_redriven(response: Response) -> Redriven:
+    return Redriven(number(response.fields, b"count"), number(response.fields, b"stayed"))
 
 
 def peek(
