@@ -16,6 +16,7 @@ from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.show import Reader, local_time
 from zbus.cli.top import summary
 from zbus.client import Delivery
+from zbus.client.documents import ServerInfo
 from zbus.wire.responses import Response
 
 # Arguments, then the headers that must be sent (and no others, host and length apart).
@@ -106,6 +107,27 @@ SENT = [
     (
         ["declare", "T", "--no-one-batch", "--dead-letter", ""],
         {"cmd": "declare", "topic": "T", "group_one_batch": "0", "group_dead_letter": ""},
+    ),
+    (
+        [
+            *("produce", "T", "x", "--ack-topic", "S", "--ack-group", "G"),
+            *("--ack-offset", "3,5-9", "--ack-partition", "0"),
+        ],
+        {
+            **{"cmd": "produce", "topic": "T", "ack_topic": "S", "ack_group": "G"},
+            **{"ack_offset": "3,5-9", "ack_partition": "0"},
+        },
+    ),
+    (["redrive", "T"], {"cmd": "redrive", "topic": "T"}),
+    (
+        [
+            *("redrive", "T", "G", "--count", "5", "--offset", "3,5-9", "--partition", "0"),
+            *("--to", "R"),
+        ],
+        {
+            **{"cmd": "redrive", "topic": "T", "consume_group": "G", "count": "5"},
+            **{"offset": "3,5-9", "partition": "0", "to": "R"},
+        },
     ),
     (["pause", "T", "G"], {"cmd": "pause", "topic": "T", "consume_group": "G"}),
     (["resume", "T"], {"cmd": "resume", "topic": "T"}),
@@ -437,6 +459,10 @@ def test_absent_broker_is_named(zbus: Zbus, command: list[str]) -> None:
         ["reschedule", "T", "--offset", "1", "--delay-ms", "1", "--deliver-at-ms", "1"],
         ["peek", "T", "--state", "dead"],
         ["why", "T"],
+        ["redrive", "T", "--count", "0"],
+        ["redrive", "T", "--partition", "-1"],
+        ["produce", "T", "--stdin", "--ack-topic", "S"],
+        ["produce", "T", "--stdin", "--ack-partition", "0"],
     ],
 )
 def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: list[str]) -> None:
@@ -444,6 +470,23 @@ def test_usage_errors_have_their_own_code(zbus: Zbus, broker: FakeBroker, args: 
     assert result.exit_code == 64, result.output
     assert result.stderr.splitlines()[-1].startswith("zbus: ")
     assert not broker.asked
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ((("count", "1"), ("stayed", "0")), "1 message\n"),
+        ((("count", "1000"), ("stayed", "2")), "1000 messages, 2 stayed\n"),
+        ((("count", "0"), ("stayed", "1")), "0 messages, 1 stayed\n"),
+    ],
+)
+def test_what_was_put_back(
+    zbus: Zbus, broker: FakeBroker, headers: tuple[tuple[str, str], ...], shown: str
+) -> None:
+    broker.answers.extend([Answer(200, headers=headers)] * 2)
+    assert zbus("redrive", "T").stdout == shown
+    told = json.loads(zbus("redrive", "T", "--json").stdout)
+    assert told == {name: int(value) for name, value in headers}
 
 
 def test_a_url_that_is_none_is_told_the_forms(zbus: Zbus) -> None:
@@ -457,7 +500,7 @@ def test_a_url_that_is_none_is_told_the_forms(zbus: Zbus) -> None:
     ("count", "text"), [(1, "1 connection, 2 MiB"), (1_200, "1,200 connections, 2 MiB")]
 )
 def test_top_counts_connections(count: int, text: str) -> None:
-    assert summary({"connectionCount": count, "memoryBytes": 2 << 20}) == text
+    assert summary(ServerInfo(connection_count=count, memory_bytes=2 << 20)) == text
 
 
 def test_the_name_alone_is_help_once(zbus: Zbus) -> None:

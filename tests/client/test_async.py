@@ -44,7 +44,7 @@ def test_produce_and_consume(play: Play) -> None:
         await bus.produce_many(topic, ["two", "three"])
         async with bus.consume(topic, "g", timeout_ms=0) as messages:
             assert [m.text async for m in messages] == ["one", "two", "three"]
-        assert (await bus.query(topic, "g"))["leasedCount"] == 0
+        assert (await bus.query(topic, "g")).leased_count == 0
 
     play(story)
 
@@ -87,7 +87,7 @@ def test_cancelled_while_it_waits(play: Play) -> None:
                     await messages.next()
                 except anyio.get_cancelled_exc_class():
                     await anyio.lowlevel.checkpoint_if_cancelled()
-        assert (await bus.query(topic, "g"))["consumerCount"] == 0
+        assert (await bus.query(topic, "g")).consumer_count == 0
 
     play(story)
 
@@ -137,7 +137,7 @@ def test_by_hand(play: Play) -> None:
             await messages.nack(found[1])
             assert [(m.text, m.retry) async for m in messages] == [("1", 1)]
             await messages.ack(found[2])
-        assert (await bus.query(topic, "g"))["leasedCount"] == 1
+        assert (await bus.query(topic, "g")).leased_count == 1
 
     play(story)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import pydoc
@@ -21,7 +20,7 @@ import pytest
 import zbus
 import zbus.client
 from tests.limits import WAIT_S
-from zbus.client import BlockingClient, Delivery, Message
+from zbus.client import BlockingClient, Delivery, GroupInfo, Message
 
 _names = count()
 
@@ -49,7 +48,7 @@ def test_produce_and_consume(bus: BlockingClient, topic: str) -> None:
     with bus.consume(topic, "g", timeout_ms=0) as messages:
         found = list(messages)
     assert [(m.text, m.tag) for m in found] == [("one", "a"), ("two", ""), ("three", "b")]
-    assert bus.query(topic, "g")["leasedCount"] == 0
+    assert bus.query(topic, "g").leased_count == 0
 
 
 def test_an_empty_group_ends_the_loop(bus: BlockingClient, topic: str) -> None:
@@ -96,7 +95,7 @@ def test_a_plain_loop(bus: BlockingClient, topic: str) -> None:
             break
     gc.collect()
     assert bodies(bus.consume(topic, "g", timeout_ms=0)) == ["1", "2"]
-    assert bus.query(topic, "g")["consumerCount"] == 0
+    assert bus.query(topic, "g").consumer_count == 0
 
 
 def test_by_hand(bus: BlockingClient, topic: str) -> None:
@@ -108,7 +107,7 @@ def test_by_hand(bus: BlockingClient, topic: str) -> None:
         messages.nack(found[1])
         assert [(m.text, m.retry) for m in messages] == [("1", 1)]
         messages.ack(found[2])
-    assert bus.query(topic, "g")["leasedCount"] == 1
+    assert bus.query(topic, "g").leased_count == 1
 
 
 def test_a_group_without_leases(bus: BlockingClient, topic: str) -> None:
@@ -268,7 +267,7 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not bus.query(topic, topic)["consumerCount"]:
+    while not bus.query(topic, topic).consumer_count:
         pass
     bus.close()
     assert ended.wait(WAIT_S)
@@ -294,7 +293,7 @@ def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -
     bus.declare(empty)
     with zbus.connect(url) as other, bus.pipeline() as pipe:
         calls = [pipe.produce(topic, str(number)) for number in range(10)]
-        thread = interrupt_when(lambda: other.query(empty, empty)["consumerCount"])
+        thread = interrupt_when(lambda: other.query(empty, empty).consumer_count)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             bus.pull(empty, empty, wait_ms=60_000)
@@ -307,8 +306,11 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
     bus.declare(topic, "g", ack=True)
     bus.produce_many(topic, ["0", "1"])
     found = []
-    state = functools.partial(bus.query, topic, "g")
-    thread = interrupt_when(lambda: not state()["leasedCount"])  # all is acknowledged
+
+    def state() -> GroupInfo:
+        return bus.query(topic, "g")
+
+    thread = interrupt_when(lambda: not state().leased_count)  # all is acknowledged
 
     def work() -> None:
         with bus.consume(topic, "g") as messages:
@@ -322,7 +324,7 @@ def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: st
         work()
     thread.join(WAIT_S)
     assert found == ["0", "1"]
-    assert [state()[f"{name}Count"] for name in ("message", "leased", "consumer")] == [0, 0, 0]
+    assert (state().message_count, state().leased_count, state().consumer_count) == (0, 0, 0)
 
 
 class Peer:

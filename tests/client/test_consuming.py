@@ -84,7 +84,7 @@ def world_of(count: int, **options: Any) -> World:
 
 def left(world: World) -> dict[str, int]:
     info = Joined(world).run(commands.query("T", "g"))
-    return {name: info[name] for name in ("messageCount", "leasedCount")}
+    return {"messageCount": info.message_count, "leasedCount": info.leased_count}
 
 
 def test_a_whole_topic() -> None:
@@ -185,7 +185,7 @@ def test_leases_are_kept() -> None:
     reader.next()
     for _ in range(20):
         world.advance(round(reader.core.keep_every_s * 1000))
-        reader.send(reader.core.extensions())
+        reader.send(reader.core.extensions(reader.now_s))
         reader.joined.settle()
     other = Reader(Joined(world))
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_everybody_is_told_everything(bus: BlockingClient, topic: str) -> None:
             *(1, True),
         )
     group = bus.query(topic, topic)
-    assert (group["messageCount"], group["consumerCount"]) == (2, 0)
+    assert (group.message_count, group.consumer_count) == (2, 0)
 
 
 def test_it_begins_when_it_is_made(bus: BlockingClient, topic: str) -> None:
@@ -144,3 +145,17 @@ def test_async(url: str, topic: str, backend: str) -> None:
                         await watched.next()
 
     anyio.run(story, backend=backend)
+
+
+def test_it_begins_at_a_time(bus: BlockingClient, topic: str) -> None:
+    bus.declare(topic)
+    bus.produce(topic, "before")
+    (before,) = bus.read(topic)
+    while (since_ms := bus.ping()) <= before.timestamp_ms:
+        pass
+    bus.produce(topic, "since")
+    with bus.watch(topic, f"time:{since_ms}", timeout_ms=0) as messages:
+        assert next(messages).text == "since"
+    moment = datetime.fromtimestamp(before.timestamp_ms / 1000, UTC)
+    with bus.watch(topic, moment) as messages:
+        assert [next(messages).text, next(messages).text] == ["before", "since"]

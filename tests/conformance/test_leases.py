@@ -55,6 +55,24 @@ def test_an_ack_may_name_what_nobody_has() -> None:
     assert bodies(client) == [b"2"], "what was never handed out is not settled"
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (("topic: T", "consume_group: nobody"), b"404: ConsumeGroup(nobody) Not Found"),
+        (("topic: T", "consume_group: g", "partition: 3"), b"404: Partition(3) Not Found"),
+    ],
+)
+def test_a_strict_ack_of_what_is_not_there_is_refused(lines: tuple[str, ...], text: bytes) -> None:
+    """Stock clients rely on the other answer."""
+    world, client = leased(1)
+    ok(client, cmd("ack", *lines, "offset: 0"))
+    reply = client.request(cmd("ack", *lines, "offset: 0", "strict: 1"))
+    assert (reply.status, reply.body) == (404, text)
+    world.advance(10_000)
+    assert bodies(client) == [b"0"], "neither settled anything"
+    ok(client, settle("ack", "0", "strict: 1"))
+
+
 @pytest.mark.parametrize("command", ["ack", "nack", "extend"])
 @pytest.mark.parametrize(
     "offsets",

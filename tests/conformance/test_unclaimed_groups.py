@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from tests.conformance.dialogue import (
     Client,
@@ -19,6 +20,7 @@ from tests.conformance.dialogue import (
     restart,
 )
 from zbus.cli.top import Row, rows_of
+from zbus.client import ServerInfo
 
 SEGMENT_BYTES = 64 << 10
 
@@ -163,7 +165,9 @@ def test_it_is_no_lag() -> None:
     assert pull(client, "/rd/work").body == b"a"
 
     def lags() -> dict[str, int]:
-        rows: list[Row] = rows_of(document(ok(client, http("/?cmd=server"))), {}, 0)
+        rows: list[Row] = rows_of(
+            convert(document(ok(client, http("/?cmd=server"))), ServerInfo), {}, 0
+        )
         return {row.group: row.lag for row in rows}
 
     assert lags() == {"": 2, "rd": 0, "work": 2}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.broker_process import BrokerProcess, Program
-from zbus.client import BlockingClient, connect
+from zbus.client import BlockingClient, Redriven, connect
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
         yield client
 
 
-def start(url: str, *options: str) -> Program:
-    program = Program("examples/worker.py", "--url", url, *options)
+def start(url: str) -> Program:
+    program = Program("examples/worker.py", url)
     program.wait_for("working on Orders/packing")
     return program
 
@@ -35,7 +35,7 @@ def test_two_workers_share_the_work(broker: BrokerProcess, bus: BlockingClient) 
         bus.produce_many("Orders", [str(number) for number in range(300)])
         bus.produce("Orders", "last")
         state = bus.query("Orders", "packing")
-        while state["messageCount"] or state["leasedCount"]:
+        while state.message_count or state.leased_count:
             state = bus.query("Orders", "packing")
         for worker in (first, second):
             worker.process.send_signal(signal.SIGINT)
@@ -51,7 +51,7 @@ def test_a_worker_that_starts_again_does_nothing_again(
         bus.produce_many("Orders", ["a chair", "a table"])
         worker.wait_for("done: a table")
         state = bus.query("Orders", "packing")
-        while state["messageCount"] or state["leasedCount"]:
+        while state.message_count or state.leased_count:
             state = bus.query("Orders", "packing")
         worker.process.send_signal(signal.SIGINT)
         worker.finish()
@@ -66,13 +66,23 @@ def test_a_worker_that_starts_again_does_nothing_again(
 def test_what_fails_is_tried_again_and_put_aside(
     broker: BrokerProcess, bus: BlockingClient
 ) -> None:
-    with start(broker.url, "--attempts", "2") as worker:
+    """By the broker; and it goes back when somebody says so."""
+    with start(broker.url) as worker:
         bus.produce_many("Orders", ["the impossible", "a chair"])
+        for _ in range(3):
+            worker.wait_for("failed: the impossible: nobody can do that")
+        while not (dead := bus.read("Orders.failed")):
+            pass
+        assert [(one.text, one.headers["dead_attempts"]) for one in dead] == [
+            ("the impossible", "3")
+        ]
+        assert bus.query("Orders", "packing").dead_count == 1
+        assert bus.redrive("Orders.failed") == Redriven(1, 0)
         worker.wait_for("failed: the impossible: nobody can do that")
-        worker.wait_for("done: a chair")
-        worker.wait_for("failed: the impossible")
-        with bus.consume("Orders.failed") as failed:
-            assert next(iter(failed)).text == "the impossible"
+        worker.process.send_signal(signal.SIGINT)
+        said = worker.finish()
+    assert bus.query("Orders.failed", "Orders.failed").message_count == 0
+    assert said.count("failed: ") == 4
 
 
 def test_a_worker_that_is_killed(broker: BrokerProcess, bus: BlockingClient) -> None:

@@ -97,12 +97,14 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
 def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
-    for later in ("incarnation", "number", "emptied", "purges"):
+    for later in ("incarnation", "number", "emptied", "purges", "settlements", "settled"):
         assert not plain.pop(later)
     for group, known in zip(plain["groups"], change.groups, strict=True):
         del group["delayed"]
         assert not group.pop("incarnation")
         assert not group.pop("dead")
+        del group["fates"]
+        assert not known.fates
         assert not group.pop("origin")
         entries = [attrs.asdict(entry) for entry in known.entries]
         handed_out = {entry["offset"] for entry in entries}  # and then delayed

@@ -35,8 +35,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "ended-lease-goes-to-the-end",
-            "        self._put(offset, offset)",
-            "        self._put(offset, self.cursor)",
+            "        self._take(offset)\n        self._put(offset, offset)\n\n    def give_up",
+            "        self._take(offset)\n        self._put(offset, self.cursor)\n\n    def give_up",
             BACKLOG,
         ),
         (
@@ -564,8 +564,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "delayed-a-moment-longer",
-            "            if due_ms > now_ms:\n                backlog.delay",
-            "            if due_ms >= now_ms and due_ms:\n                backlog.delay",
+            "            if due_ms > now_ms and offset == backlog.cursor:",
+            "            if due_ms and due_ms >= now_ms and offset == backlog.cursor:",
             "core/test_broker_delays.py conformance/test_delay_and_expiry.py core/test_broker_model.py",
         ),
         (
@@ -839,7 +839,7 @@ RETRIED: list[Mutant] = [
         ),
         (
             "dead-letters-not-settling",
-            "            backlog.settle_later(offset)\n",
+            "            backlog.leased.settle_later(offset)\n",
             "",
             RETRIES,
         ),

@@ -97,7 +97,7 @@ def test_a_consumer_goes_on_and_misses_nothing(broker: Mortal) -> None:
                     broker.die_and_return()
         assert set(found) == set(range(500))
         assert len(found) < 1_000, "only what was under way comes again"
-        assert bus.query("T", "g")["leasedCount"] == 0
+        assert bus.query("T", "g").leased_count == 0
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])

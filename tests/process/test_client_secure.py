@@ -65,7 +65,7 @@ def test_threads_over_tls(broker: TlsBroker) -> None:
         for thread in threads:
             thread.join(WAIT_S)
         assert wrong == []
-        assert bus.query("threads")["messageDepth"] == 200
+        assert bus.query("threads").message_depth == 200
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
@@ -94,7 +94,7 @@ def test_a_token_that_may_only_consume(broker: TlsBroker) -> None:
                 reader.produce("only", "x")
             with reader.consume("only", "g", timeout_ms=0) as messages:
                 assert [message.text for message in messages] == ["0", "1", "2"]
-        assert bus.query("only", "g")["leasedCount"] == 0
+        assert bus.query("only", "g").leased_count == 0
 
 
 def test_who_is_not_known(broker: TlsBroker) -> None:

@@ -149,7 +149,9 @@ def test_tail_for_people(zbus: Zbus) -> None:
     assert '\n{\n  "a": [\n    1\n  ]\n}\n' in text
     assert "\\x1b[31mred" in text
     assert "\x1b" not in text
-    zbus("tail", "People", "--from", "nowhere", code=64)
+    assert zbus("tail", "People", "--from", "2020-01-31T08:00Z", "--count", "2").stdout == text
+    for nowhere in ("nowhere", "2020-13-31", "1969-01-31T08:00", "0001-01-01"):
+        zbus("tail", "People", "--from", nowhere, code=64)
     zbus("tail", "NoTopic", code=1)
 
 

@@ -114,7 +114,7 @@ class Sender:
         self._labels = labels
         self._once = once
         self._batches = 0
-        self._partitions = int(bus.query(topic)["partitionCount"])
+        self._partitions = bus.query(topic).partitions
         self._pipeline = bus.pipeline(BATCHES_UNDER_WAY)
         self._open: deque[Any] = deque()
         self._gathered: dict[int, tuple[list[Message], int]] = {}

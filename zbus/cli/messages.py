@@ -40,6 +40,7 @@ class Nothing(Failed):
     exit_code = 3
 
 
+ACKS = ("ack_topic", "ack_group", "ack_offset", "ack_partition")
 NON_NEGATIVE = click.IntRange(min=0)
 POSITIVE = click.IntRange(min=1)
 
@@ -77,6 +78,10 @@ def _headers(
     "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
 )
 @click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
+@click.option("--ack-topic", metavar="TOPIC", help="Acknowledge deliveries of TOPIC with it,")
+@click.option("--ack-group", metavar="GROUP", help="of this group,")
+@click.option("--ack-offset", metavar="OFFSETS", help="at 3,5-9,12: both are done, or neither.")
+@click.option("--ack-partition", type=NON_NEGATIVE, help="Of these deliveries; default 0.")
 @click.option(
     "--header",
     "headers",
@@ -117,9 +122,10 @@ def produce(
     --file and --stdin send many messages in batches, and print how many were stored.
     """
     if file is not None:
-        if body is not None or headers or labels["message_id"] or labels["expected_offset"]:
+        alone = ("message_id", "expected_offset", *ACKS)
+        if body is not None or headers or any(labels[name] is not None for name in alone):
             raise click.UsageError(
-                "--file cannot be used with BODY, --id, --expected-offset or --header"
+                "--file cannot be used with BODY, --id, --expected-offset, --ack-… or --header"
             )
         _produce_file(topic, file, form, progress, as_json, url, labels)
         return
@@ -135,6 +141,7 @@ def produce(
         "ttl": labels["ttl_ms"],
         "idempotency-key": labels["idempotency_key"],
         "expected_offset": labels["expected_offset"],
+        **{name: labels[name] for name in ACKS},
     }
     # An option that was not given must not hide a --header of its name.
     given = {name: value for name, value in options.items() if value is not None}

@@ -33,7 +33,7 @@ GRACE_S = 10.0
 FOR_EVER_S = 1e6
 """For requests that wait until somebody stops them."""
 
-UNREPEATED = frozenset(("produce", "consume", "route", "cancel", "fire", "reschedule"))
+UNREPEATED = frozenset(("produce", "consume", "route", "cancel", "fire", "reschedule", "redrive"))
 """Commands that are not sent twice: if the answer is lost, it stays unknown whether they were done.
 (A produce may be a call, which takes no idempotency key; with one of the user's it is safe.)"""
 

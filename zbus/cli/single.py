@@ -1,4 +1,5 @@
-"""`zbus delete`, `cancel`, `fire`, `reschedule`, `peek` and `why`: single messages of a group."""
+"""What is asked about single messages of a group: `zbus delete`, `cancel`, `fire`, `reschedule`,
+`redrive`, `peek` and `why`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from zbus.cli.words import counted, print_json
 from zbus.client import single
 
 NON_NEGATIVE = click.IntRange(min=0)
+POSITIVE = click.IntRange(min=1)
 PAGE = 1_000
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,8 +64,7 @@ def _order(
         **more,
     }
     with Remote(url) as remote:
-        count = remote.request(fields).headers.get("count", "")
-    number = int(count) if count.isdecimal() and len(count) < 20 else 0
+        number = _number(remote.request(fields).headers.get("count", ""))
     if as_json:
         print_json({"count": number})
     else:
@@ -126,6 +127,33 @@ def reschedule(
     if (delay_ms is None) == (deliver_at_ms is None):
         raise click.UsageError("give one of --delay-ms and --deliver-at-ms")
     _order("reschedule", topic, group, **named, delay=delay_ms, deliver_at=deliver_at_ms)
+
+
+@click.command()
+@_of_group
+@click.option(
+    "--count", type=POSITIVE, help="Put back at most this many, the first ones; default 1,000."
+)
+@click.option("--offset", help="Put back these: 3,5-9,12.")
+@click.option(
+    "--partition", type=NON_NEGATIVE, help="In this one only; else in all; of --offset: 0."
+)
+@click.option("--to", metavar="TOPIC", help="Put them there, not where each comes from.")
+def redrive(
+    topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
+) -> None:
+    """Put dead messages, which GROUP of TOPIC has, back to where they come from."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "redrive", "topic": topic, "consume_group": group, **fields})
+    count, stayed = (_number(reply.headers.get(name, "")) for name in ("count", "stayed"))
+    if as_json:
+        print_json({"count": count, "stayed": stayed})
+    else:
+        click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
 @click.command()

@@ -31,12 +31,16 @@ def _place(bus: client.BlockingClient, topic: str, start: Start, last: int) -> S
     """Where to begin in each partition."""
     if not last or start not in ("latest", "end"):
         return start
-    partitions = range(bus.query(topic)["partitionCount"])
+    partitions = range(bus.query(topic).partitions)
     return [max(0, bus.run(end_of(topic, partition)) - last) for partition in partitions]
 
 
 def _messages(
-    bus: client.BlockingClient, topic: str, group: str | None, start: Start | None, pattern: str
+    bus: client.BlockingClient,
+    topic: str,
+    group: str | None,
+    start: Start | None,
+    pattern: str,
 ) -> Iterator[Delivery]:
     if group is None:
         with bus.watch(topic, start, filter=pattern) as watched:

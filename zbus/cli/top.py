@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -14,6 +14,7 @@ import msgspec
 from zbus.cli.keys import View, each_key, has_keys, watch_keys
 from zbus.cli.remote import json_option, opened, url_option
 from zbus.cli.units import Seconds
+from zbus.client.documents import ServerInfo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,9 +46,7 @@ COLUMNS = [field.name for field in attrs.fields(Row)]
 SORTS = [name for name in COLUMNS if name not in ("topic", "group")]
 
 
-def rows_of(
-    server: dict[str, Any], before: dict[tuple[str, str], Row], seconds: float
-) -> list[Row]:
+def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: float) -> list[Row]:
     """One row for each topic and each of its groups."""
     found: list[Row] = []
 
@@ -56,23 +55,23 @@ def rows_of(
         # A topic that was removed and made again begins from nothing.
         return max(0.0, (messages - last.messages) / seconds) if last and seconds > 0 else 0.0
 
-    for topic in server["topicTable"].values():
-        name, depth = topic["topicName"], topic["messageDepth"]
+    for topic in server.topics.values():
+        name, depth = topic.name, topic.message_depth
         coming = rate(name, "", depth)
         groups = []
-        for group in topic["consumeGroupList"]:
-            counts = (group["messageCount"], group["leasedCount"], group["delayedCount"])
+        for group in topic.groups:
+            counts = (group.message_count, group.leased_count, group.delayed_count)
             done = depth - sum(counts)
-            going = rate(name, group["groupName"], done)
-            people = group["consumerCount"]
-            if group.get("unclaimed"):
+            going = rate(name, group.name, done)
+            people = group.consumer_count
+            if group.unclaimed:
                 counts = (0, 0, 0)  # there is nobody whom anything waits for
-            groups.append(Row(name, group["groupName"], done, coming, going, *counts, people))
+            groups.append(Row(name, group.name, done, coming, going, *counts, people))
         lag = max((row.lag for row in groups), default=0)
         leased = sum(row.leased for row in groups)
         delayed = max((row.delayed for row in groups), default=0)
         going = sum(row.out_rate for row in groups)
-        people = topic["consumerCount"]
+        people = topic.consumer_count
         found.append(Row(name, "", depth, coming, going, lag, leased, delayed, people))
         found.extend(groups)
     return found
@@ -86,12 +85,12 @@ def ordered(rows: list[Row], sort: str, reverse: bool = False, pattern: str = ""
     return sorted(chosen, key=lambda row: (rank[row.topic], row.topic, row.group))
 
 
-def summary(server: dict[str, Any]) -> str:
+def summary(server: ServerInfo) -> str:
     """What the broker tells of itself; a token that may not see everything is not told."""
     told = []
-    if (connections := server.get("connectionCount")) is not None:
+    if (connections := server.connection_count) is not None:
         told.append(f"{connections:,} connection{'s' * (connections != 1)}")
-    if (memory_bytes := server.get("memoryBytes")) is not None:
+    if (memory_bytes := server.memory_bytes) is not None:
         told.append(f"{memory_bytes / (1 << 20):,.0f} MiB")
     return ", ".join(told)
 
@@ -182,11 +181,11 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
             server = bus.query()
             now_s = time.monotonic()
             # Microseconds of the broker's time. It tells a long document more than once.
-            if server["infoVersion"] != version:
-                seconds = (server["infoVersion"] - version) / 1e6 if look else 0.0
+            if server.info_version != version:
+                seconds = (server.info_version - version) / 1e6 if look else 0.0
                 rows = rows_of(server, before, seconds)
                 before = {(row.topic, row.group): row for row in rows}
-                version = server["infoVersion"]
+                version = server.info_version
             if screen is not None:
                 screen.rows, screen.title = rows, summary(server)
                 screen.show()
@@ -201,12 +200,12 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
                 return
 
 
-def _print(rows: list[Row], server: dict[str, Any], as_json: bool) -> None:
+def _print(rows: list[Row], server: ServerInfo, as_json: bool) -> None:
     if as_json:
         document = {
-            "server": server["serverAddress"]["address"],
-            "connections": server.get("connectionCount"),
-            "memory_bytes": server.get("memoryBytes"),
+            "server": server.address.address,
+            "connections": server.connection_count,
+            "memory_bytes": server.memory_bytes,
             "rows": rows,
         }
         sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")

@@ -42,7 +42,10 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--temporary", "temporary", "Remove the group with its last consumer."),
     ("--paused", "paused", "Hold the group's deliveries back."),
 )
-@click.option("--lease", "--ack-timeout-ms", "group_lease", help="How long a lease is: 30s, 5m.")
+@click.option(
+    *("--lease", "--ack-timeout", "--ack-timeout-ms", "group_lease"),
+    help="How long a lease is: 30s, 5m.",
+)
 @click.option(
     "--window",
     "--ack-window",
@@ -103,7 +106,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 @click.option(
     *("--max-attempts", "group_max_attempts"),
     metavar="N|none",
-    help="Give a message up after so many deliveries without an ack.",
+    help="Give a message up after this many deliveries without an ack.",
 )
 @click.option(
     *("--backoff", "group_backoff"),
@@ -121,7 +124,9 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     help="Leases of a connection that ends: keep them, or give them back in front.",
 )
 @click.option(
-    *("--rate", "group_rate"), metavar="N|none", help="Hand out at most so many messages a second."
+    *("--rate", "group_rate"),
+    metavar="N|none",
+    help="Hand out at most this many messages a second.",
 )
 @_switches(
     (

@@ -19,6 +19,7 @@ from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
 from zbus.client.consumer import Consumer
+from zbus.client.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.errors import (
     BadRequest,
     Conflict,
@@ -26,6 +27,7 @@ from zbus.client.errors import (
     Forbidden,
     Full,
     NotFound,
+    NotLeased,
     Overloaded,
     ProtocolError,
     Refused,
@@ -36,15 +38,18 @@ from zbus.client.errors import (
     Unanswered,
     ZbusError,
 )
-from zbus.client.messages import Delivery, Message, Stored, StoredBatch
+from zbus.client.managing import Retries
+from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
-from zbus.client.service import Service
+from zbus.client.service import Service, current_call
+from zbus.client.single import Listed, Redriven
 from zbus.client.watcher import Watcher
 
 __all__ = [
     "DEFAULT_URL",
     "AsyncConsumer",
+    "AsyncHeld",
     "AsyncPending",
     "AsyncPipeline",
     "AsyncWatcher",
@@ -57,27 +62,38 @@ __all__ = [
     "Delivery",
     "Forbidden",
     "Full",
+    "GroupInfo",
+    "Held",
+    "Listed",
     "Message",
     "NotFound",
+    "NotLeased",
     "Options",
     "Overloaded",
     "Pending",
     "Pipeline",
     "ProtocolError",
+    "Redriven",
     "Refused",
     "Request",
+    "Retries",
     "RpcError",
+    "ServerAddress",
+    "ServerInfo",
     "Service",
     "Stored",
     "StoredBatch",
     "Timeout",
     "TooLarge",
     "TooMany",
+    "TopicInfo",
+    "TrackerInfo",
     "Unanswered",
     "Watcher",
     "ZbusError",
     "connect",
     "connect_async",
+    "current_call",
 ]
 
 

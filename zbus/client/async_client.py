@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from zbus.client import commands, single
 from zbus.client.async_consumer import AsyncConsumer
 from zbus.client.async_link import AsyncLink
 from zbus.client.async_watcher import AsyncWatcher
-from zbus.client.common import FLUSH_COUNT, Common, describe
+from zbus.client.common import FLUSH_COUNT, Common
 from zbus.client.consuming import Make
+from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
+from zbus.client.methods import AsyncMethods, AsyncPipelineMethods
 from zbus.client.options import Options
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request
 from zbus.client.watching import Watching
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(
-    make: Callable[P, Request[T]],
-) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
-    """A method that sends the request of a function of `commands` and returns what it means."""
-
-    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._link.run(make(*args, **kwargs))
-
-    describe(method, make, "{}")
-    return method
-
-
-class Client(Common[AsyncConsumer, AsyncWatcher]):
+class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
     """A connection to a broker, for trio and asyncio. Made by `zbus.client.connect_async`, and
     used with `async with`. Tasks may share one. It connects again when the connection breaks."""
 
@@ -51,30 +38,6 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
     async def __aexit__(self, *_: object) -> None:
         await self._link.stop()
 
-    declare = _awaited(commands.declare)
-    seek = _awaited(commands.seek)
-    query = _awaited(commands.query)
-    remove = _awaited(commands.remove)
-    empty = _awaited(commands.empty)
-    pause = _awaited(commands.pause)
-    resume = _awaited(commands.resume)
-    ping = _awaited(commands.ping)
-    version = _awaited(commands.version)
-    produce = _awaited(commands.produce)
-    produce_many = _awaited(commands.produce_many)
-    pull = _awaited(commands.pull)
-    ack = _awaited(commands.ack)
-    nack = _awaited(commands.nack)
-    extend = _awaited(commands.extend)
-    read = _awaited(commands.read)
-    delete = _awaited(single.delete)
-    cancel = _awaited(single.cancel)
-    fire = _awaited(single.fire)
-    reschedule = _awaited(single.reschedule)
-    peek = _awaited(single.peek)
-    why = _awaited(single.why)
-    call = _awaited(commands.call)
-
     async def run(self, request: Request[T]) -> T:
         """Send any request, such as one that a program makes itself."""
         return await self._link.run(request)
@@ -83,8 +46,8 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
         """Many requests under way at once, without waiting for each answer."""
         return AsyncPipeline(self._link, in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[Document]) -> AsyncConsumer:
-        return AsyncConsumer(self._address, self._options, make, query)
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AsyncConsumer:
+        return AsyncConsumer(self._address, self._options, make, query, required)
 
     def _watcher(self, core: Watching) -> AsyncWatcher:
         return AsyncWatcher(self._address, self._options, core)
@@ -111,17 +74,7 @@ class AsyncPending(Generic[T]):
         return self._call.result()
 
 
-def _piped(
-    make: Callable[P, Request[T]],
-) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, AsyncPending[T]]]:
-    async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncPending[T]:
-        return await self._begin(make(*args, **kwargs))
-
-    describe(method, make, "AsyncPending[{}]")
-    return method
-
-
-class AsyncPipeline:
+class AsyncPipeline(AsyncPipelineMethods):
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `async with` all are answered; the first error is raised
     there. Belongs to one task."""
@@ -132,13 +85,6 @@ class AsyncPipeline:
         self._open: deque[Call[Any]] = deque()
         self._unsent = 0
         self._error: Exception | None = None
-
-    produce = _piped(commands.produce)
-    produce_many = _piped(commands.produce_many)
-    ack = _piped(commands.ack)
-    nack = _piped(commands.nack)
-    extend = _piped(commands.extend)
-    call = _piped(commands.call)
 
     async def _begin(self, request: Request[T]) -> AsyncPending[T]:
         if len(self._open) >= self._max:

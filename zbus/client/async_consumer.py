@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Self
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self, Unpack, cast
 
 import anyio
 
 from zbus.client.async_link import AsyncLink
 from zbus.client.consuming import Consuming, Make
-from zbus.client.errors import Forbidden, NotFound, ZbusError
+from zbus.client.documents import GroupInfo
+from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
-from zbus.client.messages import Delivery
+from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
 from zbus.client.options import Address, Options
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request, parse_deliveries
 
 LEAVE_S = 5.0
 """How long a consumer that is closed may take for its good-bye."""
@@ -24,11 +27,18 @@ class AsyncConsumer:
     `async with`."""
 
     def __init__(
-        self, address: Address, options: Options, make: Make, query: Request[Document]
+        self,
+        address: Address,
+        options: Options,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
     ) -> None:
+        """`query` asks for the group; if it is `required`, it must not be refused."""
         self._link = AsyncLink(address, options)
         self._make = make
         self._query = query
+        self._required = required
         self._core: Consuming | None = None
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
@@ -39,8 +49,11 @@ class AsyncConsumer:
             try:
                 info = await self._link.run(self._query)
             except Forbidden:
+                if self._required:
+                    raise
                 info = None  # a token may allow consuming and no more
             core = self._core = self._make(info)
+            core.parse = partial(parse_deliveries, make=partial(AsyncHeld, self))
         except BaseException:
             await self._link.stop()
             raise
@@ -62,7 +75,7 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Delivery:
+    async def __anext__(self) -> AsyncHeld:
         delivery = await self.next()
         if delivery is None:
             raise StopAsyncIteration
@@ -73,7 +86,7 @@ class AsyncConsumer:
             raise RuntimeError("a consumer is used with `async with`")
         return self._core
 
-    async def next(self) -> Delivery | None:
+    async def next(self) -> AsyncHeld | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._opened()
         try:
@@ -88,7 +101,7 @@ class AsyncConsumer:
                 await self._send(core.requests(now_s), flush=pull is not None)
                 await self._check(wait=finished)
                 if delivery is not None or finished:
-                    return delivery
+                    return cast("AsyncHeld | None", delivery)
                 await self._wait_for_pull()
         except BaseException:
             core.unseen()  # cancelled, mostly
@@ -113,21 +126,52 @@ class AsyncConsumer:
             core.pull_failed()  # as long as nothing else is known
             core.took(pull.result())
 
-    async def ack(self, delivery: Delivery) -> None:
-        """Acknowledge this message now, without waiting for the next one to be taken."""
+    async def ack(self, *deliveries: Delivery) -> None:
+        """Acknowledge these messages, without waiting for the next one to be taken. Many are one
+        request for each partition. A single one may wait a tenth of a second for others.
+
+        Raises ValueError for a message that is not this consumer's; then none is acknowledged."""
         core = self._opened()
         now_s = anyio.current_time()
-        core.ack(delivery, now_s)
-        await self._send(core.requests(now_s))
+        core.require_held(*deliveries)
+        for delivery in deliveries:
+            core.ack(delivery, now_s)
+        await self._send(core.flush() if len(deliveries) > 1 else core.requests(now_s))
 
     async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
-        """This message is to come again: at once, or after `delay_ms`."""
-        request = self._opened().nack(delivery, delay_ms, front)
+        """This message is to come again: first, or last (`front=False`), or after `delay_ms`
+        milliseconds. Raises ValueError for a message that is not this consumer's."""
+        core = self._opened()
+        core.require_held(delivery)
+        request = core.nack(delivery, delay_ms, front)
         if request is not None:
-            try:
+            with suppress(NotFound):  # not leased any more: it comes again by itself
                 await self._link.run(request)
-            except NotFound:
-                pass  # not leased any more: it comes again by itself
+
+    async def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None:
+        """Keep this message for `lease_ms` milliseconds from now, or for the group's own time. The
+        consumer does the latter by itself. Raises NotFound if it is not leased any more, ValueError
+        for a message that is not this consumer's."""
+        core = self._opened()
+        core.require_held(delivery)
+        request = core.extend(delivery, lease_ms, anyio.current_time())
+        if request is not None:
+            await self._link.run(request)
+
+    async def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of this message into a topic, and the message is done: both or neither.
+        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
+        Raises what `produce` does, ValueError for a message that is settled or not held here."""
+        core = self._opened()
+        core.require_held(delivery)
+        try:
+            stored = await self._link.run(core.reply_to(delivery, topic, body, labels))
+        except NotLeased:
+            stored = None
+        core.replied(delivery)
+        return stored
 
     async def _leave(self, core: Consuming, failed: bool) -> None:
         await self._send(core.close())
@@ -144,10 +188,8 @@ class AsyncConsumer:
         await self._check(wait=True)
         for call in calls:
             await self._link.wait(call)
-            try:
+            with suppress(NotFound):  # not leased any more: it comes again by itself
                 call.result()
-            except NotFound:
-                pass  # not leased any more: it comes again by itself
 
     async def _check(self, wait: bool) -> None:
         """Whether acknowledgements went well."""
@@ -155,7 +197,8 @@ class AsyncConsumer:
         while sent and (wait or sent[0].done):
             if not sent[0].done:
                 await self._link.wait(sent[0])
-            sent.popleft().result()
+            with suppress(NotFound):  # what was removed has nothing to settle
+                sent.popleft().result()
 
     async def _keep(self, core: Consuming) -> None:
         """The task that keeps leases while the user works."""
@@ -165,7 +208,7 @@ class AsyncConsumer:
                 self._take(core)  # what nobody has asked for yet is leased, too
             except ZbusError:
                 pass  # the loop asks again
-            for request in [*core.flush(), *core.extensions()]:
+            for request in [*core.flush(), *core.extensions(anyio.current_time())]:
                 try:
                     await self._link.run(request)
                 except ZbusError:

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from zbus.client import commands, single
-from zbus.client.common import FLUSH_COUNT, Common, describe
+from zbus.client.common import FLUSH_COUNT, Common
 from zbus.client.consumer import Consumer
 from zbus.client.consuming import Make
+from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.exchange import Call
 from zbus.client.link import Link
+from zbus.client.methods import BlockingMethods, PipelineMethods
 from zbus.client.options import Options
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request
 from zbus.client.watcher import Watcher
 from zbus.client.watching import Watching
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _blocking(
-    make: Callable[P, Request[T]],
-) -> Callable[Concatenate[BlockingClient, P], T]:
-    """A method that sends the request of a function of `commands` and returns what it means."""
-
-    def method(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._link.run(make(*args, **kwargs))
-
-    describe(method, make, "{}")
-    return method
-
-
-class BlockingClient(Common[Consumer, Watcher]):
+class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
     """A connection to a broker, for programs that block. Made by `zbus.client.connect`.
 
     Threads may share one. It connects again when the connection breaks.
@@ -60,30 +47,6 @@ class BlockingClient(Common[Consumer, Watcher]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    declare = _blocking(commands.declare)
-    seek = _blocking(commands.seek)
-    query = _blocking(commands.query)
-    remove = _blocking(commands.remove)
-    empty = _blocking(commands.empty)
-    pause = _blocking(commands.pause)
-    resume = _blocking(commands.resume)
-    ping = _blocking(commands.ping)
-    version = _blocking(commands.version)
-    produce = _blocking(commands.produce)
-    produce_many = _blocking(commands.produce_many)
-    pull = _blocking(commands.pull)
-    ack = _blocking(commands.ack)
-    nack = _blocking(commands.nack)
-    extend = _blocking(commands.extend)
-    read = _blocking(commands.read)
-    delete = _blocking(single.delete)
-    cancel = _blocking(single.cancel)
-    fire = _blocking(single.fire)
-    reschedule = _blocking(single.reschedule)
-    peek = _blocking(single.peek)
-    why = _blocking(single.why)
-    call = _blocking(commands.call)
-
     def run(self, request: Request[T]) -> T:
         """Send any request, such as one that a program makes itself."""
         return self._link.run(request)
@@ -92,8 +55,8 @@ class BlockingClient(Common[Consumer, Watcher]):
         """Many requests under way at once, without waiting for each answer."""
         return Pipeline(self._link, in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[Document]) -> Consumer:
-        return Consumer(self._address, self._options, make, query)
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> Consumer:
+        return Consumer(self._address, self._options, make, query, required)
 
     def _watcher(self, core: Watching) -> Watcher:
         return Watcher(self._address, self._options, core).open()
@@ -120,15 +83,7 @@ class Pending(Generic[T]):
         return self._call.result()
 
 
-def _piped(make: Callable[P, Request[T]]) -> Callable[Concatenate[Pipeline, P], Pending[T]]:
-    def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-        return self._begin(make(*args, **kwargs))
-
-    describe(method, make, "Pending[{}]")
-    return method
-
-
-class Pipeline:
+class Pipeline(PipelineMethods):
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `with` all are answered; the first error is raised there,
     unless its `result` was asked for. Belongs to one thread."""
@@ -139,13 +94,6 @@ class Pipeline:
         self._open: deque[Call[Any]] = deque()
         self._unsent = 0
         self._error: Exception | None = None
-
-    produce = _piped(commands.produce)
-    produce_many = _piped(commands.produce_many)
-    ack = _piped(commands.ack)
-    nack = _piped(commands.nack)
-    extend = _piped(commands.extend)
-    call = _piped(commands.call)
 
     def _begin(self, request: Request[T]) -> Pending[T]:
         if len(self._open) >= self._max:

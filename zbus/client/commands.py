@@ -7,54 +7,89 @@ request and return its result; so these signatures and texts are the documentati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from zbus.client.managing import (
+    Level,
+    Nothing,
+    Retries,
+    declare,
+    empty,
+    pause,
+    ping,
+    query,
+    remove,
+    resume,
+    seek,
+    server,
+    tracker,
+    version,
+)
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch, as_bytes
 from zbus.client.requests import (
     UNSET,
+    Acks,
+    Offsets,
     Request,
+    encode_offsets,
     line,
     of_group,
+    only_one,
     optional,
     own_lines,
     parse_count,
     parse_deliveries,
     parse_nothing,
-    parse_number,
     parse_result,
     parse_stored,
     parse_stored_batch,
-    parse_text,
+    settling,
     start,
 )
-from zbus.client.topics import Level as Level
-from zbus.client.topics import Nothing as Nothing
-from zbus.client.topics import Retries as Retries
-from zbus.client.topics import declare as declare
-from zbus.client.topics import empty as empty
-from zbus.client.topics import pause as pause
-from zbus.client.topics import query as query
-from zbus.client.topics import remove as remove
-from zbus.client.topics import resume as resume
-from zbus.client.topics import seek as seek
+from zbus.client.single import cancel, delete, fire, peek, redrive, reschedule, why
+from zbus.wire.responses import Response
+
+__all__ = [
+    "Acks",
+    "Level",
+    "Nothing",
+    "Offsets",
+    "Retries",
+    "ack",
+    "call",
+    "cancel",
+    "declare",
+    "delete",
+    "empty",
+    "encode_offsets",
+    "extend",
+    "fire",
+    "nack",
+    "pause",
+    "peek",
+    "ping",
+    "produce",
+    "produce_many",
+    "pull",
+    "query",
+    "read",
+    "redrive",
+    "remove",
+    "reschedule",
+    "resume",
+    "route",
+    "seek",
+    "server",
+    "tracker",
+    "unconsume",
+    "version",
+    "why",
+]
 
 CONTAINER = b"application/vnd.zbus.messages"
-
-
-# -- the broker ------------------------------------------------------------------------------------
-
-
-def ping(*, timeout_s: float | None = None) -> Request[int]:
-    """The broker's time, epoch milliseconds."""
-    return Request(b"GET / HTTP/1.1\r\ncmd: ping\r\n", parse_number, timeout_s=timeout_s)
-
-
-def version(*, timeout_s: float | None = None) -> Request[str]:
-    """The broker's version."""
-    return Request(b"GET / HTTP/1.1\r\ncmd: version\r\n", parse_text, timeout_s=timeout_s)
 
 
 # -- messages in ----------------------------------------------------------------------------------
@@ -75,12 +110,21 @@ def produce(
     id: str | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[Stored]:
     """Store one message; returns when it is durable, and says where it is.
 
-    `body` is bytes or text; `json` is anything that JSON holds, instead. Messages of one `key` are
-    in one partition. `delay_ms` or `deliver_at_ms` (epoch) hold it back, `ttl_ms` lets it expire.
+    `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
+    partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
+    back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
+    are deliveries of one group and one partition that are acknowledged by it: both or neither.
+
+    Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
+    TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
+    says whether it may have been; TypeError and ValueError for what cannot be sent.
+
+    With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
 
     With `retries` the message gets an idempotency key of its own: however often it had to be sent,
     it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
@@ -92,32 +136,54 @@ def produce(
     if headers:
         lines += own_lines(headers)
     if json is not UNSET:
-        body = msgspec.json.encode(json)
+        body = _json_instead_of(body, json)
         if not headers or "content-type" not in {name.lower() for name in headers}:
             lines += b"content-type: application/json\r\n"
-    if _any_given((partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)):
-        lines += optional(
-            partition=partition,
-            delay=delay_ms,
-            deliver_at=deliver_at_ms,
-            ttl=ttl_ms,
-            expected_offset=expected_offset,
-        )
-        if idempotency_key is not None:
-            lines += line(b"idempotency-key", idempotency_key)
+    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key
+    if where != _NOT_GIVEN:
+        lines += _place(*where)
+    parse: Callable[[Response], Stored] = parse_stored
+    if acks is not None:
+        named, parse = settling(acks, parse)
+        lines += named
     return Request(
         lines,
-        parse_stored,
+        parse,
         body if type(body) is bytes else as_bytes(body),
-        safe=idempotency_key is not None,
-        keyed=id is None and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=id is None and idempotency_key is None and acks is None,
         id=b"" if id is None else _id(id),
         timeout_s=timeout_s,
     )
 
 
-def _any_given(values: tuple[object, ...]) -> bool:
-    return values.count(None) != len(values)
+def _json_instead_of(body: Body, json: object) -> bytes:
+    if type(body) is not bytes or body:
+        raise TypeError("body and json contradict each other: give one of them")
+    return msgspec.json.encode(json)
+
+
+_NOT_GIVEN = (None,) * 6
+
+
+def _place(
+    partition: int | None,
+    delay_ms: int | None,
+    deliver_at_ms: int | None,
+    ttl_ms: int | None,
+    expected_offset: int | None,
+    idempotency_key: str | None,
+) -> bytes:
+    """Lines that say where messages are put, and when they are due."""
+    only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
+    lines = optional(
+        partition=partition,
+        delay=delay_ms,
+        deliver_at=deliver_at_ms,
+        ttl=ttl_ms,
+        expected_offset=expected_offset,
+    )
+    return lines if idempotency_key is None else lines + line(b"idempotency-key", idempotency_key)
 
 
 def _id(id: str) -> bytes:
@@ -139,6 +205,7 @@ def produce_many(
     ttl_ms: int | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[StoredBatch]:
     """Store many messages in one request, all or none, at consecutive offsets of one partition.
@@ -146,7 +213,7 @@ def produce_many(
     `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
     different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
     and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-    left to you.
+    left to you. Times, `acks` and errors are those of `produce`.
     """
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise TypeError("produce_many takes a list of messages; use produce for a single one")
@@ -165,23 +232,18 @@ def produce_many(
         parts.append(
             b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
         )
-    lines = start(b"produce", topic) + optional(
-        tag=tag,
-        key=key,
-        partition=partition,
-        delay=delay_ms,
-        deliver_at=deliver_at_ms,
-        ttl=ttl_ms,
-        expected_offset=expected_offset,
-    )
-    if idempotency_key is not None:
-        lines += line(b"idempotency-key", idempotency_key)
+    lines = start(b"produce", topic) + optional(tag=tag, key=key)
+    lines += _place(partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)
+    parse: Callable[[Response], StoredBatch] = parse_stored_batch
+    if acks is not None:
+        places, parse = settling(acks, parse)
+        lines += places
     return Request(
         b"%bcontent-type: %b\r\n" % (lines, CONTAINER),
-        parse_stored_batch,
+        parse,
         b"".join(parts),
-        safe=idempotency_key is not None,
-        keyed=not named and idempotency_key is None,
+        safe=idempotency_key is not None or acks is not None,
+        keyed=not named and idempotency_key is None and acks is None,
         timeout_s=timeout_s,
     )
 
@@ -197,16 +259,23 @@ def pull(
     wait_ms: int = 0,
     partition: int | None = None,
     lease_ms: int | None = None,
+    standby: bool = False,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
-    """Take up to `batch` messages of a group, waiting up to `wait_ms` for the first, and leased for
-    `lease_ms` (as the group says).
+    """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
+    They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
+    exclusive group, `standby` waits until that one has left.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
-    group waits at a time: a second one ends the first with nothing.
+    group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
+    group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
     """
     lines = of_group(b"consume", topic, group) + optional(
-        batch=batch, timeout=wait_ms, partition=partition, lease=lease_ms
+        batch=batch,
+        timeout=wait_ms,
+        partition=partition,
+        lease=lease_ms,
+        standby=standby or None,
     )
     return Request(
         b"%baccept: %b\r\n" % (lines, CONTAINER),
@@ -221,22 +290,6 @@ def unconsume(topic: str, group: str | None = None) -> Request[None]:
     return Request(of_group(b"unconsume", topic, group), parse_nothing, silent=True)
 
 
-Offsets = int | Sequence[int]
-
-
-def encode_offsets(offsets: Offsets) -> str:
-    """Offsets in the wire's short form: `3,5-9,12`."""
-    if isinstance(offsets, int):
-        return str(offsets)
-    pieces: list[list[int]] = []
-    for offset in sorted(set(offsets)):
-        if pieces and offset == pieces[-1][1] + 1:
-            pieces[-1][1] = offset
-        else:
-            pieces.append([offset, offset])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pieces)
-
-
 def ack(
     topic: str,
     group: str | None,
@@ -245,9 +298,14 @@ def ack(
     partition: int = 0,
     timeout_s: float | None = None,
 ) -> Request[None]:
-    """Acknowledge deliveries of one partition: when this returns, they do not come again."""
+    """Acknowledge deliveries of one partition: when this returns, they do not come again.
+
+    An offset that is acknowledged already, or was not handed out, is none of them that come again
+    either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
+    group or partition, since then nothing was acknowledged at all.
+    """
     lines = of_group(b"ack", topic, group) + optional(
-        offset=encode_offsets(offsets), partition=partition or None
+        offset=encode_offsets(offsets), partition=partition or None, strict=True
     )
     return Request(lines, parse_nothing, timeout_s=timeout_s)
 
@@ -262,8 +320,15 @@ def nack(
     front: bool = True,
     timeout_s: float | None = None,
 ) -> Request[int]:
-    """Give deliveries back before their lease ends; returns how many. Raises NotFound if none is
-    leased any more. They come again first, or at the end (`front=False`), or after `delay_ms`."""
+    """Give deliveries back before their lease ends; returns how many were.
+
+    They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
+    NotFound if none is leased any more, or there is no such topic, group or partition.
+    """
+    if delay_ms and not front:
+        raise TypeError(
+            "delay_ms and front=False contradict each other: what is delayed comes when it is due"
+        )
     lines = of_group(b"nack", topic, group) + optional(
         offset=encode_offsets(offsets),
         partition=partition or None,
@@ -282,7 +347,10 @@ def extend(
     lease_ms: int | None = None,
     timeout_s: float | None = None,
 ) -> Request[int]:
-    """Keep deliveries `lease_ms` longer from now, or the group's own time; returns how many."""
+    """Keep deliveries for `lease_ms` milliseconds from now, or for the group's own time.
+
+    Returns how many leases were moved. Raises NotFound as `nack` does.
+    """
     lines = of_group(b"extend", topic, group) + optional(
         offset=encode_offsets(offsets), partition=partition or None, group_lease=lease_ms
     )
@@ -297,7 +365,11 @@ def read(
     count: int = 100,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
-    """Look at stored messages from `offset` on (the oldest there is), without a group."""
+    """Look at up to `count` stored messages from `offset` on (the oldest there is).
+
+    This needs no group and changes nothing. At the end of the log the list is empty. Raises
+    NotFound for an offset that was dropped, and for a topic or partition that is not there.
+    """
     lines = start(b"read", topic) + optional(partition=partition, offset=offset, count=count)
     return Request(b"%baccept: %b\r\n" % (lines, CONTAINER), parse_deliveries, timeout_s=timeout_s)
 
@@ -308,15 +380,30 @@ def read(
 def call(
     topic: str,
     method: str,
+    /,
     *params: object,
     module: str = "",
+    headers: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
+    **named: object,
 ) -> Request[Any]:
-    """Call a method of a service and return its answer. Raises RpcError for the service's own
-    error, Unanswered if none answered in time. It is never sent twice."""
+    """Call a method of a service and return its answer, of JSON, or bytes of another type.
+
+    `params` and `named` are its arguments, all of them what JSON holds; a service needs zbus 0.1 or
+    newer to understand `named`. `headers` travel with the call, such as `traceparent`. It waits for
+    `timeout_s` seconds (30) and is never sent twice.
+
+    Raises RpcError for the service's own error, Unanswered if none answered in time, NotFound if
+    there never was such a service, ConnectionLost or Timeout if it may have been called or not.
+    """
     timeout_s = 30.0 if timeout_s is None else timeout_s
-    body = msgspec.json.encode({"method": method, "module": module, "params": list(params)})
+    document: dict[str, object] = {"method": method, "module": module, "params": list(params)}
+    if named:
+        document["named"] = named
+    body = msgspec.json.encode(document)
     lines = start(b"produce", topic) + optional(timeout=max(1, round(timeout_s * 1000)))
+    if headers:
+        lines += own_lines(headers)
     return Request(
         lines + b"content-type: application/json\r\n",
         parse_result,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from zbus.client import commands
 from zbus.client.consuming import Consuming, Make
+from zbus.client.documents import GroupInfo
+from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request
 from zbus.client.starts import Start
 from zbus.client.watching import Watching
 
@@ -21,19 +21,6 @@ AnyWatcher = TypeVar("AnyWatcher")
 
 FLUSH_COUNT = 64
 """Requests that a pipeline gathers before it sends them."""
-
-
-def describe(method: Callable[..., Any], make: Callable[..., Request[Any]], returns: str) -> None:
-    """Give a method the text and the signature of the function that makes its request. What that
-    means stands for `{}` in `returns`."""
-    functools.update_wrapper(method, make)
-    signature = inspect.signature(make)
-    meant = str(signature.return_annotation).removeprefix("Request[").removesuffix("]")
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[itself, *signature.parameters.values()],
-        return_annotation=returns.format(meant),
-    )
 
 
 class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
@@ -47,7 +34,7 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         return f"<{type(self).__name__} {self._url}>"
 
     @abstractmethod
-    def _consumer(self, make: Make, query: Request[Document]) -> AnyConsumer: ...
+    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AnyConsumer: ...
     @abstractmethod
     def _watcher(self, core: Watching) -> AnyWatcher: ...
 
@@ -60,6 +47,9 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         partition: int | None = None,
         timeout_ms: int | None = None,
         auto_ack: bool = True,
+        lease_ms: int | None = None,
+        standby: bool = False,
+        retry: Retries | None = None,
     ) -> AnyConsumer:
         """Iterate over the messages of a group, for ever or until none came for `timeout_ms`.
 
@@ -76,6 +66,12 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         `messages.ack(message)`. `batch` is how many messages are fetched at once: 100, or half of
         the group's window; 1 from a group without acknowledgements, because what that hands out is
         done. A consumer has a connection of its own and belongs to one thread or task.
+
+        `lease_ms` is for the leases of this consumer; else the group says how long they are.
+        `standby` waits while another reads the exclusive group. `retry` declares first what
+        becomes of messages on which the work fails, and a group that leases if there is none:
+
+            retry=Retries(max_attempts=5, backoff_ms=(1_000, 60_000), dead_letter="Orders.dead")
         """
         make = functools.partial(
             Consuming,
@@ -85,8 +81,14 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
             partition=partition,
             timeout_ms=timeout_ms,
             auto_ack=auto_ack,
+            lease_ms=lease_ms,
+            standby=standby,
         )
-        return self._consumer(make, commands.query(topic, group or topic))
+        if retry is None:
+            query = commands.query(topic, group or topic)
+        else:
+            query = commands.declare(topic, group or topic, ack=True, **retry)
+        return self._consumer(make, cast("Request[GroupInfo]", query), retry is not None)
 
     def watch(
         self,
@@ -114,6 +116,13 @@ class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
         token does not allow it (any more), ConnectionLost when there was no broker for all
         `retries`. It has a connection of its own.
         """
-        options = self._options
-        core = Watching(options, random.SystemRandom(), topic, start, filter, partition, timeout_ms)
+        core = Watching(
+            self._options,
+            random.SystemRandom(),
+            topic,
+            start,
+            filter,
+            partition,
+            timeout_ms,
+        )
         return self._watcher(core)

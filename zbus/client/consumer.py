@@ -6,15 +6,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, Unpack, cast
 
 from zbus.client.consuming import Consuming, Make
-from zbus.client.errors import Forbidden, NotFound, ZbusError
+from zbus.client.documents import GroupInfo
+from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
 from zbus.client.link import Link
-from zbus.client.messages import Delivery
+from zbus.client.messages import Body, Delivery, Held, Labels, Stored
 from zbus.client.options import Address, Options
-from zbus.client.requests import Document, Request
+from zbus.client.requests import Request, parse_deliveries
 
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
@@ -27,11 +29,18 @@ class Consumer:
     """The messages of a group, one after another. Made by `consume`."""
 
     def __init__(
-        self, address: Address, options: Options, make: Make, query: Request[Document]
+        self,
+        address: Address,
+        options: Options,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
     ) -> None:
+        """`query` asks for the group; if it is `required`, it must not be refused."""
         self._link = Link(address, options)
         self._make = make
         self._query = query
+        self._required = required
         self._core: Consuming | None = None
         self._lock = threading.Lock()  # of the core: the keeper looks at it too
         self._pull: Call[list[Delivery]] | None = None
@@ -49,7 +58,7 @@ class Consumer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(kind is not None, quiet=kind is not None)
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[Held]:
         self._open()
         try:
             while (delivery := self.next()) is not None:
@@ -68,17 +77,21 @@ class Consumer:
             try:
                 info = self._link.run(self._query)
             except Forbidden:
+                if self._required:
+                    self._link.close()
+                    raise
                 info = None  # a token may allow consuming and no more
             except BaseException:
                 self._link.close()
                 raise
             core = self._core = self._make(info)
+            core.parse = partial(parse_deliveries, make=partial(Held, self))
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
                 self._keeper.start()
         return core
 
-    def next(self) -> Delivery | None:
+    def next(self) -> Held | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
         core = self._open()
         try:
@@ -98,7 +111,7 @@ class Consumer:
                     self._link.flush()
                 self._check(wait=finished)
                 if delivery is not None or finished:
-                    return delivery
+                    return cast("Held | None", delivery)
                 self._wait_for_pull()
         except BaseException:
             with self._lock:
@@ -118,25 +131,61 @@ class Consumer:
             core.pull_failed()  # as long as nothing else is known
             core.took(pull.result())
 
-    def ack(self, delivery: Delivery) -> None:
-        """Acknowledge this message now, without waiting for the next one to be taken."""
+    def ack(self, *deliveries: Delivery) -> None:
+        """Acknowledge these messages, without waiting for the next one to be taken. Many are one
+        request for each partition. A single one may wait a tenth of a second for others.
+
+        Raises ValueError for a message that is not this consumer's; then none is acknowledged."""
         core = self._open()
         now_s = time.monotonic()
         with self._lock:
-            core.ack(delivery, now_s)
-            requests = core.requests(now_s)
+            core.require_held(*deliveries)
+            for delivery in deliveries:
+                core.ack(delivery, now_s)
+            requests = core.flush() if len(deliveries) > 1 else core.requests(now_s)
         for request in requests:
             self._sent.append(self._link.submit(request))
         if requests:
             self._link.flush()
 
     def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
-        """This message is to come again: at once, or after `delay_ms`."""
+        """This message is to come again: first, or last (`front=False`), or after `delay_ms`
+        milliseconds. Raises ValueError for a message that is not this consumer's."""
         core = self._open()
         with self._lock:
+            core.require_held(delivery)
             request = core.nack(delivery, delay_ms, front)
         if request is not None:
             _unless_gone(lambda: self._link.run(request))
+
+    def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None:
+        """Keep this message for `lease_ms` milliseconds from now, or for the group's own time. The
+        consumer does the latter by itself. Raises NotFound if it is not leased any more, ValueError
+        for a message that is not this consumer's."""
+        core = self._open()
+        with self._lock:
+            core.require_held(delivery)
+            request = core.extend(delivery, lease_ms, time.monotonic())
+        if request is not None:
+            self._link.run(request)
+
+    def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of this message into a topic, and the message is done: both or neither.
+        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
+        Raises what `produce` does, ValueError for a message that is settled or not held here."""
+        core = self._open()
+        with self._lock:
+            core.require_held(delivery)
+            request = core.reply_to(delivery, topic, body, labels)
+        try:
+            stored = self._link.run(request)
+        except NotLeased:
+            stored = None
+        with self._lock:
+            core.replied(delivery)
+        return stored
 
     def close(self) -> None:
         """Acknowledge what is done, give back what nobody has seen, leave the group."""
@@ -189,7 +238,7 @@ class Consumer:
         while sent and (wait or sent[0].done):
             if not sent[0].done:
                 self._link.wait(sent[0])
-            sent.popleft().result()
+            _unless_gone(sent.popleft().result)
 
     def _keep(self) -> None:
         """The thread that keeps leases while the user works."""
@@ -203,7 +252,7 @@ class Consumer:
                     self._take(core)
                 except ZbusError:
                     pass  # the loop asks again
-                requests = [*core.flush(), *core.extensions()]
+                requests = [*core.flush(), *core.extensions(time.monotonic())]
             for request in requests:
                 try:
                     self._link.run(request)
@@ -212,7 +261,7 @@ class Consumer:
 
 
 def _unless_gone(do: Callable[[], object]) -> None:
-    """What is not leased any more comes again by itself."""
+    """What is not leased any more comes again by itself; what was removed has nothing to settle."""
     try:
         do()
     except NotFound:

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from zbus.client import commands
-from zbus.client.messages import Delivery
-from zbus.client.requests import Document, Request
+from zbus.client.documents import GroupInfo
+from zbus.client.messages import Body, Delivery, Labels, Stored
+from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 BATCH = 100
 """Messages asked for at once from a group that leases."""
@@ -28,7 +30,7 @@ ACK_EVERY_S = 0.1
 """What was done is acknowledged after so long, even if no more comes."""
 
 
-UNKNOWN: Document = {"ackRequired": True, "ackWindow": 1}
+UNKNOWN = GroupInfo(ack=True, window=1)
 
 
 class Consuming:
@@ -38,11 +40,13 @@ class Consuming:
         self,
         topic: str,
         group: str,
-        info: Document | None,
+        info: GroupInfo | None,
         batch: int | None,
         partition: int | None,
         timeout_ms: int | None,
         auto_ack: bool,
+        lease_ms: int | None = None,
+        standby: bool = False,
     ) -> None:
         """`info` is the group's document: whether it leases, how long, and how many at once. None:
         it may not be looked at. Then one message is fetched at a time, and acknowledged, which for
@@ -50,18 +54,21 @@ class Consuming:
         self.topic = topic
         self.group = group
         info = UNKNOWN if info is None else info
-        self.leases = bool(info.get("ackRequired"))
-        self.lease_ms = max(1, int(info.get("ackTimeout", 10_000)))
-        window = int(info.get("ackWindow", 100))
+        self.leases = info.ack
+        self.own_lease_ms = lease_ms
+        self.lease_ms = max(1, info.lease_ms if lease_ms is None else lease_ms)
+        self.standby = standby
         # One batch is worked on while the next is on its way: both have to fit the window.
-        self.batch = batch or (max(1, min(BATCH, window // 2)) if self.leases else 1)
+        self.batch = batch or (max(1, min(BATCH, info.window // 2)) if self.leases else 1)
         self.partition = partition
         self.timeout_ms = timeout_ms
         self.auto_ack = auto_ack
+        self.parse: Callable[[Response], list[Delivery]] = parse_deliveries  # the shell's own
         self.closing = False
         self.current: Delivery | None = None
         self._ready: deque[Delivery] = deque()
         self._leased: dict[tuple[int, int], Delivery] = {}  # held here, not settled
+        self._longer: dict[tuple[int, int], float] = {}  # of them: the user's own lease ends then
         self._acks: dict[int, list[int]] = {}  # partition -> offsets
         self._ack_count = 0
         self._acks_since_s = 0.0
@@ -75,7 +82,9 @@ class Consuming:
         """The next message; None: wait for the pull, or stop if `finished`. Asking for the next
         one says that the one before is done."""
         done, self.current = self.current, None
-        if done is not None and self.auto_ack and not done.settled:
+        if done is not None and done.settled:
+            self._settle(done)  # by a produce that acknowledged it, perhaps
+        elif done is not None and self.auto_ack:
             self.ack(done, now_s)
         if not self._ready:
             if self._dry_since_s is None:
@@ -111,7 +120,9 @@ class Consuming:
         if self.leases:
             for delivery in deliveries:
                 place = delivery.partition, delivery.offset
-                if self._leased.setdefault(place, delivery) is delivery:
+                held = self._leased.get(place)
+                if held is None or held.settled:
+                    self._leased[place] = delivery
                     self._ready.append(delivery)
         else:
             self._ready.extend(deliveries)
@@ -138,18 +149,39 @@ class Consuming:
             wait_ms = min(WAIT_MS, max(0, round(left_ms)))
         self._pulling = True
         self._asked = waiting
-        return commands.pull(
-            self.topic, self.group, batch=self.batch, wait_ms=wait_ms, partition=self.partition
+        request = commands.pull(
+            self.topic,
+            self.group,
+            batch=self.batch,
+            wait_ms=wait_ms,
+            partition=self.partition,
+            lease_ms=self.own_lease_ms,
+            standby=self.standby,
         )
+        request.parse = self.parse
+        return request
 
     # -- settling -------------------------------------------------------------------------
+
+    def require_held(self, *deliveries: Delivery) -> None:
+        """Offsets of another topic would settle messages of this one. Raises ValueError."""
+        for delivery in deliveries:
+            place = delivery.partition, delivery.offset
+            if not delivery.settled and self._leased.get(place) is not delivery:
+                raise ValueError(f"this consumer does not hold {delivery!r}")
+
+    def _settle(self, delivery: Delivery) -> None:
+        delivery.settled = True
+        place = delivery.partition, delivery.offset
+        if self._leased.get(place) is delivery:  # not if it has come again already
+            del self._leased[place]
+            self._longer.pop(place, None)
 
     def ack(self, delivery: Delivery, now_s: float) -> None:
         """It is done. Told to the broker with the next `requests`."""
         if delivery.settled:
             return
-        delivery.settled = True
-        self._leased.pop((delivery.partition, delivery.offset), None)
+        self._settle(delivery)
         self._acks.setdefault(delivery.partition, []).append(delivery.offset)
         if not self._ack_count:
             self._acks_since_s = now_s
@@ -159,9 +191,7 @@ class Consuming:
         """It is to come again; what to send for that, if anything."""
         if delivery.settled:
             return None
-        delivery.settled = True
-        self._leased.pop((delivery.partition, delivery.offset), None)
-        return commands.nack(
+        request = commands.nack(
             self.topic,
             self.group,
             delivery.offset,
@@ -169,6 +199,35 @@ class Consuming:
             delay_ms=delay_ms or None,
             front=front,
         )
+        self._settle(delivery)
+        return request
+
+    def extend(self, delivery: Delivery, lease_ms: int | None, now_s: float) -> Request[int] | None:
+        """It is to stay leased so long from now; what to send for that, if anything."""
+        if delivery.settled:
+            return None
+        if lease_ms is not None:
+            self._longer[delivery.partition, delivery.offset] = now_s + lease_ms / 1000
+        return commands.extend(
+            self.topic,
+            self.group,
+            delivery.offset,
+            partition=delivery.partition,
+            lease_ms=lease_ms,
+        )
+
+    def reply_to(
+        self, delivery: Delivery, topic: str, body: Body, labels: Labels
+    ) -> Request[Stored]:
+        """What puts it there and acknowledges the message. Raises ValueError for one that is
+        settled, since nothing would be left to be acknowledged."""
+        if delivery.settled:
+            raise ValueError(f"{delivery!r} is settled already, or needs no acknowledgement")
+        return commands.produce(topic, body, acks=delivery, **labels)
+
+    def replied(self, delivery: Delivery) -> None:
+        """It is done by that, or it is somebody else's."""
+        self._settle(delivery)
 
     def requests(self, now_s: float) -> list[Request[Any]]:
         """Acknowledgements that are to be sent now."""
@@ -189,11 +248,14 @@ class Consuming:
             for at in range(0, len(offsets), ACKS_MAX)
         ]
 
-    def extensions(self) -> list[Request[Any]]:
-        """What keeps the leases of everything that is held here."""
+    def extensions(self, now_s: float) -> list[Request[Any]]:
+        """What keeps the leases of everything that is held here, but for those that the user made
+        longer than that."""
         return [
-            commands.extend(self.topic, self.group, part, partition=partition)
-            for partition, offsets in self._held().items()
+            commands.extend(
+                self.topic, self.group, part, partition=partition, lease_ms=self.own_lease_ms
+            )
+            for partition, offsets in self._held(now_s + self.lease_ms / 1000).items()
             for part in _parts(offsets)
         ]
 
@@ -221,8 +283,7 @@ class Consuming:
         unseen: dict[int, list[int]] = {}
         for delivery in self._ready:
             if not delivery.settled:
-                delivery.settled = True
-                del self._leased[delivery.partition, delivery.offset]
+                self._settle(delivery)
                 unseen.setdefault(delivery.partition, []).append(delivery.offset)
         self._ready.clear()
         for partition, offsets in unseen.items():
@@ -231,14 +292,17 @@ class Consuming:
                 requests.append(commands.nack(self.topic, self.group, part, partition=partition))
         return requests
 
-    def _held(self) -> dict[int, list[int]]:
+    def _held(self, until_s: float) -> dict[int, list[int]]:
         held: dict[int, list[int]] = {}
-        for partition, offset in self._leased:
-            held.setdefault(partition, []).append(offset)
+        for (partition, offset), delivery in list(self._leased.items()):
+            if delivery.settled:  # by a produce that acknowledged it
+                self._settle(delivery)
+            elif self._longer.get((partition, offset), until_s) <= until_s:
+                held.setdefault(partition, []).append(offset)
         return held
 
 
-Make = Callable[[Document | None], Consuming]
+Make = Callable[[GroupInfo | None], Consuming]
 """The core of a consumer, from the group's document."""
 
 

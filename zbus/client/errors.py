@@ -69,6 +69,10 @@ class NotFound(Refused):
     """404: there is no such topic, group, partition or offset."""
 
 
+class NotLeased(NotFound):
+    """404: the lease has ended, or the message is settled. Somebody else may be at work on it."""
+
+
 class Conflict(Refused):
     """409: the log ends elsewhere than `expected_offset` says: at `next_offset`. Or a message that
     was to be cancelled, fired or rescheduled is not delayed (any more): then that is its offset."""
@@ -160,4 +164,6 @@ STATUSES: dict[int, type[Refused]] = {
 
 def refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Refused:
     """The error of a status from 400 on."""
+    if status == 404 and text.startswith("404: offset ") and " is not leased" in text:
+        return NotLeased(status, text, headers)
     return STATUSES.get(status, Refused)(status, text, headers)

@@ -94,7 +94,10 @@ class OptionArguments(TypedDict, total=False):
 
 def resolve(url: str, options: Options) -> tuple[Address, Options]:
     """What all connections of a client have in common: certificates are read once. Raises
-    ValueError for a URL, OSError for files that cannot be read."""
+    ValueError for a URL, OSError for files that cannot be read, TypeError for options that
+    contradict each other."""
+    if options.ssl_context is not None and (options.ca or options.cert):
+        raise TypeError("ssl_context contradicts ca and cert: load them into the context")
     address = parse_url(url)
     if address.kind == "tls" and options.ssl_context is None:
         options = attrs.evolve(options, ssl_context=options.tls())

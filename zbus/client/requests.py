@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -14,8 +14,7 @@ from zbus.wire.responses import Response
 from zbus.wire.target import encode_header_value
 
 T = TypeVar("T")
-Document = dict[str, Any]
-"""A JSON document of the broker: see JSON documents in docs/reference/zbus.md."""
+T_co = TypeVar("T_co", covariant=True)
 
 _PERCENT_DECODED = frozenset(
     (
@@ -27,7 +26,8 @@ _PERCENT_DECODED = frozenset(
 
 _RESERVED = frozenset(
     (
-        b"ack cmd connection consume_group content-length delay deliver_at expect expected_offset"
+        b"ack ack_group ack_offset ack_partition ack_topic"
+        b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
         b" group host id idempotency-key keep-alive key offset partition recver retry sender"
         b" skipped tag te timeout timestamp token topic trailer transfer-encoding ttl upgrade"
     ).split()
@@ -45,7 +45,7 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
-class Request(Generic[T]):
+class Request(Generic[T_co]):
     """One request without its id.
 
     `safe`: doing it twice is the same as doing it once, so it may be sent again when the answer
@@ -62,7 +62,7 @@ class Request(Generic[T]):
     def __init__(
         self,
         lines: bytes,
-        parse: Callable[[Response], T],
+        parse: Callable[[Response], T_co],
         body: bytes = b"",
         *,
         safe: bool = True,
@@ -119,6 +119,14 @@ def own_lines(headers: Mapping[str, str]) -> bytes:
     return b"".join(lines)
 
 
+def only_one(**given: object) -> None:
+    """Refuse what contradicts itself, rather than leave one half out without a word. Raises
+    TypeError if more than one of these is given (not None)."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise TypeError(f"{' and '.join(names)} contradict each other: give one of them")
+
+
 _starts: dict[tuple[bytes, str], bytes] = {}
 
 
@@ -135,6 +143,52 @@ def start(cmd: bytes, topic: str) -> bytes:
 
 def of_group(cmd: bytes, topic: str, group: str | None) -> bytes:
     return start(cmd, topic) + optional(consume_group=group)
+
+
+Offsets = int | Sequence[int]
+
+
+def encode_offsets(offsets: Offsets) -> str:
+    """Offsets in the wire's short form: `3,5-9,12`."""
+    if isinstance(offsets, int):
+        return str(offsets)
+    pieces: list[list[int]] = []
+    for offset in sorted(set(offsets)):
+        if pieces and offset == pieces[-1][1] + 1:
+            pieces[-1][1] = offset
+        else:
+            pieces.append([offset, offset])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pieces)
+
+
+Acks = Delivery | Sequence[Delivery]
+"""What is acknowledged along with what is stored: deliveries of one group and one partition."""
+
+
+def settling(acks: Acks, parse: Callable[[Response], T]) -> tuple[bytes, Callable[[Response], T]]:
+    """The lines that acknowledge deliveries; and what reads the answer, which then says of them
+    that they are settled. Raises ValueError for deliveries that one request cannot acknowledge."""
+    deliveries = [acks] if isinstance(acks, Delivery) else list(acks)
+    places = {(one.topic, one.group, one.partition) for one in deliveries}
+    if len(places) != 1:
+        raise ValueError("acks are deliveries of one group, in one partition")
+    ((topic, group, partition),) = places
+    if not group:
+        raise ValueError("a message that was only looked at cannot be acknowledged")
+
+    def read(response: Response) -> T:
+        done = parse(response)
+        for one in deliveries:
+            one.settled = True
+        return done
+
+    lines = optional(
+        ack_topic=topic,
+        ack_group=group,
+        ack_offset=encode_offsets([one.offset for one in deliveries]),
+        ack_partition=partition or None,
+    )
+    return lines, read
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -155,14 +209,17 @@ def parse_nothing(response: Response) -> None:
     """It was done."""
 
 
-def parse_document(response: Response) -> Document:
-    try:
-        document = msgspec.json.decode(response.body)
-    except msgspec.DecodeError as error:
-        raise ProtocolError(f"the broker's answer is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ProtocolError("the broker's answer is not a JSON object")
-    return document
+def document_of(kind: type[T]) -> Callable[[Response], T]:
+    """Reads one kind of the broker's documents. Raises ProtocolError for what is none."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def parse(response: Response) -> T:
+        try:
+            return decode(response.body)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"the broker's answer is no {kind.__name__}: {error}") from None
+
+    return parse
 
 
 def parse_stored(response: Response) -> Stored:
@@ -187,8 +244,10 @@ def parse_stored_batch(response: Response) -> StoredBatch:
     )
 
 
-def parse_deliveries(response: Response) -> list[Delivery]:
-    return [] if response.status == 204 else read_container(response.body)
+def parse_deliveries(
+    response: Response, make: Callable[[Response], Delivery] = Delivery
+) -> list[Delivery]:
+    return [] if response.status == 204 else read_container(response.body, make)
 
 
 def parse_number(response: Response) -> int:

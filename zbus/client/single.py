@@ -1,19 +1,32 @@
 """Requests about single messages of groups: what there is, why, and what is to become of them.
 
-As those of `zbus.client.commands`, these are methods of both clients.
+This is a part of `zbus.client.commands`.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import attrs
 import msgspec
 
-from zbus.client.commands import Offsets, encode_offsets
 from zbus.client.errors import ProtocolError
 from zbus.client.messages import number
-from zbus.client.requests import Document, Request, of_group, optional, parse_count, parse_document
+from zbus.client.requests import (
+    Offsets,
+    Request,
+    document_of,
+    encode_offsets,
+    of_group,
+    optional,
+    parse_count,
+)
 from zbus.wire.responses import Response
+
+Document = dict[str, Any]
+"""A JSON object, as the broker tells it."""
+
+_parse_document = document_of(Document)
 
 State = Literal["delayed", "leased", "ready"]
 
@@ -93,6 +106,45 @@ def reschedule(
     return Request(lines, parse_count, safe=False, timeout_s=timeout_s)
 
 
+@attrs.frozen
+class Redriven:
+    """What became of dead letters."""
+
+    count: int
+    """How many were put back."""
+    stayed: int
+    """How many could not be: they do not say where they come from, or may not go there."""
+
+
+def redrive(
+    topic: str,
+    group: str | None = None,
+    *,
+    count: int | None = None,
+    offsets: Offsets | None = None,
+    partition: int | None = None,
+    to: str | None = None,
+    timeout_s: float | None = None,
+) -> Request[Redriven]:
+    """Put messages of a group of a dead-letter topic back to where they come from, or into the
+    topic `to`, each once: the first `count` (1,000), or those at `offsets` of one `partition`.
+
+    Where as many were moved as were asked for there may be more: do it again. Raises NotFound,
+    Forbidden, BadRequest for a group that is paused.
+    """
+    lines = of_group(b"redrive", topic, group) + optional(
+        count=count,
+        offset=None if offsets is None else encode_offsets(offsets),
+        partition=partition,
+        to=to,
+    )
+    return Request(lines, _parse_redriven, safe=False, timeout_s=timeout_s)
+
+
+def _parse_redriven(response: Response) -> Redriven:
+    return Redriven(number(response.fields, b"count"), number(response.fields, b"stayed"))
+
+
 def peek(
     topic: str,
     group: str | None = None,
@@ -126,7 +178,7 @@ def why(
     """Why a message is not with the consumers of a group: a document whose `text` is a sentence and
     whose `state` is one word. Changes nothing."""
     lines = of_group(b"why", topic, group) + _named(offset, id, partition)
-    return Request(lines + b"accept: application/json\r\n", parse_document, timeout_s=timeout_s)
+    return Request(lines + b"accept: application/json\r\n", _parse_document, timeout_s=timeout_s)
 
 
 def _named(offsets: Offsets | None, id: str | None, partition: int) -> bytes:

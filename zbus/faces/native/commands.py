@@ -128,7 +128,7 @@ COMMANDS: dict[str, Command] = {
     "ack": Command(
         "Acknowledge deliveries.", "messages", _BOTH, "", Groups.ONE,
         _timed("Done, also if it was acknowledged before."),
-        (_R.TOPIC_UNKNOWN, *_CHANGE), (*takes.OF_GROUP, *takes.SETTLE, *takes.ACK)),
+        _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.STRICT, *takes.ACK)),
     "nack": Command(
         "Give deliveries back.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Given back.", "count"),

@@ -38,17 +38,28 @@ class Settling(GroupPlan):
 
 
 class Ack(Settling):
-    """Settles deliveries, by whichever connection; an unknown one is settled already."""
+    """Settles deliveries, by whichever connection; an unknown one is settled already. So is all of
+    an unknown group or partition, as in the original, unless the request is `strict`."""
 
-    __slots__ = ()
+    __slots__ = ("strict",)
+
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        self.strict = params.flag(b"strict")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         ticket = NativeReply(self.face, self.params, peer, id, self.quiet)
         found = self.find()
-        if isinstance(found, BrokerError) and found.refusal is Refusal.TOPIC_UNKNOWN:
-            ticket.settle(found)
-        elif isinstance(found, BrokerError) or self.partition >= len(found[0].partitions):
-            ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
+        if isinstance(found, BrokerError):
+            if self.strict or found.refusal is Refusal.TOPIC_UNKNOWN:
+                ticket.settle(found)
+            else:
+                ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
+        elif self.partition >= len(found[0].partitions):
+            if self.strict:
+                ticket.tell(404, body=b"404: Partition(%d) Not Found" % self.partition)
+            else:
+                ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
         else:
             topic, group = found
             partition = topic.partitions[self.partition]

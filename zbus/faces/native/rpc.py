@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from zbus.core.chunk import Chunk
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Topic
+from zbus.faces.native.context import Context
 from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import CallReply
+from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import stored_lines
 from zbus.faces.peer import Peer
 
-if TYPE_CHECKING:
-    from zbus.faces.native.produce import Produce
+
+class Called(Protocol):
+    """What is to be known of the produce (`zbus.faces.native.produce`)."""
+
+    face: Context
+    params: Params
+    body: bytes
+    tag: bytes
+    key: bytes
+    once: bytes
+    idempotent: bool
+    expected_offset: int | None
+    settles: Settles | None
+    timeout_ms: int | None
+    silent: bool
+    called_lines: bytes
+    not_called: frozenset[bytes]
+    origin: bytes
+
+    def sender_lines(self, peer: Peer) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:
@@ -48,7 +68,7 @@ def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     return text
 
 
-def call_service(plan: Produce, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
     """A produce to a topic of services: the reply is what a service routes back."""
     face, params = plan.face, plan.params
     broker = face.broker

@@ -215,6 +215,7 @@ offset | offsets | required | of the delivery; of many: numbers and ranges, `3,5
     {OFFSETS_MAX:,} in all
 partition | number | 0 | of the deliveries
 """)
+STRICT = _parameters("strict | flag | false | refuse an unknown group or partition, with 404")
 NACK = _parameters("""
 delay | duration | 0 | milliseconds until they may be handed out again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now

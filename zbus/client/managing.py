@@ -1,0 +1,231 @@
+"""What can be asked about topics, groups and the broker itself: a part of `commands`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
+from zbus.client.requests import (
+    Request,
+    document_of,
+    of_group,
+    only_one,
+    optional,
+    parse_nothing,
+    parse_number,
+    parse_text,
+)
+from zbus.client.starts import Start, encode_start
+
+Level = Literal["memory", "os", "disk"]
+"""How durable a topic is."""
+
+Nothing = Literal["none"]
+"""Takes back what was declared."""
+
+
+class Retries(TypedDict, total=False):
+    """What becomes of a message of a group that is not acknowledged, and how fast the group is
+    served. `"none"` takes back what was declared."""
+
+    max_attempts: int | Nothing  # handed out so often, it is dead
+    backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
+    dead_letter: str  # the topic for what is dead; "" = it is dropped
+    on_loss: Literal["keep", "front"]  # a lost consumer's leases: they stay, or are given back
+    rate: int | Nothing  # messages a second
+    one_batch: bool  # what was handed out of a partition has to be settled before there is more
+
+
+_parse_group = document_of(GroupInfo)
+_parse_topic = document_of(TopicInfo)
+_parse_server = document_of(ServerInfo)
+_parse_tracker = document_of(TrackerInfo)
+
+
+def _simple(cmd: bytes) -> bytes:
+    return b"GET / HTTP/1.1\r\ncmd: %b\r\n" % cmd
+
+
+def declare(
+    topic: str,
+    group: str | None = None,
+    *,
+    ack: bool | None = None,
+    exclusive: bool | None = None,
+    temporary: bool | None = None,
+    paused: bool | None = None,
+    lease_ms: int | None = None,
+    window: int | None = None,
+    filter: str | None = None,
+    order: Literal["none", "key"] | None = None,
+    start: Start | None = None,
+    start_copy: str | None = None,
+    partitions: int | None = None,
+    durability: Level | None = None,
+    rpc: bool | None = None,
+    retention_ms: int | None = None,
+    retention_bytes: int | None = None,
+    retention_count: int | None = None,
+    retention_done: bool | None = None,
+    dedupe_ms: int | None = None,
+    settled_ms: int | None = None,
+    sender_headers: bool | None = None,
+    timeout_s: float | None = None,
+    **retries: Unpack[Retries],
+) -> Request[TopicInfo | GroupInfo]:
+    """Create a topic and a group, or change them; what is not given stays as it is.
+
+    Without `group` the group named like the topic is meant. Of the group:
+    - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
+      `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
+    - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
+      `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+    - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
+      `start_copy` stands. One that exists stays where it is: `seek` moves it.
+    - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
+
+    Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
+    if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
+    partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
+    long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
+    not at all. `sender_headers` stores with each message how it came.
+
+    Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
+    or never be, TooMany, Forbidden; TypeError for options that contradict each other.
+    """
+    given = locals()
+    only_one(start=start, start_copy=start_copy)
+    lines = of_group(b"declare", topic, group)
+    lines += optional(**{header: given[name] for name, header in _OPTIONS.items()})
+    lines += optional(**_from(start)) + _retries(retries)
+    parse = _parse_topic if group is None else _parse_group
+    return Request(lines, parse, timeout_s=timeout_s)
+
+
+_OPTIONS = {
+    **{name: name for name in ("partitions", "durability", "rpc", "retention_ms")},
+    **{name: name for name in ("retention_bytes", "retention_count", "retention_done")},
+    **{name: name for name in ("dedupe_ms", "settled_ms", "sender_headers")},
+    **{name: name for name in ("exclusive", "temporary", "paused")},
+    "ack": "group_ack",
+    "lease_ms": "group_lease",
+    "window": "group_window",
+    "filter": "group_filter",
+    "order": "group_order",
+    "start_copy": "group_start_copy",
+}
+"""What the dialect calls the options of `declare`."""
+
+_RETRIES = {
+    "max_attempts": "group_max_attempts",
+    "backoff_ms": "group_backoff",
+    "dead_letter": "group_dead_letter",
+    "on_loss": "group_on_loss",
+    "rate": "group_rate",
+    "one_batch": "group_one_batch",
+}
+"""What it calls those of `Retries`."""
+
+
+def _retries(retries: Retries) -> bytes:
+    given = cast("dict[str, Any]", retries)
+    if unknown := given.keys() - _RETRIES.keys():
+        raise TypeError(f"declare() has no option {', '.join(sorted(unknown))}")
+    words = {
+        header: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, header in _RETRIES.items()
+        if (value := given.get(name)) is not None
+    }
+    return optional(**words)
+
+
+def _from(start: Start | None) -> dict[str, str]:
+    return {} if start is None else {"from": encode_start(start)}
+
+
+def seek(
+    topic: str,
+    group: str | None,
+    start: Start,
+    *,
+    partition: int | None = None,
+    timeout_s: float | None = None,
+) -> Request[GroupInfo]:
+    """Move a group: it forgets its leases and reads on at `start` (`"earliest"`, `"latest"`, an
+    offset, offsets of all partitions, a time), in one `partition` or in all. Returns the group.
+
+    Raises NotFound for a group that is not there, BadRequest for an offset past the end.
+    """
+    lines = of_group(b"seek", topic, group) + optional(**_from(start), partition=partition)
+    return Request(lines, _parse_group, timeout_s=timeout_s)
+
+
+def pause(
+    topic: str, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[GroupInfo]:
+    """Hold the deliveries of a group back, until `resume`. Raises NotFound, Forbidden."""
+    return Request(of_group(b"pause", topic, group), _parse_group, timeout_s=timeout_s)
+
+
+def resume(
+    topic: str, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[GroupInfo]:
+    """Go on with the deliveries of a group. Raises NotFound, Forbidden."""
+    return Request(of_group(b"resume", topic, group), _parse_group, timeout_s=timeout_s)
+
+
+def query(
+    topic: str | None = None, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[ServerInfo | TopicInfo | GroupInfo]:
+    """What a group, a topic, or without arguments the whole broker is like now. It changes nothing.
+
+    Raises NotFound, also for what the token may not see; TypeError for a group without its topic.
+    """
+    if topic is None:
+        if group is not None:
+            raise TypeError(f"the group {group!r} is of a topic: give it, too")
+        return Request(_simple(b"query"), _parse_server, timeout_s=timeout_s)
+    parse = _parse_topic if group is None else _parse_group
+    return Request(of_group(b"query", topic, group), parse, timeout_s=timeout_s)
+
+
+def server(*, timeout_s: float | None = None) -> Request[ServerInfo]:
+    """What the broker is like now, with all topics and groups. Raises Forbidden.
+
+    With many topics this is a long document, up to a second old: `query` one topic if that will do.
+    """
+    return Request(_simple(b"server"), _parse_server, timeout_s=timeout_s)
+
+
+def tracker(*, timeout_s: float | None = None) -> Request[TrackerInfo]:
+    """The brokers that this one knows of, itself among them. Raises Forbidden."""
+    return Request(_simple(b"tracker"), _parse_tracker, timeout_s=timeout_s)
+
+
+def remove(
+    topic: str, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[None]:
+    """Delete a group, or without `group` the topic with its groups and messages.
+
+    Returns when that is durable. Raises NotFound, Forbidden.
+    """
+    lines = of_group(b"remove", topic, group)
+    return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
+
+
+def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:
+    """Forget what a group has still to do; without `group`, of all groups, and the messages.
+
+    Returns when that is durable. Raises NotFound, Forbidden.
+    """
+    return Request(of_group(b"empty", topic, group), parse_nothing, timeout_s=timeout_s)
+
+
+def ping(*, timeout_s: float | None = None) -> Request[int]:
+    """The broker's time, epoch milliseconds. Raises ConnectionLost or Timeout if it is away."""
+    return Request(_simple(b"ping"), parse_number, timeout_s=timeout_s)
+
+
+def version(*, timeout_s: float | None = None) -> Request[str]:
+    """The broker's version, such as `0.1.0`."""
+    return Request(_simple(b"version"), parse_text, timeout_s=timeout_s)
