@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
 import zbus
 from tests.client.peer import Joined, stored_bodies
-from zbus.client import NotFound, NotLeased, Redriven, Retries, commands
+from tests.client.test_consuming import Reader, left, world_of
+from zbus.client import Delivery, NotFound, NotLeased, Redriven, Retries, commands
 from zbus.client.options import Options
 from zbus.testing.world import World
 
@@ -33,7 +34,7 @@ def topic() -> str:
     return f"replies-{next(_names)}"
 
 
-def left(bus: Joined) -> int:
+def unfinished(bus: Joined) -> int:
     info = bus.run(commands.query("Raw", "g"))
     return int(info.message_count + info.leased_count)
 
@@ -47,10 +48,10 @@ def test_a_produce_acknowledges_what_it_was_made_of(bus: Joined) -> None:
     assert bus.run(commands.produce("Small", "a", tag="t", acks=first)).offset == 0
     assert bus.run(commands.produce_many("Small", ["b", "c"], acks=others)).count == 2
     assert [delivery.settled for delivery in deliveries] == [True] * 3
-    assert left(bus) == 1
+    assert unfinished(bus) == 1
     (last,) = bus.run(commands.pull("Raw", "g", partition=1))
     bus.run(commands.produce("Small", acks=[last]))
-    assert left(bus) == 0
+    assert unfinished(bus) == 0
     assert stored_bodies(bus.world, "Small") == [b"a", b"b", b"c", b""]
     assert not [name for name in bus.run(commands.read("Small"))[0].headers if "ack_" in name]
 
@@ -64,7 +65,7 @@ def test_a_lease_that_has_ended_stores_nothing(bus: Joined) -> None:
     with pytest.raises(NotFound) as missing:
         bus.run(commands.produce("Nowhere", "a", acks=delivery))
     assert not isinstance(missing.value, NotLeased)
-    assert left(bus) == 4
+    assert unfinished(bus) == 4
     assert stored_bodies(bus.world, "Small") == []
 
 
@@ -78,7 +79,7 @@ def test_an_answer_that_is_lost_stores_it_once(bus: Joined, down: int, id: str |
     breaking.settle()
     assert call.error is None or isinstance(call.error, NotLeased)
     assert stored_bodies(bus.world, "Small") == [b"a"]
-    assert left(bus) == 3
+    assert unfinished(bus) == 3
 
 
 def places(*partitions: int) -> Callable[[Joined], object]:
@@ -116,11 +117,54 @@ def test_dead_letters_go_back(bus: Joined) -> None:
     assert stored_bodies(bus.world, "Small") == [b"x"]
     assert bus.run(commands.redrive("Dead", "Dead", count=1)) == Redriven(1, 0)
     assert bus.run(commands.redrive("Dead", partition=0)) == Redriven(1, 1)
-    assert left(bus) == 3
+    assert unfinished(bus) == 3
     for request in (commands.redrive("Dead", partition=7), commands.redrive("Dead", to="No")):
         assert not request.safe
         with pytest.raises(NotFound):
             bus.run(request)
+
+
+# -- the core of a consumer -----------------------------------------------------------------------
+
+
+def test_what_a_produce_acknowledged_is_kept_no_longer() -> None:
+    """By hand: its lease is not extended, and after a seek it is a message like any other."""
+    world = world_of(3)
+    joined = Joined(world)
+    joined.run(commands.declare("Small"))
+    reader = Reader(joined, auto_ack=False)
+    first, second, third = (cast("Delivery", reader.next()) for _ in range(3))
+    joined.run(commands.produce_many("Small", ["a"], acks=[first, third]))
+    (kept,) = reader.core.extensions(reader.now_s)
+    assert b"offset: 1\r\n" in kept.lines
+    joined.run(commands.produce("Small", acks=second))
+    joined.run(commands.seek("T", "g", "earliest"))
+    assert [again.offset for again in iter(reader.next, None)] == [0, 1, 2]
+
+
+def test_what_comes_again_at_once_is_held_again() -> None:
+    """The message that was given back is settled, the one that came again is not."""
+    world = world_of(1)
+    reader = Reader(Joined(world), auto_ack=False, batch=1)
+    for retry in range(3):
+        message = reader.next()
+        assert message is not None
+        assert message.retry == retry
+        reader.core.require_held(message)
+        request = reader.core.nack(message, 0, True)
+        reader.joined.run(request)
+        reader.core.took(reader.joined.run(commands.pull("T", "g")))
+
+
+def test_a_lease_of_the_consumers_own_is_asked_for_and_kept() -> None:
+    world = world_of(2)
+    reader = Reader(Joined(world), auto_ack=False, lease_ms=900)
+    assert reader.core.keep_every_s == 0.3
+    assert reader.next()
+    (kept,) = reader.core.extensions(reader.now_s)
+    assert b"group_lease: 900\r\n" in kept.lines
+    world.advance(900)
+    assert left(world)["leasedCount"] == 0, "the group says five seconds"
 
 
 # -- consumers ------------------------------------------------------------------------------------
