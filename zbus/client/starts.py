@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 Start = str | int | Sequence[int] | datetime
@@ -20,8 +21,11 @@ def encode_start(start: Start) -> str:
     if isinstance(start, str):
         if start in _WORDS:
             return _WORDS[start]
-        if start.isascii() and (start.startswith("time:") or start[4:5] == "-"):
+        if start.isascii() and start.startswith("time:"):
             return start  # the broker knows times
+        with suppress(ValueError, OverflowError):
+            if datetime.fromisoformat(start).timestamp() >= 0:
+                return start
     else:
         offsets = [start] if isinstance(start, int) else list(start)
         if offsets and all(0 <= offset <= _OFFSET_MAX for offset in offsets):

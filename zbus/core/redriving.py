@@ -113,6 +113,7 @@ class _Job:
         self._stays: list[Place] = []
         self._open = 1  # what is being read and put, and the search for more
         self._problem: BrokerError | None = None
+        self._looking = self._looked = False
 
     def go_on(self) -> None:
         """Move a portion."""
@@ -123,7 +124,12 @@ class _Job:
                 return
             self._left -= 1
             self._open += 1
-            self._begin(*place)
+            if not self._look(*place):
+                return
+        self._later()
+
+    def _later(self) -> None:
+        """Go on in the next turn."""
         self._redriving.timer.set(self, self._redriving.dispatch.tick.now_ms)
 
     @property
@@ -134,33 +140,43 @@ class _Job:
     def _gone(self) -> bool:
         return self.group.topic.groups.get(self.group.name.lower()) is not self.group
 
-    def _begin(self, partition: Partition, offset: int) -> None:
-        backlog, dispatch = self.group.backlogs[partition.index], self._redriving.dispatch
-        is_new = offset == backlog.cursor  # nobody has looked at its time
-        backlog.hold(offset, dispatch.tick.now_ms + LEASE_MS)
-        dispatch.tick.change(partition, self.group)
-        dispatch.schedule(self.group, partition.index)
-        partition.log.get(offset, partial(self._found, partition, offset, is_new))
+    def _look(self, partition: Partition, offset: int) -> bool:
+        """Read a message; False if it comes later. It is not leased before it was looked at: a
+        crash would keep that, and not that it is not due."""
+        self._looking, self._looked = True, False
+        partition.log.get(offset, partial(self._found, partition, offset))
+        self._looking = False
+        return self._looked
 
     def _found(
-        self,
-        partition: Partition,
-        offset: int,
-        is_new: bool,
-        found: tuple[Chunk, int] | BrokerError,
+        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
+    ) -> None:
+        self._looked = True
+        self._judge(partition, offset, found)
+        if not self._looking:
+            self._later()
+
+    def _judge(
+        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
     ) -> None:
         backlog = self.group.backlogs[partition.index]
-        if self._gone or partition.fenced is not None or offset not in backlog.leased.settling:
-            self.ended()
-            return
-        if isinstance(found, BrokerError):
+        if partition.fenced is not None:
+            self._problem = self._problem or partition.fenced
+        elif isinstance(found, BrokerError):
             self._problem = self._problem or found
-            self._keep(partition, offset)
+        elif not self._gone and backlog.life(offset) is Life.READY:
+            self._move(partition, offset, *found)
             return
-        chunk, at = found
-        if self._unfit(partition, offset, is_new, chunk, at):
+        self.ended()
+
+    def _move(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> None:
+        if self._unfit(partition, offset, chunk, at):
             self.ended()
             return
+        dispatch = self._redriving.dispatch
+        self.group.backlogs[partition.index].hold(offset, dispatch.tick.now_ms + LEASE_MS)
+        dispatch.tick.change(partition, self.group)
+        dispatch.schedule(self.group, partition.index)
         topic = self._target(origin_of(chunk.headers[at]))
         if topic is None or topic.options.calls:
             self._keep(partition, offset)
@@ -173,16 +189,14 @@ class _Job:
         put = partial(self._redriving.puts.put_all, into, copy)
         self._redriving.settling.put_with(into, [source], _Put(self, partition, offset), put)
 
-    def _unfit(
-        self, partition: Partition, offset: int, is_new: bool, chunk: Chunk, at: int
-    ) -> bool:
+    def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
         """It is not ready after all, as a consumer would have found: delayed, expired or filtered
         out."""
         group, dispatch, index = self.group, self._redriving.dispatch, partition.index
         backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
+        is_new = offset == backlog.cursor  # nobody has looked at its time
         due_ms = chunk.due[at] if chunk.due is not None and is_new else 0
         if due_ms > now_ms:
-            backlog.leased.settle_no_more(offset)
             backlog.delay(offset, due_ms)
             if (watch := partition.topic.followed) is not None:
                 dispatch.following.delay(watch, index, offset, due_ms)
