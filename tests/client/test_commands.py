@@ -197,7 +197,7 @@ def test_a_group_is_moved_by_seek_alone(bus: Joined) -> None:
         bus.run(commands.seek("T", "nobody", 0))
     with pytest.raises(errors.BadRequest, match="no message at 4"):
         bus.run(commands.seek("T", "g", 4))
-    wrong: list[Start] = ["", "soon", -1, [], 1 << 63]
+    wrong: list[Start] = ["", "soon", -1, [], 1 << 63, "2020-13-31", "time:soon", "time:", "1-1-1"]
     for place in wrong:
         with pytest.raises(ValueError, match="it starts at"):
             commands.seek("T", "g", place)

@@ -150,7 +150,9 @@ def test_tail_for_people(zbus: Zbus) -> None:
     assert "\\x1b[31mred" in text
     assert "\x1b" not in text
     assert zbus("tail", "People", "--from", "2020-01-31T08:00Z", "--count", "2").stdout == text
-    for nowhere in ("nowhere", "2020-13-31", "1969-01-31T08:00", "0001-01-01"):
+    for early in ("1969-01-31T08:00", "0001-01-01"):
+        assert zbus("tail", "People", "--from", early, "--count", "2").stdout == text
+    for nowhere in ("nowhere", "2020-13-31", "time:soon", "time:", "time:-1"):
         zbus("tail", "People", "--from", nowhere, code=64)
     zbus("tail", "NoTopic", code=1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 
 Start = str | int | Sequence[int] | datetime
@@ -21,14 +20,24 @@ def encode_start(start: Start) -> str:
     if isinstance(start, str):
         if start in _WORDS:
             return _WORDS[start]
-        if start.isascii() and start.startswith("time:"):
-            return start  # the broker knows times
-        with suppress(ValueError, OverflowError):
-            if datetime.fromisoformat(start).timestamp() >= 0:
-                return start
+        if start.isascii() and (_is_moment(start) or _is_date(start)):
+            return start
     else:
         offsets = [start] if isinstance(start, int) else list(start)
         if offsets and all(0 <= offset <= _OFFSET_MAX for offset in offsets):
             return ",".join(map(str, offsets))
     forms = "'earliest', 'latest', an offset (or one for each partition) or a time"
     raise ValueError(f"it starts at {forms}, not {start!r}")
+
+
+def _is_moment(text: str) -> bool:
+    return text.startswith("time:") and text[5:].isdigit() and len(text) <= 24
+
+
+def _is_date(text: str) -> bool:
+    """As the broker reads it: in ISO 8601, and in UTC if it names no zone."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return text[4:5] == "-"

@@ -28,6 +28,7 @@ from zbus.faces.native.vocabulary import (
     Text,
     Word,
 )
+from zbus.faces.numbers import UNITS_MS
 from zbus.faces.status import STATUS
 
 Schema = dict[str, Any]
@@ -90,9 +91,16 @@ def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
             return {"type": ["boolean", "string"], "enum": [True, False, "true", "false", "1", "0"]}
         case Duration(maximum_ms):
             schema: Schema = {"type": ["integer", "string"], "minimum": 0, "maximum": maximum_ms}
-            return {**schema, "pattern": "^[0-9]{1,19}(ms|s|m|h|d)?$"}
+            return {**schema, "pattern": _durations(maximum_ms)}
         case Form():
             return _FORMS[kind]
+
+
+def _durations(maximum_ms: int) -> str:
+    """A pattern of none that is longer; of the longest ones it leaves some out."""
+    digits = {unit: len(str(maximum_ms // ms)) - 1 for unit, ms in UNITS_MS.items()}
+    forms = [f"[0-9]{{1,{most}}}{unit.decode()}" for unit, most in digits.items() if most]
+    return f"^({'|'.join(forms)})$"
 
 
 def _ref(name: str) -> Schema:
