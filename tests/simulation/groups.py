@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from zbus.testing.records import Record
-
 Check = Callable[[bool, str], None]
 """Of something that has to be so: whether it is, and what is wrong if not."""
 
@@ -97,6 +95,7 @@ class GroupBook:
     acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
     results: dict[int, list[int]] = field(default_factory=dict)  # serial -> what settles it
+    buried: set[int] = field(default_factory=set)  # found as dead letters
     moves: int = 0
     moving: bool = False  # and not confirmed
     sought: dict[int, int] = field(default_factory=dict)  # partition -> it was moved there
@@ -129,16 +128,18 @@ class GroupBook:
 
     # -- what is handed out -------------------------------------------------------------------
 
-    def hand_out(self, check: Check, name: str, sent: Sent, record: Record, now_ms: int) -> None:
-        """It is leased."""
-        serial, attempts = sent.serial, record.attempts
+    def hand_out(
+        self, check: Check, name: str, serial: int, attempts: int, now: tuple[int, int]
+    ) -> None:
+        """It is leased. `now`: the time, and the number of the delivery."""
+        now_ms, number = now
         left_ms = self.leases.get(serial, 0) - now_ms
         check(left_ms <= 0, f"{name} is leased to somebody else for {left_ms} ms")
         early_ms = self.pauses.get(serial, 0) - now_ms
         check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
         numbers = self.handed.setdefault(serial, [])
         least = self.least.pop(serial, len(numbers))
-        if not sent.place or sent.place[1] >= self.sought.get(sent.place[0], 0):
+        if serial not in self.passed:
             known = least < attempts <= len(numbers) + 1
             check(known, f"{name} comes for the {attempts}. time after {least}-{len(numbers)}")
         most = self.retries.attempts_max
@@ -148,6 +149,7 @@ class GroupBook:
             if self.retries.pauses_ms[0]:
                 self.pauses[serial] = self.leases[serial] + self.retries.pause_ms(attempts)
         del numbers[max(0, attempts - 1) :]
+        numbers += [number] * (attempts - len(numbers))
 
     def check_key(
         self, check: Check, name: str, sent: Sent, others: dict[int, Sent], now: tuple[int, set[int]]

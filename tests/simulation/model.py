@@ -194,6 +194,7 @@ class Book:
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
         if not group.moves:
             group.acked.add(dead)
+            group.buried.add(dead)
 
     def _judge(
         self, topic: TopicBook, group: GroupBook, sent: Sent, record: Record, batch: set[int]
@@ -218,9 +219,9 @@ class Book:
             by_key = group.retries.by_key and bool(sent.key)
             if by_key:
                 group.check_key(self.check, name, sent, topic.sent, (now_ms, batch))
-            group.hand_out(self.check, name, sent, record, now_ms)
             self.deliveries += 1
-            group.handed[serial].append(self.deliveries)
+            now = (now_ms, self.deliveries)
+            group.hand_out(self.check, name, serial, record.attempts, now)
             held = sum(1 for _ in group.open_leases(now_ms))
             self.check(held <= group.window, f"{topic.name}/{group.name} leases out {held}")
         else:
@@ -299,7 +300,7 @@ class Book:
             elif book.durability == "os" and broker_was == "cut":
                 self._reconcile(book, topic)
             elif not book.volatile:
-                self.check_state(book, topic)
+                self.check_state(book, topic, at_start=True)
 
     def _reconcile(self, book: TopicBook, topic: Topic | None) -> None:
         """After a power cut, `os` may have lost the end of each log, and of one that was begun
@@ -322,8 +323,11 @@ class Book:
                 end = topic.partitions[line[0]].end if topic is not None else 0
                 group.highest[line] = min(highest, end - 1)
 
-    def check_state(self, book: TopicBook, topic: Topic | None) -> None:
-        """Compare what the broker remembers of a topic with what it has promised."""
+    def check_state(
+        self, book: TopicBook, topic: Topic | None, at_start: bool = False
+    ) -> None:
+        """Compare what the broker remembers of a topic with what it has promised. What another log
+        has settled is finished by the first turn after a start."""
         if topic is None:
             self.check(not book.declared, f"topic {book.name} is gone")
             return
@@ -335,10 +339,15 @@ class Book:
             self.check(there, f"message {sent.serial} of {book.name} at {sent.place} is lost")
         for group in book.groups:
             if group.declared and not book.volatile:
-                self._check_group(book, group, topic.group(group.name.lower()), held)
+                self._check_group(book, group, topic.group(group.name.lower()), held, at_start)
 
     def _check_group(
-        self, topic: TopicBook, book: GroupBook, group: Group | None, held: list[Sent]
+        self,
+        topic: TopicBook,
+        book: GroupBook,
+        group: Group | None,
+        held: list[Sent],
+        at_start: bool,
     ) -> None:
         if group is None:
             self.check(False, f"group {topic.name}/{book.name} is gone")
@@ -349,8 +358,11 @@ class Book:
             done = group.backlogs[partition].life(offset) is Life.DONE
             name = f"message {sent.serial} of {topic.name}/{book.name}"
             if sent.serial in book.acked:
-                self.check(done, f"the ack of {name} is forgotten")
+                settled = sent.serial in book.results or sent.serial in book.buried
+                right = done or (at_start and settled)
+                self.check(right, f"the ack of {name} is forgotten")
             elif book.wants(sent):
                 serial = sent.serial
-                owed = not book.may_be_done(serial) if book.leased else serial not in book.given
+                owed = not book.may_be_done(serial)
+                owed = owed and (book.leased or serial not in book.given)
                 self.check(not (done and owed), f"{name} is skipped")

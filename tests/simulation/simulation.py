@@ -460,8 +460,8 @@ class Simulation:
             if not group.wants(sent) or topic.volatile:
                 continue
             serial = sent.serial
-            have = group.may_be_done(serial) or serial in got
-            if not (have if group.leased else serial in group.given):
+            have = got if group.leased else group.given
+            if not (group.may_be_done(serial) or serial in have):
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"
                 )
