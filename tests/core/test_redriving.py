@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, refusal
 from tests.core.test_settling import crashes
+from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
 from zbus.core.message import Message
 from zbus.core.outcomes import Moved
@@ -96,6 +97,29 @@ def test_what_cannot_go_stays_and_was_handed_to_nobody() -> None:
         (b"0", 1),
         (b"2", 1),
     ]
+
+
+def test_what_is_not_ready_is_not_moved() -> None:
+    """Nobody has read the group yet, so it is not known before what is due later."""
+    box = prepared()
+    box.declare(TopicOptions("Dead"), "g", GroupOptions(lease=True, filter="tag"))
+    where, headers = box.partition("Dead"), DEAD % b"In"
+    later, over = box.broker.now_ms + 5_000, box.broker.now_ms + 10
+    for number, (tag, due_ms, expires_ms) in enumerate(
+        [(b"tag", later, 0), (b"tag", 0, over), (b"other", 0, 0), (b"tag", 0, 0)]
+    ):
+        message = Message(b"id%d" % number, headers=headers, body=b"%d" % number, tag=tag)
+        message.due_ms, message.expires_ms = due_ms, expires_ms
+        box.broker.put_all(where, Chunk.of([message]), Probe())
+    box.settle(100)
+    probe = redrive(box)
+    box.settle()
+    assert moved(probe) == (1, 0)
+    assert box.take(topic="In") == [b"3"]
+    assert box.group("g", "Dead").backlogs[0].attempts == {}
+    assert box.take(topic="Dead") == []
+    box.settle(5_000)
+    assert box.take(topic="Dead") == [b"0"]
 
 
 def test_nowhere_at_all() -> None:

@@ -80,7 +80,7 @@ class GroupBook:
     retries: Retries = Retries()
     declared: bool = False  # the broker said so
     paused: bool = False  # likewise
-    pausing: int = 0  # so often somebody asked for that, or for the contrary
+    switching: int = 0  # requests on their way that say that, or the contrary
     seen: set[int] = field(default_factory=set)  # serials that were ever given
     given: set[int] = field(default_factory=set)  # since the group was moved
     ordered: set[int] = field(default_factory=set)  # given, for the sake of order
@@ -96,6 +96,7 @@ class GroupBook:
     acked: set[int] = field(default_factory=set)  # and confirmed
     results: dict[int, list[int]] = field(default_factory=dict)  # serial -> what settles it
     buried: set[int] = field(default_factory=set)  # found as dead letters
+    redriven: bool = False  # somebody tried: what then stayed was leased, and a crash may keep that
     moves: int = 0
     moving: bool = False  # and not confirmed
     sought: dict[int, int] = field(default_factory=dict)  # partition -> it was moved there
@@ -139,7 +140,7 @@ class GroupBook:
         check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
         numbers = self.handed.setdefault(serial, [])
         least = self.least.pop(serial, len(numbers))
-        if serial not in self.passed:
+        if serial not in self.passed and not self.redriven:
             known = least < attempts <= len(numbers) + 1
             check(known, f"{name} comes for the {attempts}. time after {least}-{len(numbers)}")
         most = self.retries.attempts_max

@@ -229,7 +229,7 @@ class Book:
         if serial not in group.ordered and not sent.due_ms:
             line = (record.partition, sent.key if group.retries.by_key else b"")
             highest = group.highest.get(line, -1)
-            loose = group.retries.by_key and not sent.key
+            loose = group.redriven or (group.retries.by_key and not sent.key)
             self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[line] = max(highest, record.offset)
         group.ordered.add(serial)
@@ -243,9 +243,13 @@ class Book:
     def moved(self, group: Group, places: list[int]) -> None:
         """A group was put somewhere else, in the partitions where that is not -1."""
         topic = self.topics[group.topic.name]
+        book = topic.group(group.name)
         for index, place in enumerate(places):
             if place >= 0:
-                topic.group(group.name).move(topic.places, index, place)
+                visible = group.topic.partitions[index].visible
+                book.move(topic.places, index, min(place, visible))
+                if place > visible:  # beyond what is on its way to be stored, and may be refused
+                    book.passed |= {sent.serial for sent in topic.sent.values() if not sent.place}
 
     def left(self, group: Group, partition: int, offsets: Iterable[int]) -> None:
         """Whoever held these is gone."""
@@ -266,6 +270,7 @@ class Book:
                 topic.lose(sent)
             for group in topic.groups:
                 group.run.clear()
+                group.switching = 0
                 if group.moving:
                     group.doubt(topic.sent)
                 if gone:

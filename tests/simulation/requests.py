@@ -93,7 +93,7 @@ class Requests:
             **(group.retries.headers() if group.leased else {}),
         }
         group.paused = False  # the mask says so
-        group.pausing += 1
+        group.switching += 1
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")
@@ -101,6 +101,7 @@ class Requests:
         def done(reply: Reply) -> None:
             self._say(f"{client.name} has declared {topic.name}/{group.name}: {reply.status}")
             self._expect(reply, 200, 507, 503, *((404,) if topic.volatile else ()))
+            group.switching = max(0, group.switching - 1)
             if reply.status == 200:
                 group.declared = True
 

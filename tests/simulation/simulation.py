@@ -19,6 +19,7 @@ from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
 from tests.simulation.faults import Faults, PowerCut
 from tests.simulation.groups import GroupBook, Retries
+from tests.simulation.ledger import balance
 from tests.simulation.model import Book, TopicBook, Violation
 from tests.simulation.recount import check_document, state_of
 from tests.simulation.requests import Requests
@@ -31,7 +32,7 @@ from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.world import Reply
 
 STEPS = 250
-TRACE_LINES = int(__import__('os').environ.get('TL','30'))
+TRACE_LINES = 30
 
 _HOUR_MS = 3_600_000
 _MONTH_MS = 30 * 24 * _HOUR_MS
@@ -81,6 +82,9 @@ class Simulation:
     def _topics(self) -> list[TopicBook]:
         random = self.random
         topics = []
+        if random.random() < 0.6:
+            readers = [GroupBook("g0", True, b"", lease_ms=1_000, window=100)]
+            topics.append(TopicBook(DEAD, "disk", random.choice((1, 2)), False, readers))
         for number in range(random.randint(1, 4)):
             durability = random.choice(("disk", "disk", "disk", "os", "memory"))
             # In memory what all groups have finished is dropped, and is not there for later ones.
@@ -99,14 +103,14 @@ class Simulation:
             volatile = random.random() < 0.2
             buries = durability == "disk" and not volatile and topics and topics[0].name == DEAD
             for group in groups:
-                if group.leased and random.random() < 0.6:
+                if group.leased and random.random() < (0.8 if buries else 0.6):
                     group.retries = self._retries(bool(buries))
             topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
         return topics
 
     def _retries(self, buries: bool) -> Retries:
         random = self.random
-        attempts_max = random.choice((0, 0, 1, 2, 5))
+        attempts_max = random.choice((1, 1, 2, 3) if buries else (0, 0, 1, 2, 5))
         return Retries(
             attempts_max,
             pauses_ms=random.choice(((0, 0), (0, 0), (10, 10), (500, 30_000))),
@@ -425,6 +429,10 @@ class Simulation:
         for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
             self.machine.jump(2 * _MONTH_MS)
             self.crowd.settle()
+        found = balance(self.book, self.machine.broker, self.crowd.settle)
+        self.book.raise_problem()
+        self.counts += found
+        self.say(f"in the logs: {sorted(found.items())}")
         for topic in self.book.topics.values():
             for group in topic.groups:
                 if group.declared:

@@ -58,7 +58,8 @@ class Verbs:
         kind = self._random.choices(VERBS, _LIKELY)[0]
         if kind in ("nack", "transform"):
             if self._held:
-                held = self._held.pop(self._random.randrange(len(self._held)))
+                late = min(len(self._held), 5)  # what is old is not leased any more
+                held = self._held.pop(-self._random.randint(1, late))
                 if kind == "nack":
                     self._nack(client, *held)
                 else:
@@ -143,7 +144,7 @@ class Verbs:
         headers = {"consume_group": topic.groups[0].name}
         headers["count"] = str(self._random.choice((1, 3, 1_000)))
         self._say(f"{client.name} redrives")
-        self._book.redriving = True
+        self._book.redriving = topic.groups[0].redriven = True
 
         def done(reply: Reply) -> None:
             self._expect(reply, 200, *_GONE, 500)
@@ -174,14 +175,14 @@ class Verbs:
     def _pause(self, client: Client, topic: TopicBook, group: GroupBook, verb: str) -> None:
         self._say(f"{client.name}: {verb} {topic.name}/{group.name}")
         group.paused = False
-        group.pausing += 1
-        serial = group.pausing
+        group.switching += 1
 
         def done(reply: Reply) -> None:
             self._expect(reply, 200, *_GONE)
             self._say(f"{verb} {topic.name}/{group.name}: {reply.status}")
-            if reply.status == 200 and verb == "pause" and group.pausing == serial:
-                group.paused = True
+            alone = group.switching == 1
+            group.switching = max(0, group.switching - 1)
+            group.paused = reply.status == 200 and verb == "pause" and alone
 
         client.ask(verb, topic.name, {"consume_group": group.name}, b"", done)
 

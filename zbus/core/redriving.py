@@ -16,6 +16,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.dead_letters import labels, origin_of, without_lines
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal, group_unknown
+from zbus.core.fates import Fate
 from zbus.core.life import Life
 from zbus.core.outcomes import Moved
 from zbus.core.puts import Puts
@@ -135,14 +136,19 @@ class _Job:
 
     def _begin(self, partition: Partition, offset: int) -> None:
         backlog, dispatch = self.group.backlogs[partition.index], self._redriving.dispatch
+        is_new = offset == backlog.cursor  # nobody has looked at its time
         backlog.lease(offset, dispatch.tick.now_ms + LEASE_MS)
         backlog.leased.settle_later(offset)
         dispatch.tick.change(partition, self.group)
         dispatch.schedule(self.group, partition.index)
-        partition.log.get(offset, partial(self._found, partition, offset))
+        partition.log.get(offset, partial(self._found, partition, offset, is_new))
 
     def _found(
-        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
+        self,
+        partition: Partition,
+        offset: int,
+        is_new: bool,
+        found: tuple[Chunk, int] | BrokerError,
     ) -> None:
         backlog = self.group.backlogs[partition.index]
         if self._gone or partition.fenced is not None or offset not in backlog.leased.settling:
@@ -153,6 +159,9 @@ class _Job:
             self._keep(partition, offset)
             return
         chunk, at = found
+        if self._unfit(partition, offset, is_new, chunk, at):
+            self.ended()
+            return
         topic = self._target(origin_of(chunk.headers[at]))
         if topic is None or topic.options.calls:
             self._keep(partition, offset)
@@ -164,6 +173,30 @@ class _Job:
         source = Source(self.group, partition, [range(offset, offset + 1)])
         put = partial(self._redriving.puts.put_all, into, copy)
         self._redriving.settling.put_with(into, [source], _Put(self, partition, offset), put)
+
+    def _unfit(
+        self, partition: Partition, offset: int, is_new: bool, chunk: Chunk, at: int
+    ) -> bool:
+        """It is not ready after all, as a consumer would have found: delayed, expired or filtered
+        out."""
+        group, dispatch, index = self.group, self._redriving.dispatch, partition.index
+        backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
+        due_ms = chunk.due[at] if chunk.due is not None and is_new else 0
+        if due_ms > now_ms:
+            backlog.leased.settle_no_more(offset)
+            backlog.delay(offset, due_ms)
+            _take_attempt_back(backlog.attempts, offset)
+            if (watch := partition.topic.followed) is not None:
+                dispatch.following.delay(watch, index, offset, due_ms)
+        elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
+            backlog.finish(offset, Fate.EXPIRED)
+        elif group.match is not None and not group.match(chunk.tag_of(at)):
+            backlog.finish(offset, Fate.FILTERED)
+        else:
+            return False
+        dispatch.tick.change(partition, group)
+        dispatch.schedule(group, index)
+        return True
 
     def _keep(self, partition: Partition, offset: int) -> None:
         """It cannot be moved."""
@@ -204,12 +237,16 @@ class _Job:
             if partition.fenced is None and offset in backlog.leased:
                 backlog.leased.settle_no_more(offset)
                 backlog.put_back(offset)
-                attempts = backlog.attempts
-                attempts[offset] -= 1  # nobody has had it
-                if not attempts[offset]:
-                    del attempts[offset]
+                _take_attempt_back(backlog.attempts, offset)
                 dispatch.tick.change(partition, self.group)
         dispatch.activate(self.group)
+
+
+def _take_attempt_back(attempts: dict[int, int], offset: int) -> None:
+    """Nobody has had it."""
+    attempts[offset] -= 1
+    if not attempts[offset]:
+        del attempts[offset]
 
 
 class _Put(Silent):
