@@ -10,5 +10,6 @@ from tests.mutants.edge import EDGE
 from tests.mutants.journal import JOURNAL
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import PLACES
+from tests.mutants.settled import SETTLED
 
-MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS, *PLACES]
+MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS, *PLACES, *SETTLED]

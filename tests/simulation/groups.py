@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 Check = Callable[[bool, str], None]
 """Of something that has to be so: whether it is, and what is wrong if not."""
 
+
 @dataclass(slots=True, eq=False)
 class Sent:
     """A message that somebody sent, whatever became of it; or a copy of it that the broker put
@@ -106,6 +107,8 @@ class GroupBook:
         """Whether the message has to come, sooner or later."""
         if not sent.stored or sent.lost or sent.excused or sent.ttl_ms:
             return False
+        if sent.serial < 0 and self.redriven:
+            return False  # it may be back where it came from
         return passes(self.filter, sent.tag) and not self.is_past(sent)
 
     def is_past(self, sent: Sent) -> bool:
@@ -153,7 +156,12 @@ class GroupBook:
         numbers += [number] * (attempts - len(numbers))
 
     def check_key(
-        self, check: Check, name: str, sent: Sent, others: dict[int, Sent], now: tuple[int, set[int]]
+        self,
+        check: Check,
+        name: str,
+        sent: Sent,
+        others: dict[int, Sent],
+        now: tuple[int, set[int]],
     ) -> None:
         """Nobody else has a message of its key, and none before it waits. `now`: the time, and
         the serials of the same batch."""

@@ -40,9 +40,7 @@ def balance(book: Book, broker: Broker, settle: Callable[[], None]) -> Counter[s
     return counts
 
 
-def _read(
-    book: Book, topic: TopicBook, partition: Partition, settle: Callable[[], None]
-) -> None:
+def _read(book: Book, topic: TopicBook, partition: Partition, settle: Callable[[], None]) -> None:
     """Every message of it is known to the book from here on."""
     answers: list[tuple[Chunk, int] | BrokerError] = []
     for offset in range(partition.first, partition.visible):
@@ -91,8 +89,8 @@ def _results(
         book.check(done or not there, f"{name} has a result and is not acknowledged")
         otherwise = serial in group.acking or serial in group.buried
         otherwise = otherwise or any(result in elsewhere for result in results)
-        otherwise = otherwise or _may_be_dead(group, serial)
-        right = not done or bool(there) or otherwise
+        otherwise = otherwise or group.redriven or sent.ttl_ms or _may_be_dead(group, serial)
+        right = not done or bool(there) or bool(otherwise)
         book.check(right, f"{name} is acknowledged without a result, which should be {results}")
 
 

