@@ -53,9 +53,10 @@ class Retries:
 
     def headers(self) -> dict[str, str]:
         """As `declare` takes them."""
+        first_ms, longest_ms = self.pauses_ms
         return {
             "group_max_attempts": str(self.attempts_max or "none"),
-            "group_backoff": "%d,%d" % self.pauses_ms if self.pauses_ms[0] else "none",
+            "group_backoff": f"{first_ms},{longest_ms}" if first_ms else "none",
             "group_dead_letter": self.dead_letter,
             "group_on_loss": "front" if self.front else "keep",
             "group_order": "key" if self.by_key else "none",
@@ -188,7 +189,7 @@ class GroupBook:
         self.leases.pop(serial, None)
         if serial in self.pauses:
             own_ms = self.retries.pause_ms(len(self.handed.get(serial, [0])))
-            pause_ms = own_ms if not delay_ms else delay_ms
+            pause_ms = delay_ms or own_ms
             self.pauses[serial] = min(self.pauses[serial], now_ms + pause_ms)
 
     def lose(self, serial: int) -> None:

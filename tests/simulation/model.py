@@ -179,6 +179,9 @@ class Book:
         self.copies += 1
         copy = Sent(-self.copies, sent.body, sent.tag, sent.key, sent.note, 0, 0, stored=True)
         topic.sent[copy.serial] = copy
+        for group in topic.groups:
+            if group.moves:  # perhaps when it was there already
+                group.passed.add(copy.serial)
         return copy
 
     def _bury(self, serial: int, origin: Origin, place: tuple[int, int]) -> None:
