@@ -208,7 +208,7 @@ class GroupBook:
             known -= there
         for serial in there:
             for counts in (self.leases, self.pauses, self.handed, self.least):
-                counts.pop(serial, None)  # type: ignore[attr-defined]
+                counts.pop(serial, None)
             self.times.pop(serial, None)
             self.passed.discard(serial)
         for key in [key for key in self.highest if key[0] == partition]:

@@ -89,8 +89,8 @@ def _results(
         book.check(done or not there, f"{name} has a result and is not acknowledged")
         otherwise = serial in group.acking or serial in group.buried
         otherwise = otherwise or any(result in elsewhere for result in results)
-        otherwise = otherwise or group.redriven or sent.ttl_ms or _may_be_dead(group, serial)
-        right = not done or bool(there) or bool(otherwise)
+        otherwise = otherwise or group.redriven or sent.ttl_ms > 0 or _may_be_dead(group, serial)
+        right = not done or bool(there) or otherwise
         book.check(right, f"{name} is acknowledged without a result, which should be {results}")
 
 

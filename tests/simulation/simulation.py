@@ -18,11 +18,12 @@ from random import Random
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
 from tests.simulation.faults import Faults, PowerCut
-from tests.simulation.groups import GroupBook, Retries
+from tests.simulation.groups import GroupBook
 from tests.simulation.ledger import balance
 from tests.simulation.model import Book, TopicBook, Violation
 from tests.simulation.recount import check_document, state_of
 from tests.simulation.requests import Requests
+from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
 from zbus.core.topic import Topic
@@ -62,7 +63,7 @@ class Simulation:
         self.trace: list[str] = []
         self._digest = hashlib.sha256()
         self._log = _Log()
-        self.book = Book(self._topics())
+        self.book = Book(topics_of(self.random))
         options = Options(
             segment_bytes=self.random.choice((2_000, 20_000, 200_000)),
             cache_bytes_max=self.random.choice((2_000, 100_000)),
@@ -78,48 +79,6 @@ class Simulation:
         self._calls = self.random.random() < 0.4
         self.crowd = Crowd(self.random, self.machine, self.book, self.say)
         self._begin_ms = self.machine.now_ms
-
-    def _topics(self) -> list[TopicBook]:
-        random = self.random
-        topics = []
-        if random.random() < 0.6:
-            readers = [GroupBook("g0", True, b"", lease_ms=1_000, window=100)]
-            topics.append(TopicBook(DEAD, "disk", random.choice((1, 2)), False, readers))
-        for number in range(random.randint(1, 4)):
-            durability = random.choice(("disk", "disk", "disk", "os", "memory"))
-            # In memory what all groups have finished is dropped, and is not there for later ones.
-            count = 1 if durability == "memory" else random.randint(1, 3)
-            groups = [
-                GroupBook(
-                    f"g{index}",
-                    leased=random.random() < 0.6,
-                    filter=random.choice((b"", b"", b"#", b"a.*", b"a.#;b")),
-                    lease_ms=random.choice((50, 1_000, 10_000)),
-                    window=random.choice((1, 3, 100)),
-                )
-                for index in range(count)
-            ]
-            partitions = random.choice((1, 1, 2, 3))
-            volatile = random.random() < 0.2
-            buries = durability == "disk" and not volatile and topics and topics[0].name == DEAD
-            for group in groups:
-                if group.leased and random.random() < (0.8 if buries else 0.6):
-                    group.retries = self._retries(bool(buries))
-            topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
-        return topics
-
-    def _retries(self, buries: bool) -> Retries:
-        random = self.random
-        attempts_max = random.choice((1, 1, 2, 3) if buries else (0, 0, 1, 2, 5))
-        return Retries(
-            attempts_max,
-            pauses_ms=random.choice(((0, 0), (0, 0), (10, 10), (500, 30_000))),
-            dead_letter=DEAD if attempts_max and buries else "",
-            front=random.random() < 0.3,
-            by_key=random.random() < 0.3,
-            rate=random.choice((0, 0, 0, 0, 5, 1_000)),
-            one_batch=random.random() < 0.1,
-        )
 
     # -- telling ------------------------------------------------------------------------------
 
