@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 SETTLING = "core/test_settling.py"
-SIMULATION = "simulation/test_simulation.py::test_what_is_promised_holds"
 
 SETTLED: list[Mutant] = [
     *mutants_of(
@@ -59,7 +58,7 @@ SETTLED: list[Mutant] = [
             "pause-too-short",
             "dispatch.tick.now_ms + pause_ms(options, attempts))",
             "dispatch.tick.now_ms + pause_ms(options, attempts) - 5)",
-            SIMULATION,
+            "core/test_retries.py",
         ),
     ),
 ]

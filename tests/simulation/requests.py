@@ -9,7 +9,9 @@ from random import Random
 import msgspec
 
 from tests.simulation.client import ANSWER, Client
-from tests.simulation.model import Book, GroupBook, Sent, TopicBook
+from tests.simulation.groups import GroupBook, Sent
+from tests.simulation.model import Book, TopicBook
+from tests.simulation.verbs import Held, Verbs, settles
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.world import Reply
 
@@ -21,9 +23,6 @@ _TIMEOUTS_MS = (0, 0, 10, 1_000, 20_000)
 
 SERVICES = "services"
 """The topic of calls. Its messages are not in the book: calls are answered or time out."""
-
-Held = tuple[TopicBook, GroupBook, int, tuple[int, int]]
-"""A delivery: serial, partition and offset."""
 
 
 class Requests:
@@ -39,6 +38,7 @@ class Requests:
         self._serial = 0
         self.services = False  # there is a topic of services
         self._held: list[Held] = []  # what clients have in their hands
+        self._verbs = Verbs(random, book, machine, say, self._expect, self._held)
 
     def ask(self, client: Client) -> None:
         """One request of any kind."""
@@ -52,8 +52,8 @@ class Requests:
         topic = random.choice(topics)
         group = random.choice([group for group in topic.groups if group.declared])
         kind = random.choices(
-            ("produce", "batch", "consume", "ack", "query", "peek", "declare", "destroy", "single"),
-            (30, 10, 40, 25, 3, 4, 2, 2, 6),
+            ("produce", "batch", "consume", "ack", "verb", "query", "peek", "declare", "destroy"),
+            (30, 10, 40, 18, 16, 3, 4, 2, 2),
         )[0]
         if kind == "produce":
             self._produce(client, topic)
@@ -63,20 +63,20 @@ class Requests:
             self._consume(client, topic, group)
         elif kind == "ack":
             self._ack(client)
+        elif kind == "verb":
+            self._verbs.ask(client, topic, group, self._transform)
         elif kind == "query":
             self._query(client, topic, group)
         elif kind == "peek":
             self._peek(client, topic)
         elif kind == "declare":
             self.declare(client, topic, group, False)
-        elif kind == "single":
-            self._single(client, topic, group)
         elif topic.volatile:
             self._destroy(client, topic, group)
 
     def forget(self, topic: TopicBook) -> None:
         """Offsets of this topic may be given again: what clients hold of it means nothing."""
-        self._held = [held for held in self._held if held[0] is not topic]
+        self._held[:] = [held for held in self._held if held[0] is not topic]
 
     # -- declare ------------------------------------------------------------------------------
 
@@ -90,14 +90,10 @@ class Requests:
             "group_filter": group.filter.decode(),
             "group_ack_window": str(group.window),
             "group_ack_timeout": str(group.lease_ms),
+            **(group.retries.headers() if group.leased else {}),
         }
-        if group.leased:
-            headers["group_max_attempts"] = str(group.attempts_max or "none")
-            first_ms, longest_ms = group.pauses_ms
-            headers["group_backoff"] = f"{first_ms},{longest_ms}" if first_ms else "none"
-            headers["group_on_loss"] = "front" if group.front else "keep"
-        if group.keyed:
-            headers["group_order"] = "key"
+        group.paused = False  # the mask says so
+        group.switching += 1
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")
@@ -105,6 +101,7 @@ class Requests:
         def done(reply: Reply) -> None:
             self._say(f"{client.name} has declared {topic.name}/{group.name}: {reply.status}")
             self._expect(reply, 200, 507, 503, *((404,) if topic.volatile else ()))
+            group.switching = max(0, group.switching - 1)
             if reply.status == 200:
                 group.declared = True
 
@@ -134,6 +131,7 @@ class Requests:
         topic.sent[self._serial] = sent = Sent(
             self._serial, body, tag, b"", b"", due_ms=due_ms, ttl_ms=ttl_ms
         )
+        sent.delivered_before = self._book.deliveries
         return sent
 
     def _options(self, topic: TopicBook) -> tuple[dict[str, str], bytes, int, int]:
@@ -149,7 +147,7 @@ class Requests:
             headers["ttl"] = str(ttl_ms)
         return headers, tag, delay_ms, ttl_ms
 
-    def _produce(self, client: Client, topic: TopicBook) -> None:
+    def _produce(self, client: Client, topic: TopicBook, held: Held | None = None) -> None:
         random = self._random
         headers, tag, delay_ms, ttl_ms = self._options(topic)
         sent = self._new(topic, tag, delay_ms, ttl_ms)
@@ -160,9 +158,16 @@ class Requests:
             headers["key"] = sent.key.decode()
         delay = f", delay {delay_ms}" if delay_ms else ""
         self._say(f"{client.name} produces {sent.serial} to {topic.name}{delay}")
+        if held is not None:
+            headers |= settles(self._book, topic, sent, held)
+            self._say(f"… and settles {held[2]} of {held[0].name}/{held[1].name}")
         client.ask(
             "produce", topic.name, headers, sent.body, partial(self._produced, topic, [sent])
         )
+
+    def _transform(self, client: Client, topic: TopicBook, held: Held) -> None:
+        """What becomes of a delivery is put, and the delivery is acknowledged with it."""
+        self._produce(client, topic, held)
 
     def _produce_batch(self, client: Client, topic: TopicBook) -> None:
         headers, tag, delay_ms, ttl_ms = self._options(topic)
@@ -224,9 +229,9 @@ class Requests:
             partition = int(reply.headers.get("partition", "0"))
             found = [(reply.body, partition, int(reply.headers["offset"]))]
         for body, partition, offset in found:
-            serial = int(body.split(b":", 1)[0])
+            serial = topic.serial_at((partition, offset), body)
             sent = topic.sent.get(serial)
-            right = sent is not None and sent.body == body and serial in group.given
+            right = sent is not None and sent.body == body and serial in group.seen
             self._book.check(right, f"{client.name} got {body[:20]!r}, which was not given to it")
             self._say(f"{client.name} got {serial} of {topic.name}/{group.name}")
             if group.leased:
@@ -252,13 +257,15 @@ class Requests:
         place: tuple[int, int],
     ) -> None:
         group.acking.add(serial)
+        before, moves = self._book.deliveries, group.moves
 
         def done(reply: Reply) -> None:
             self._expect(reply, 200, 404, 503, 507)
             if reply.status == 200:
                 self._say(f"the ack of {serial} of {topic.name}/{group.name} is confirmed")
-                if not topic.volatile:
+                if not topic.volatile and group.moves == moves:
                     self._book.acked(group, serial)
+                    self._book.durable(topic, place[0], before)
 
         partition, offset = place
         headers = {
@@ -267,35 +274,6 @@ class Requests:
             "offset": str(offset),
         }
         client.ask("ack", topic.name, headers, b"", done)
-
-    # -- single messages ----------------------------------------------------------------------
-
-    def _single(self, client: Client, topic: TopicBook, group: GroupBook) -> None:
-        """Delete a message, or while it is delayed cancel it or move it to another time."""
-        sent = [one for one in topic.sent.values() if one.stored and not one.lost]
-        command = self._random.choice(("delete", "cancel", "fire", "reschedule"))
-        if command != "delete":
-            sent = [one for one in sent if one.due_ms > self._machine.now_ms]
-        if not sent or topic.volatile:
-            return
-        chosen = self._random.choice(sent)
-        serial, place = chosen.serial, chosen.place
-        if place is None:
-            return
-        headers = {"consume_group": group.name, "partition": f"{place[0]}", "offset": f"{place[1]}"}
-        if command == "reschedule":
-            headers["delay"] = str(self._random.choice(_DELAYS_MS))
-        ends = command in ("delete", "cancel")
-        (group.acking if ends else group.moved).add(serial)
-        self._say(f"{client.name}: {command} {serial} of {topic.name}/{group.name}")
-
-        def done(reply: Reply) -> None:
-            self._expect(reply, 200, 404, 409, 429, 500, 503, 507)
-            self._say(f"{command} {serial} of {topic.name}/{group.name}: {reply.status}")
-            if reply.status == 200 and ends:
-                self._book.acked(group, serial)
-
-        client.ask(command, topic.name, headers, b"", done)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -387,8 +365,9 @@ class Requests:
             if reply.status == 200:
                 for line in reply.body.splitlines():
                     one = msgspec.json.decode(line)
-                    serial = int(one["body"].split(":", 1)[0])
-                    drained.append((topic, group, serial, (one["partition"], one["offset"])))
+                    place = (one["partition"], one["offset"])
+                    serial = topic.serial_at(place, one["body"].encode())
+                    drained.append((topic, group, serial, place))
 
         headers = {
             "consume_group": group.name,
@@ -397,6 +376,13 @@ class Requests:
             "accept": "application/x-ndjson",
         }
         client.ask("consume", topic.name, headers, b"", done)
+
+    def let_flow(self, client: Client, topic: TopicBook, group: GroupBook) -> None:
+        """Nothing holds the group back any more."""
+        headers = {"consume_group": group.name, "group_rate": "none", "group_one_batch": "false"}
+        headers["paused"] = "false"
+        group.paused = False
+        client.ask("declare", topic.name, headers, b"", lambda reply: self._expect(reply, 200, 404))
 
     def ack_all(self, client: Client, drained: list[Held]) -> None:
         for held in drained:

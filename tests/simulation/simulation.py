@@ -18,9 +18,13 @@ from random import Random
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
 from tests.simulation.faults import Faults, PowerCut
-from tests.simulation.model import Book, GroupBook, TopicBook, Violation
+from tests.simulation.groups import GroupBook
+from tests.simulation.ledger import balance
+from tests.simulation.model import Book, TopicBook, Violation
 from tests.simulation.recount import check_document, state_of
-from tests.simulation.requests import Held, Requests
+from tests.simulation.requests import Requests
+from tests.simulation.topics import topics_of
+from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
 from zbus.core.topic import Topic
 from zbus.journal.port import Verdict
@@ -59,7 +63,7 @@ class Simulation:
         self.trace: list[str] = []
         self._digest = hashlib.sha256()
         self._log = _Log()
-        self.book = Book(self._topics())
+        self.book = Book(topics_of(self.random))
         options = Options(
             segment_bytes=self.random.choice((2_000, 20_000, 200_000)),
             cache_bytes_max=self.random.choice((2_000, 100_000)),
@@ -67,40 +71,14 @@ class Simulation:
             tickets_per_connection_max=self.random.choice((3, 1_024)),
             late=self.random.random() < 0.3,
         )
-        watched = partial(WatchedBroker, self.book.delivered, self._fenced)
+        watched = partial(
+            WatchedBroker, self.book.delivered, self._fenced, self.book.moved, self.book.left
+        )
         self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
         self.crowd = Crowd(self.random, self.machine, self.book, self.say)
         self._begin_ms = self.machine.now_ms
-
-    def _topics(self) -> list[TopicBook]:
-        random = self.random
-        retries = Random(random.random())
-        topics = []
-        for number in range(random.randint(1, 4)):
-            durability = random.choice(("disk", "disk", "disk", "os", "memory"))
-            # In memory what all groups have finished is dropped, and is not there for later ones.
-            count = 1 if durability == "memory" else random.randint(1, 3)
-            groups = [
-                GroupBook(
-                    f"g{index}",
-                    leased=random.random() < 0.6,
-                    filter=random.choice((b"", b"", b"#", b"a.*", b"a.#;b")),
-                    lease_ms=random.choice((50, 1_000, 10_000)),
-                    window=random.choice((1, 3, 100)),
-                    attempts_max=retries.choice((0, 0, 1, 2, 5)),
-                    pauses_ms=retries.choice(((0, 0), (0, 0), (10, 10), (500, 30_000))),
-                    front=retries.random() < 0.2,
-                )
-                for index in range(count)
-            ]
-            for group in groups:
-                group.keyed = group.leased and group.lease_ms == 1_000
-            partitions = random.choice((1, 1, 2, 3))
-            volatile = random.random() < 0.2
-            topics.append(TopicBook(f"T{number}", durability, partitions, volatile, groups))
-        return topics
 
     # -- telling ------------------------------------------------------------------------------
 
@@ -170,6 +148,7 @@ class Simulation:
             self.machine.clock.time_ms += random.choice((0, 0, 1, 5, 50))
         self.book.now_ms = self.machine.now_ms
         self.machine.turn()
+        self.book.turned()
 
     def _answer_late(self) -> None:
         """Something becomes known of some partitions; now and then it is bad."""
@@ -246,6 +225,8 @@ class Simulation:
         missing = []
         for topic in self.book.topics.values():
             groups = [group for group in topic.groups if not group.declared]
+            if topic.name != DEAD and DEAD in self.book.topics:
+                groups = groups if self.book.topics[DEAD].declared else []
             missing += [(topic, group) for group in groups[:1]]
         return missing
 
@@ -328,7 +309,7 @@ class Simulation:
         self.say(f"the broker was {how}")
         self.crowd.clients.clear()
         disk = self.machine.disk
-        unwritten = failed or disk.capacity_bytes is not None
+        unwritten = failed or disk.capacity_bytes is not None or self.machine.options.late
         disk.capacity_bytes = disk.faults = None
         self.book.raise_problem()
         self._forget(how, unwritten)
@@ -403,14 +384,29 @@ class Simulation:
         self._guarded(self._settle_down)
         self._check()
         self.crowd.leave()
+        self._let_flow()
         for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
             self.machine.jump(2 * _MONTH_MS)
             self.crowd.settle()
+        found = balance(self.book, self.machine.broker, self.crowd.settle)
+        self.book.raise_problem()
+        self.counts += found
+        self.say(f"in the logs: {sorted(found.items())}")
         for topic in self.book.topics.values():
             for group in topic.groups:
                 if group.declared:
                     self._drain(topic, group)
         self.say(f"the end: {state_of(self.machine.running)}")
+
+    def _let_flow(self) -> None:
+        """Groups are held back by nothing any more."""
+        client = Client(self.machine.connect(), 0, multiplexed=True)
+        for topic in self.book.topics.values():
+            for group in topic.groups:
+                if group.declared and not topic.volatile:
+                    self.requests.let_flow(client, topic, group)
+                    self.crowd.exchange(client)
+        client.connection.reset()
 
     def _drain(self, topic: TopicBook, group: GroupBook) -> None:
         """Read and acknowledge everything that a group still has to get."""
@@ -430,8 +426,9 @@ class Simulation:
         for sent in topic.sent.values():
             if not group.wants(sent) or topic.volatile:
                 continue
-            have = group.acking | (group.tired | got if group.leased else group.given)
-            if sent.serial not in have:
+            serial = sent.serial
+            have = got if group.leased else group.given
+            if not (group.may_be_done(serial) or serial in have):
                 raise Violation(
                     f"message {sent.serial} at {sent.place} never came to {topic.name}/{group.name}"
                 )

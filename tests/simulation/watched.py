@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from sys import maxsize
+from typing import Any
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
@@ -45,6 +47,8 @@ class WatchedBroker(Broker):
         self,
         delivered: Delivery,
         fenced: Callable[[Topic], None],
+        moved: Callable[[Group, list[int]], None],
+        left: Callable[[Group, int, list[int]], None],
         recorder: Recorder,
         ids: Iterator[bytes],
         limits: Limits,
@@ -53,6 +57,19 @@ class WatchedBroker(Broker):
         self._delivered = delivered
         self._told_fenced, self._fence = fenced, self.tick.fence
         self.tick.fence = self._fenced
+        self._told_moved, self._told_left = moved, left
+        seeking: Any = self.seek.__self__  # type: ignore[attr-defined]
+        self._move, seeking.move = seeking.move, self._moved
+
+    def _moved(self, group: Group, places: list[int]) -> None:
+        self._told_moved(group, places)
+        self._move(group, places)
+
+    def leave(self, session: Session, most: int = maxsize) -> bool:
+        for group in session.held or ():
+            for index, backlog in enumerate(group.backlogs):
+                self._told_left(group, index, backlog.leased.held_by(session.id))
+        return super().leave(session, most)
 
     def _fenced(self, partition: Partition, why: BrokerError) -> None:
         self._told_fenced(partition.topic)
