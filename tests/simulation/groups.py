@@ -83,6 +83,7 @@ class GroupBook:
     declared: bool = False  # the broker said so
     paused: bool = False  # likewise
     switching: int = 0  # requests on their way that say that, or the contrary
+    switches: int = 0  # such requests, ever
     seen: set[int] = field(default_factory=set)  # serials that were ever given
     given: set[int] = field(default_factory=set)  # since the group was moved
     ordered: set[int] = field(default_factory=set)  # given, for the sake of order

@@ -94,6 +94,7 @@ class Requests:
         }
         group.paused = False  # the mask says so
         group.switching += 1
+        group.switches += 1
         if new and not topic.volatile:
             headers["group_start_offset"] = "0"
         self._say(f"{client.name} declares {topic.name}/{group.name}")
@@ -382,6 +383,7 @@ class Requests:
         headers = {"consume_group": group.name, "group_rate": "none", "group_one_batch": "false"}
         headers["paused"] = "false"
         group.paused = False
+        group.switches += 1
         client.ask("declare", topic.name, headers, b"", lambda reply: self._expect(reply, 200, 404))
 
     def ack_all(self, client: Client, drained: list[Held]) -> None:

@@ -175,12 +175,15 @@ class Verbs:
     def _pause(self, client: Client, topic: TopicBook, group: GroupBook, verb: str) -> None:
         self._say(f"{client.name}: {verb} {topic.name}/{group.name}")
         group.paused = False
+        begun_alone = not group.switching
         group.switching += 1
+        group.switches = number = group.switches + 1
 
         def done(reply: Reply) -> None:
             self._expect(reply, 200, *_GONE)
             self._say(f"{verb} {topic.name}/{group.name}: {reply.status}")
-            alone = group.switching == 1
+            # Of two at a time the broker may have done this one first.
+            alone = begun_alone and group.switches == number
             group.switching = max(0, group.switching - 1)
             group.paused = reply.status == 200 and verb == "pause" and alone
 
