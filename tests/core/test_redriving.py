@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, refusal
+from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
 from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
@@ -15,6 +16,7 @@ from zbus.core.outcomes import Moved
 from zbus.core.redriving import PORTION
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.topic import Topic
+from zbus.journal.port import Verdict
 
 DEAD = b"dead_topic: %b\r\ndead_group: g\r\ndead_reason: expired\r\n"
 
@@ -218,3 +220,28 @@ def test_a_crash_leaves_each_in_one_place(synced: int, attempts_max: int) -> Non
         assert found[0] in ([], [b"0"])
         assert found[1] in ([], [b"1"])
         assert again(after).topic("Dead").partitions[0].settlements is None
+
+
+@pytest.mark.parametrize("fate", [Verdict.LOST, Verdict.CONFLICT])
+def test_the_group_is_read_again_before_it_is_stored(fate: Verdict) -> None:
+    """With the lease, which was not written, or without: it is moved once."""
+    box = LateBox()
+    for name in ("Out", "T"):
+        box.declare(TopicOptions(name, durability="disk"), "g", GroupOptions(lease=True))
+        box.settle()
+    box.broker.put(box.partition(), Probe(), b"id", DEAD % b"Out", b"0")
+    box.settle()
+    for _ in range(2):  # somebody who got no answer asks again
+        probe = Probe()
+        box.broker.redrive(probe, box.group(), box.broker.topic, 10)
+        box.turn()
+        box.fail(fate=fate)
+        for _ in range(10):
+            while ("T", 0) in box.late.waiting:
+                box.late.step(("T", 0))
+            box.run_posted()
+            box.turn(500)
+    box.settle(60_000)
+    box.settle()
+    assert box.take(topic="Out") == [b"0"]
+    assert box.take() == []

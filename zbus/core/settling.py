@@ -23,6 +23,7 @@ from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal
 from zbus.core.fates import Fate
+from zbus.core.life import Life
 from zbus.core.puts import Puts
 from zbus.core.ranges import Ranges, distinct, finish_all, known_of
 from zbus.core.settlements import Settlements
@@ -146,8 +147,13 @@ class Settling:
 
     def _hold(self, source: Source) -> None:
         backlog = source.group.backlogs[source.partition.index]
-        for offset in known_of(source.ranges, backlog.leased):
-            backlog.leased.settle_later(offset)
+        for offsets in source.ranges:
+            for offset in offsets:
+                if offset in backlog.leased:
+                    backlog.leased.settle_later(offset)
+                elif backlog.life(offset) is not Life.DONE:  # its lease was lost
+                    backlog.hold(offset, self._tick.now_ms + AGAIN_MS)
+                    self._tick.change(source.partition, source.group)
 
     def _redo(self, place: tuple[Partition, int]) -> None:
         """A settlement is open, and it is not known what of it is done."""
