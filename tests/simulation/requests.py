@@ -259,12 +259,13 @@ class Requests:
     ) -> None:
         group.acking.add(serial)
         before, moves = self._book.deliveries, group.moves
+        known = serial in group.given  # else it was moved since, and the ack settles nothing
 
         def done(reply: Reply) -> None:
             self._expect(reply, 200, 404, 503, 507)
             if reply.status == 200:
                 self._say(f"the ack of {serial} of {topic.name}/{group.name} is confirmed")
-                if not topic.volatile and group.moves == moves:
+                if not topic.volatile and known and group.moves == moves:
                     self._book.acked(group, serial)
                     self._book.durable(topic, place[0], before)
 
