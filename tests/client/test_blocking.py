@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -21,6 +22,7 @@ import zbus
 import zbus.client
 from tests.limits import WAIT_S
 from zbus.client import BlockingClient, Delivery, GroupInfo, Message
+from zbus.client.sockets import Socket
 
 _names = count()
 
@@ -286,8 +288,9 @@ def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
     return threading.Thread(target=press)
 
 
-def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -> None:
-    """Nothing is lost by that: other requests on the connection are answered."""
+def test_interrupted_with_requests_under_way(url: str, bus: BlockingClient, topic: str) -> None:
+    """Nothing is lost by that, and nothing is done twice, wherever it hits: what was being sent is
+    sent again on another connection, and the broker knows it."""
     empty = f"{topic}-empty"  # where nothing comes, so that the pull waits
     bus.declare(topic)
     bus.declare(empty)
@@ -299,7 +302,37 @@ def test_interrupted_while_it_waits(url: str, bus: BlockingClient, topic: str) -
             bus.pull(empty, empty, wait_ms=60_000)
         thread.join(WAIT_S)
         assert [call.result().offset for call in calls] == list(range(10))
-        assert not any(call.result().duplicate for call in calls)
+        assert bus.query(topic).message_depth == 10
+
+
+def test_interrupted_while_it_waits() -> None:
+    """The connection stays: other requests on it are answered."""
+    interrupted = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        received = b""
+        while len(ids := re.findall(rb"\r\nid: (\S+)\r\n", received)) < 11:
+            received += connection.recv(10_000)
+        assert interrupted.wait(WAIT_S)
+        for offset, id in enumerate(ids[:10]):
+            head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nid: %b\r\noffset: %d\r\n\r\n"
+            connection.sendall(head % (id, offset))
+        while connection.recv(10_000):
+            pass
+
+    def waits() -> bool:
+        return sys._current_frames()[main].f_code is Socket.wait.__code__
+
+    main = threading.get_ident()
+    with Peer(serve) as url, zbus.connect(url, retries=0) as bus, bus.pipeline() as pipe:
+        calls = [pipe.produce("T", str(number)) for number in range(10)]
+        thread = interrupt_when(waits)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            bus.pull("T", wait_ms=60_000)
+        thread.join(WAIT_S)
+        interrupted.set()
+        assert [call.result().offset for call in calls] == list(range(10))
 
 
 def test_a_consumer_that_is_interrupted(url: str, bus: BlockingClient, topic: str) -> None:
