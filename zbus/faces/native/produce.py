@@ -52,6 +52,7 @@ class Produce:
         "dropped",
         "expected_offset",
         "face",
+        "front",
         "idempotent",
         "key",
         "keyed",
@@ -92,6 +93,7 @@ class Produce:
         self.ttl_ms = params.number(b"ttl")
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
+        self.front = self._front()
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
             self.once = encode_header_value(read_idempotency_key(value))
@@ -128,13 +130,21 @@ class Produce:
             and self.partition is None
             and not any(time is not None for time in times)
             and self.expected_offset is None
-            and not self.once
+            and not (self.once or self.front)
             and params.browser is None
             and not self.misplaced
             and self.settles is None
         )
         self.plain = simple and not self.idempotent
         self.keyed = simple and self.idempotent
+
+    def _front(self) -> bool:
+        front = bool(self.params.switch(b"front"))
+        if front and (self.delay_ms or self.deliver_at_ms):
+            raise BadRequest(400, "400: Bad Format, front is for messages without a delay")
+        if front and self.settles is not None:
+            raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
+        return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         puts = self.puts
@@ -279,6 +289,9 @@ class Produce:
                 ticket.settle(sources)
             else:
                 broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
+            return
+        if self.front:
+            broker.put_front(partition, chunk, ticket, self.expected_offset)
             return
         recognised = chunk.once is not None or partition.topic.options.dedupe_ms
         if recognised or self.expected_offset is not None:
