@@ -42,6 +42,7 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
+        "attempts_max",
         "bare",
         "body",
         "broker",
@@ -90,6 +91,7 @@ class Produce:
         self.delay_ms = params.number(b"delay")
         self.deliver_at_ms = params.number(b"deliver_at")
         self.ttl_ms = params.number(b"ttl")
+        self.attempts_max = params.number(b"max_attempts") or 0
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
         self.once = b""
@@ -122,11 +124,11 @@ class Produce:
         self.partition_of: Partition
         self.misplaced = params.misplaced
         # Nothing but id and body differs from one message of this head to the next.
-        times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
+        rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
         simple = (
             not self.container
             and self.partition is None
-            and not any(time is not None for time in times)
+            and not any(number is not None for number in rare)
             and self.expected_offset is None
             and not self.once
             and params.browser is None
@@ -265,7 +267,8 @@ class Produce:
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 chunk, lines = Chunk(), self._lines(peer)
                 body = body or self.body
-                chunk.add(ticket.id, lines, body, self.tag, self.key, due_ms, expires_ms, once)
+                labels = self.tag, self.key, due_ms, expires_ms, once, self.attempts_max
+                chunk.add(ticket.id, lines, body, *labels)
                 self._put(partition, chunk, ticket)
         except BadRequest as error:
             reply = NativeReply(face, params, peer, id, self.quiet)
@@ -390,6 +393,7 @@ class Produce:
             due_ms,
             expires_ms,
             once,
+            self.attempts_max,
         )
         return chunk
 
