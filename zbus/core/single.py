@@ -162,7 +162,7 @@ class _Delayed:
                 o for o in offsets if o in own and o >= backlog.cursor and o not in backlog.ahead
             ]
             for offset in sorted(fit):
-                if offset in own and offset >= backlog.cursor and watch is not None:
+                if offset in own and offset >= backlog.cursor:
                     dispatch.following.delay(watch, partition.index, offset, own[offset])
                 if self._due_ms is None:
                     backlog.finish(offset, Fate.DELETED)

@@ -42,6 +42,7 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
+        "attempts_max",
         "bare",
         "body",
         "broker",
@@ -91,6 +92,7 @@ class Produce:
         self.delay_ms = params.number(b"delay")
         self.deliver_at_ms = params.number(b"deliver_at")
         self.ttl_ms = params.number(b"ttl")
+        self.attempts_max = params.number(b"max_attempts") or 0
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
         self.front = self._front()
@@ -123,20 +125,24 @@ class Produce:
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
         self.misplaced = params.misplaced
-        # Nothing but id and body differs from one message of this head to the next.
-        times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
-        simple = (
+        simple = self._simple()
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
+
+    def _simple(self) -> bool:
+        """Nothing but id and body differs from one message of this head to the next."""
+        params = self.params
+        rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
+        return (
             not self.container
             and self.partition is None
-            and not any(time is not None for time in times)
+            and not any(number is not None for number in rare)
             and self.expected_offset is None
             and not (self.once or self.front)
             and params.browser is None
             and not self.misplaced
             and self.settles is None
         )
-        self.plain = simple and not self.idempotent
-        self.keyed = simple and self.idempotent
 
     def _front(self) -> bool:
         front = bool(self.params.switch(b"front"))
@@ -275,7 +281,8 @@ class Produce:
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 chunk, lines = Chunk(), self._lines(peer)
                 body = body or self.body
-                chunk.add(ticket.id, lines, body, self.tag, self.key, due_ms, expires_ms, once)
+                labels = self.tag, self.key, due_ms, expires_ms, once, self.attempts_max
+                chunk.add(ticket.id, lines, body, *labels)
                 self._put(partition, chunk, ticket)
         except BadRequest as error:
             reply = NativeReply(face, params, peer, id, self.quiet)
@@ -403,6 +410,7 @@ class Produce:
             due_ms,
             expires_ms,
             once,
+            self.attempts_max,
         )
         return chunk
 

@@ -171,6 +171,8 @@ front | switch | false | [before all that is ready](#putting-in-front) in each g
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
+    [dead](#retries), whatever its group says
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
 ack_group | text | the name of `ack_topic` | of this consumer group
 ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
