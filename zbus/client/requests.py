@@ -29,7 +29,8 @@ _RESERVED = frozenset(
         b"ack ack_group ack_offset ack_partition ack_topic"
         b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
         b" group host id idempotency-key keep-alive key max_attempts offset partition recver retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl upgrade"
+        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
+        b" upgrade"
     ).split()
 )
 """Headers that are the client's or the broker's business."""
