@@ -300,7 +300,7 @@ class Produce:
         if self.front:
             broker.put_front(partition, chunk, ticket, self.expected_offset)
             return
-        recognised = chunk.once is not None or partition.topic.options.dedupe_ms
+        recognised = chunk.once is not None or partition.topic.options.remembers_ids
         if recognised or self.expected_offset is not None:
             broker.put_once(partition, chunk, ticket, self.expected_offset)
         else:
@@ -311,7 +311,9 @@ class Produce:
         browser = self.params.browser
         if browser is None or not browser.navigates or self.params.head.method != b"GET":
             return False
-        known = self.once or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        known = (
+            self.once or self.idempotent or (topic.options.remembers_ids and (id or self.params.id))
+        )
         return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
