@@ -20,6 +20,7 @@ class Refusal(enum.Enum):
     TOPIC_UNKNOWN = "topic unknown"
     GROUP_UNKNOWN = "group unknown"
     OFFSET_UNKNOWN = "offset unknown"
+    NOT_LEASED = "not leased"  # any more: the lease has ended, or what it was for is settled
     SESSION_UNKNOWN = "session unknown"
     FORBIDDEN = "forbidden"  # whoever asks may not
     EXCLUSIVE = "exclusive"  # another session holds the group

@@ -71,7 +71,7 @@ class Settling:
         expected_offset: int | None = None,
     ) -> None:
         """Store messages as `Puts.put_once` does, and settle deliveries of any groups with them:
-        settles as that does. OFFSET_UNKNOWN, and nothing is stored, if one is not leased."""
+        settles as that does. NOT_LEASED, and nothing is stored, if one is not leased."""
         problem = self._problem(sources)
         if problem is not None:
             ticket.settle(problem)
@@ -106,7 +106,7 @@ class Settling:
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
-                return BrokerError(Refusal.OFFSET_UNKNOWN, text)
+                return BrokerError(Refusal.NOT_LEASED, text)
         return None
 
     def release(self, sources: Sequence[Source]) -> None:

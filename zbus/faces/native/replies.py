@@ -113,6 +113,8 @@ class NativeAnswering(Answering):
         lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
+        elif error.refusal is Refusal.NOT_LEASED:
+            lines = b"reason: not-leased\r\n"
         params = self.params
         text = error_text(error, params.seed)
         tell_log(self.peer, params, text)
