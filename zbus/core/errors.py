@@ -71,6 +71,11 @@ def offset_outside(index: int, first: int, end: int) -> BrokerError:
     return BrokerError(Refusal.OFFSET_UNKNOWN, f"partition {index} has offsets {first} to {end}")
 
 
+def too_many_wait(waiting_max: int) -> BrokerError:
+    text = f"{waiting_max} requests for messages wait on this broker already"
+    return BrokerError(Refusal.TOO_MANY, text)
+
+
 def conflict(partition: int, end: int) -> BrokerError:
     text = f"the next offset of partition {partition} is {end}"
     return BrokerError(Refusal.CONFLICT, text, str(end))
