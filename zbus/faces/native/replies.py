@@ -41,6 +41,11 @@ TEXTS: dict[Refusal, str] = {
 """The dialect's own words."""
 
 
+def partition_unknown(index: int) -> BrokerError:
+    """The topic has no partition of that number."""
+    return BrokerError(Refusal.OFFSET_UNKNOWN, f"Partition({index}) Not Found")
+
+
 def forbidden_text(command: str, topic: str) -> str:
     """The refusal of a command."""
     about = f" Topic({topic})" if topic else ""
