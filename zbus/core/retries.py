@@ -158,7 +158,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     """The session is gone: at most so many of the messages of the group that it holds go back in
     front, in the order in which it has them. How many; 0 = it holds none."""
     count = 0
-    if group.options.on_loss != "front" or group.topic.groups.get(group.name.lower()) is not group:
+    if group.options.on_loss != "front" or group.gone:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:

@@ -121,7 +121,7 @@ class Settling:
         """What was put is durable. Without numbers it was stored before, by whom nobody knows."""
         for at, source in enumerate(sources):
             number, group = numbers[at] if numbers else 0, source.group
-            if source.partition.removed or group.topic.groups.get(group.name.lower()) is not group:
+            if source.partition.removed or group.gone:
                 self._close(partition, number)
             elif source.partition.fenced is not None:
                 self._later(partition, number)
