@@ -11,7 +11,8 @@ pause is `backoff_ms`, and each after that is twice as long as the one before, u
 
 So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased, for nobody (`Backlog.settling`), and `dead` is called, which sees to the rest.
+message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
+rest.
 """
 
 from __future__ import annotations
