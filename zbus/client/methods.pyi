@@ -318,7 +318,7 @@ class BlockingMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -778,7 +778,7 @@ class AsyncMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(
@@ -1028,7 +1028,7 @@ class PipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -1159,7 +1159,7 @@ class AsyncPipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(
