@@ -46,7 +46,7 @@ import attrs
 import msgspec
 
 from zbus.core.delays import NOTHING, Columns
-from zbus.core.fates import NO_ENDINGS, Endings, Fate
+from zbus.core.fates import FORGOTTEN, NO_ENDINGS, Endings, Fate
 from zbus.core.live_ids import NO_IDS, IdColumns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
@@ -412,7 +412,8 @@ def _decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, 
     if after > len(payload):
         raise JournalDamage(f"state: {count} fates are more than the payload holds")
     fates = bytearray(payload[fates_at : fates_at + count])
-    if not min(Fate) <= min(fates) <= max(fates) <= max(Fate):
+    known = fates.translate(None, bytes((FORGOTTEN,)))
+    if known and not min(Fate) <= min(known) <= max(known) <= max(Fate):
         raise JournalDamage("state: a message ended in a way that there is not")
     endings = Endings(
         _numbers(payload[at:times_at]),
