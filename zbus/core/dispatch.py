@@ -265,7 +265,7 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        if group.lease and group.options.on_loss == "front":
+        if group.lease and (pull.wants.on_loss or group.options.on_loss) == retries.FRONT:
             retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()

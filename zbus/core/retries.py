@@ -40,8 +40,11 @@ ATTEMPTS_MAX: Final = 1_000_000
 BACKOFF_MS_MAX: Final = 3_600_000
 """The longest pause, if the group names none and its first one is not longer."""
 
-LOSSES: Final = ("keep", "front")
-"""What a group may do with the leases of a session that is gone."""
+FRONT: Final = "front"
+LOSSES: Final = ("keep", FRONT)
+"""What a group may do with leases that are lost. Their holder is gone: it keeps them until their
+time is over, or puts the messages in front. Their time is over: the messages go back to their own
+places, or in front."""
 
 EXPIRED: Final = "expired"
 GIVEN_BACK: Final = "given back"
@@ -155,6 +158,35 @@ def retry(
     return False
 
 
+def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
+    """The time of these leases is over."""
+    backlog = group.backlogs[index]
+    # What is done about one may settle another.
+    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    if group.options.on_loss == FRONT:
+        for offset in reversed(back):  # what is put in front last is the first
+            if offset in backlog.leased:
+                backlog.put_front(offset)
+    else:
+        for offset in back:
+            if offset in backlog.leased:
+                backlog.put_back(offset)
+
+
+def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
+    return retry(dispatch, group, index, offset, EXPIRED)
+
+
+def lose(group: Group, now_ms: int) -> None:
+    """The group was read from storage, which does not know who holds its leases. If it wants them
+    back when their holders are gone, they end now."""
+    if group.options.on_loss == FRONT:
+        for backlog in group.backlogs:
+            leased = backlog.leased
+            for offset in [offset for offset in leased if offset not in leased.holders]:
+                leased.set(offset, max(1, now_ms))
+
+
 def _end(dispatch: Dispatching, group: Group, index: int, offset: int, reason: str) -> None:
     """It is leased, and dead."""
     if group.options.dead_letter:
@@ -210,12 +242,6 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         backlog.give_up(offset)
 
 
-def expire(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
-    """The time of its lease is over."""
-    if not retry(dispatch, group, index, offset, EXPIRED):
-        group.backlogs[index].put_back(offset)
-
-
 def hold(group: Group, session: Session) -> None:
     """The session was handed leases of a group that wants them back when it goes."""
     session.held = session.held or {}
@@ -226,7 +252,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     """The session is gone: at most so many of the messages of the group that it holds go back in
     front, in the order in which it has them. How many; 0 = it holds none."""
     count = 0
-    if group.options.on_loss != "front" or group.topic.groups.get(group.name.lower()) is not group:
+    if group.topic.groups.get(group.name.lower()) is not group:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:

@@ -196,7 +196,8 @@ COMMANDS: dict[str, Command] = {
     "empty": Command(
         "Forget what a group, or every group of a topic, has not finished.",
         "topics", _BOTH, "empty", Groups.NAMED,
-        _timed("It is empty, durably."), (*_GONE, *_CHANGE), (*takes.OF_TOPIC, *takes.EMPTY)),
+        _timed("It is empty, durably.", "count"), (*_GONE, *_CHANGE),
+        (*takes.OF_TOPIC, *takes.EMPTY)),
     "pause": Command(
         "Hold the deliveries of a group back, until `resume`.",
         "topics", _BOTH, "declare", Groups.ONE,

@@ -23,7 +23,7 @@ from zbus.faces.native.declared import first_place, read_mask, read_words
 from zbus.faces.native.group_options import group_changes
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
+from zbus.faces.native.replies import JSON, TEXT, CountReply, DeclareReply, NativeReply
 from zbus.faces.peer import Peer
 
 log = logging.getLogger("zbus")
@@ -262,7 +262,7 @@ class Discard:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id)
+        reply = CountReply(self._face, self._params, peer, id)
         found = find(self._face.broker, self._params)
         if isinstance(found, BrokerError):
             reply.settle(found)
@@ -291,9 +291,17 @@ class Remove(Discard):
 class Purge(Discard):
     """Empties it; offsets go on from where they are."""
 
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        self._keeps_leased = params.switch(b"keep_leased")
+        if self._keeps_leased and not params.group:
+            raise BadRequest(400, "400: Bad Format, keep_leased is of a consume_group")
+
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
         if group is None:
             broker.purge_topic(ticket, topic)
+        elif self._keeps_leased:
+            broker.drop_waiting(ticket, group)
         else:
             broker.purge_group(ticket, group)
 

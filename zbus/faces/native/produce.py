@@ -53,6 +53,7 @@ class Produce:
         "dropped",
         "expected_offset",
         "face",
+        "front",
         "idempotent",
         "key",
         "keyed",
@@ -94,6 +95,7 @@ class Produce:
         self.attempts_max = params.number(b"max_attempts") or 0
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
+        self.front = self._front()
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
             self.once = encode_header_value(read_idempotency_key(value))
@@ -123,20 +125,32 @@ class Produce:
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
         self.misplaced = params.misplaced
-        # Nothing but id and body differs from one message of this head to the next.
+        simple = self._simple()
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
+
+    def _simple(self) -> bool:
+        """Nothing but id and body differs from one message of this head to the next."""
+        params = self.params
         rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
-        simple = (
+        return (
             not self.container
             and self.partition is None
             and not any(number is not None for number in rare)
             and self.expected_offset is None
-            and not self.once
+            and not (self.once or self.front)
             and params.browser is None
             and not self.misplaced
             and self.settles is None
         )
-        self.plain = simple and not self.idempotent
-        self.keyed = simple and self.idempotent
+
+    def _front(self) -> bool:
+        front = bool(self.params.switch(b"front"))
+        if front and (self.delay_ms or self.deliver_at_ms):
+            raise BadRequest(400, "400: Bad Format, front is for messages without a delay")
+        if front and self.settles is not None:
+            raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
+        return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         puts = self.puts
@@ -282,6 +296,9 @@ class Produce:
                 ticket.settle(sources)
             else:
                 broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
+            return
+        if self.front:
+            broker.put_front(partition, chunk, ticket, self.expected_offset)
             return
         recognised = chunk.once is not None or partition.topic.options.remembers_ids
         if recognised or self.expected_offset is not None:

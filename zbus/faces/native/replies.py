@@ -6,6 +6,7 @@ import logging
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import (
+    Changed,
     Declared,
     Done,
     Outcome,
@@ -189,6 +190,19 @@ class DeclareReply(NativeReply):
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
         self.face.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
+
+
+class CountReply(NativeReply):
+    """Of an order that says how many messages it changed, if it looked at them."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Changed):
+            lines = b"count: %d\r\n" % outcome.count
+            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
 
 
 class SettledReply(NativeReply):

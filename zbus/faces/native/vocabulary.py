@@ -167,6 +167,7 @@ expected_offset | number | any | [store it only there](#putting-once)
 tag | tag | none | what [filters](#filters) look at
 key | key | none | same key, same [partition](#partitions)
 partition | number | by key | put it there
+front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
@@ -288,8 +289,8 @@ group_backoff | pauses | none, or as it is | milliseconds before the second [att
     hour, or the first if it is longer)
 group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
     into; present and empty: they are dropped
-group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's leases when it
-    ends: they stay, or go back in front
+group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's
+    [leases](#retries) when it ends: they stay, or go back in front
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
 group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
     handed out of it is [settled](#rates)
@@ -314,7 +315,11 @@ consume_group | text | none: the topic | the group
 """)
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
-EMPTY = _parameters("consume_group | text | none: every group, and the messages | the group")
+EMPTY = _parameters("""
+consume_group | text | none: every group, and the messages | the group
+keep_leased | switch | false | of a group: what is leased stays so; `count` tells how many messages
+    are gone
+""")
 READ = _parameters(f"""
 partition | number | 0 | which one
 offset | number | the oldest there is | where to begin
