@@ -124,23 +124,22 @@ def produce(
     there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
     deliveries of one group and partition that are acknowledged by it: both or neither.
 
-    Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (of `acks` a
-    lease has ended, or an earlier attempt was done, its answer lost), BadRequest, TooLarge, TooMany,
-    Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown` says
-    whether it may have been; TypeError and ValueError for what cannot be sent.
+    Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+    ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+    stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+    ValueError for what cannot be sent.
 
-    With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-    it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-    (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+    With `retries` the message gets an idempotency key of its own, and is stored once, however often
+    it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+    Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
     """
     lines = start(b"produce", topic)
     if tag is not None or key is not None:
         lines += optional(tag=tag, key=key)
-    if headers:
-        lines += own_lines(headers)
     if json is not UNSET:
-        body, type_lines = _json_instead_of(body, json, headers)
-        lines += type_lines
+        body, type_line = _json_instead_of(body, json, headers)
+        lines += type_line
+    lines += own_lines(headers) if headers else b""
     where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, max_attempts
     if where != _NOT_GIVEN or front or idempotency_key is not None:
         lines += _place(*where, front, idempotency_key)

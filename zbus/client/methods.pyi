@@ -241,14 +241,14 @@ class BlockingMethods:
         there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (of `acks` a
-        lease has ended, or an earlier attempt was done, its answer lost), BadRequest, TooLarge, TooMany,
-        Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown` says
-        whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -715,14 +715,14 @@ class AsyncMethods:
         there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (of `acks` a
-        lease has ended, or an earlier attempt was done, its answer lost), BadRequest, TooLarge, TooMany,
-        Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown` says
-        whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
@@ -994,14 +994,14 @@ class PipelineMethods:
         there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (of `acks` a
-        lease has ended, or an earlier attempt was done, its answer lost), BadRequest, TooLarge, TooMany,
-        Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown` says
-        whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -1129,14 +1129,14 @@ class AsyncPipelineMethods:
         there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (of `acks` a
-        lease has ended, or an earlier attempt was done, its answer lost), BadRequest, TooLarge, TooMany,
-        Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown` says
-        whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
