@@ -92,6 +92,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     help="Keep what became of messages for this time; 0: off.",
 )
 @_switches(
+    ("--dedupe-live", "dedupe_live", "Store an id once while its message is not finished."),
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
     ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
     ("--topic-exclusive", "topic_exclusive", "Likewise."),

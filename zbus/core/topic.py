@@ -17,6 +17,7 @@ from zbus.core.errors import BrokerError, Outcome
 from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
 from zbus.core.followed import Followed
+from zbus.core.live_ids import LiveIds
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
 from zbus.core.quotas import Bucket, Quota
@@ -274,6 +275,7 @@ class Partition:
         "epoch",
         "fenced",
         "first",
+        "ids",
         "index",
         "lane",
         "last",
@@ -304,6 +306,7 @@ class Partition:
         self.removed = False  # its topic is gone, and its lane may be another's by now
         self.fenced: BrokerError | None = None  # nothing of it is served, see `zbus.core.fencing`
         self.epoch = 0  # how often it was fenced
+        self.ids: LiveIds | None = None  # that are taken, in a topic that looks at that
         self.reset(first, end)
 
     def reset(self, first: int = 0, end: int = 0) -> None:
@@ -313,6 +316,7 @@ class Partition:
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
+        self.ids = None if self.ids is None else LiveIds()
         self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
@@ -404,7 +408,9 @@ class Topic:
         self.options = options
         for partition in self.partitions:
             partition.last = None
-        self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
+            if options.dedupe_live is not (partition.ids is not None):
+                partition.ids = LiveIds() if options.dedupe_live else None
+        self.careful = options.calls or options.remembers_ids  # a put is not just stored
         self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing

@@ -17,14 +17,16 @@ What people may want to read in an emergency is JSON; what there may be millions
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     |     |                           |      |   times ms u64[n] | digests u64[n]           |
     |     |                           |      |   counts u32[n], padded                      |
+    |     |                           |      | then of the ids that are taken:              |
+    |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
 its default is left out, `entries` is the number of a group's entries, `delayed` and `pages` those
 of its delayed messages and their pages, `fates` of those that it remembers as finished,
-`originals` how many of those follow, and unknown keys are ignored, so that an older program can
-read what a newer one has added there. Vectors that it does not know it refuses: it would lose what
-they hold.
+`originals` and `ids` how many of those follow, and unknown keys are ignored, so that an older
+program can read what a newer one has added there. Vectors that it does not know it refuses: it
+would lose what they hold.
 
 What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
 256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
@@ -45,6 +47,7 @@ import msgspec
 
 from zbus.core.delays import NOTHING, Columns
 from zbus.core.fates import NO_ENDINGS, Endings, Fate
+from zbus.core.live_ids import NO_IDS, IdColumns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import (
     NO_ENTRIES,
@@ -58,11 +61,11 @@ from zbus.core.state import (
     TopicOptions,
 )
 from zbus.journal.port import JournalDamage
+from zbus.journal.stored_originals import decode_originals, encode_originals
 
 _LENGTH = struct.Struct("<I")
 _PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
 _ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
-_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 
 _SWAPPED = sys.byteorder == "big"  # vectors are little-endian
 
@@ -120,6 +123,7 @@ class _StoredChange(msgspec.Struct):
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
     originals: _Natural = 0
+    ids: _Natural = 0
     incarnation: str = ""
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
@@ -133,7 +137,7 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    more = change.first or change.originals or change.settlements or change.settled
+    more = change.first or change.originals or change.ids or change.settlements or change.settled
     if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.fates
@@ -162,6 +166,8 @@ def _encode_any(change: StateChange) -> bytes:
         stored["first"] = change.first
     if change.originals:
         stored["originals"] = len(change.originals)
+    if change.ids:
+        stored["ids"] = len(change.ids)
     if change.incarnation:
         stored["incarnation"] = change.incarnation
     if change.number:
@@ -184,7 +190,9 @@ def _encode_any(change: StateChange) -> bytes:
         if group.fates:
             parts += _encode_endings(group.fates)
     if change.originals:
-        parts += _encode_originals(change.originals)
+        parts += encode_originals(change.originals)
+    if change.ids:
+        parts += (change.ids.names, _vector(change.ids.offsets))
     return b"".join(parts)
 
 
@@ -266,19 +274,6 @@ def _vector(numbers: array[int]) -> array[int]:
     return numbers
 
 
-def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
-    count = len(originals)
-    names, offsets, counts, times, digests = zip(*originals, strict=True)
-    return [
-        b"".join(names),
-        struct.pack(f"<{count}Q", *offsets),
-        struct.pack(f"<{count}Q", *times),
-        struct.pack(f"<{count}Q", *digests),
-        struct.pack(f"<{count}I", *counts),
-        _PADDING[4 * count & 7],
-    ]
-
-
 def decode_change(payload: bytes | memoryview) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
     payload = memoryview(payload)  # it may be large, and its parts are looked at without a copy
@@ -313,7 +308,10 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         )
     originals: tuple[Original, ...] = ()
     if stored.originals:
-        originals, at = _decode_originals(payload, at, stored.originals)
+        originals, at = decode_originals(payload, at, stored.originals)
+    ids = NO_IDS
+    if stored.ids:
+        ids, at = _decode_ids(payload, at, stored.ids)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
     return StateChange(
@@ -321,6 +319,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         tuple(groups),
         stored.first,
         originals,
+        ids,
         stored.incarnation,
         stored.number,
         stored.emptied,
@@ -432,19 +431,10 @@ def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[in
     return numbers
 
 
-def _decode_originals(payload: memoryview, at: int, count: int) -> tuple[tuple[Original, ...], int]:
-    """Give the originals and the position after it."""
-    after = at + (count * _ORIGINAL_BYTES + 7 & ~7)
-    if after > len(payload):
-        raise JournalDamage(f"state: {count} originals are more than the payload holds")
+def _decode_ids(payload: memoryview, at: int, count: int) -> tuple[IdColumns, int]:
+    """Give the ids that are taken and the position after them."""
     offsets_at = at + NAME_BYTES * count
-    names = bytes(payload[at:offsets_at])
-    originals = map(
-        Original,
-        [names[name_at : name_at + NAME_BYTES] for name_at in range(0, len(names), NAME_BYTES)],
-        struct.unpack_from(f"<{count}Q", payload, offsets_at),
-        struct.unpack_from(f"<{count}I", payload, offsets_at + 24 * count),
-        struct.unpack_from(f"<{count}Q", payload, offsets_at + 8 * count),
-        struct.unpack_from(f"<{count}Q", payload, offsets_at + 16 * count),
-    )
-    return tuple(originals), after
+    after = offsets_at + 8 * count
+    if after > len(payload):
+        raise JournalDamage(f"state: {count} ids are more than the payload holds")
+    return IdColumns(bytes(payload[at:offsets_at]), _numbers(payload[offsets_at:after])), after

@@ -340,11 +340,12 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "TopicInfo": _document(
         "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"
-        " ack exclusive paused rpc temporary",
+        " ack dedupeLive exclusive paused rpc temporary",
         ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
+        dedupeLive=_described(_BOOLEAN, "An id is taken while its message is not finished."),
         dedupeMs=_count("How long ids are remembered; 0 = not."),
         durability=words(*DURABILITIES),
         exclusive=_BOOLEAN,
