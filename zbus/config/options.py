@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.camellia.settings import CamelliaOptions
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -40,6 +41,14 @@ ORDER: Final = (
         "browser_get",
         "reload_window_ms",
         "rpc_url",
+        "camellia_ttl_ms",
+        "camellia_max_retry",
+        "camellia_ack_timeout_ms",
+        "camellia_ended_ms",
+        "camellia_batch",
+        "camellia_poll_timeout_ms",
+        "camellia_monitor_ms",
+        "camellia_idle_ms",
         "tick_events_max",
         "log_level",
         "log_format",
@@ -117,6 +126,7 @@ class Config(
     GuardOptions,
     RightsOptions,
     NativeOptions,
+    CamelliaOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 

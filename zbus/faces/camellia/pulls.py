@@ -38,7 +38,9 @@ class PullReply(CamelliaAnswering, PlainPull):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
-            found = [shown for piece in outcome.pieces for shown in self._show(outcome.group, piece)]
+            found = [
+                shown for piece in outcome.pieces for shown in self._show(outcome.group, piece)
+            ]
             self.peer.work -= 5 * len(found)
             self.tell_success(delayMsgList=found)
         elif isinstance(outcome, Empty | _Nothing):
@@ -54,5 +56,3 @@ class PullReply(CamelliaAnswering, PlainPull):
             show(group, group.topic, index, chunk, at, Status.CONSUMING, attempts)
             for at in range(start, stop)
         ]
-
-

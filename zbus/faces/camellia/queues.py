@@ -41,6 +41,10 @@ class Queues:
         self._broker = broker
         self._settings = settings
 
+    def listed(self) -> list[Topic]:
+        """The topics that this dialect uses."""
+        return [topic for topic in self._broker.topics.values() if topic.depth()]
+
     def find(self, name: str) -> tuple[Topic, Group | None] | None:
         """What there is of that name."""
         topic = self._broker.topic(name)

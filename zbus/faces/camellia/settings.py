@@ -33,9 +33,7 @@ class CamelliaOptions:
     camellia_ended_ms: int = number(
         300_000, 0, _DAY_MS, "How long `getMsg` shows a message after its end."
     )
-    camellia_batch: int = number(
-        1, 1, 10_000, "Messages of a camellia pull that names no `batch`."
-    )
+    camellia_batch: int = number(1, 1, 10_000, "Messages of a camellia pull that names no `batch`.")
     camellia_poll_timeout_ms: int = number(
         10_000, 1, _HOUR_MS, "Longest wait of a camellia long poll that names none."
     )
@@ -54,7 +52,9 @@ class CamelliaOptions:
 class CamelliaSettings(CamelliaOptions):
     """The options, and what only a running server knows."""
 
-    durability: str = "disk"  # declared by the zbus dialect
+    # Declared by the zbus dialect, and by the loop.
+    durability: str = "disk"
+    tickets_per_connection_max: int = 1_024
     # Resident bytes of the process, if the system tells.
     memory_used: Callable[[], int | None] | None = None
     version: str = "0"
