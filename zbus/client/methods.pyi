@@ -318,7 +318,7 @@ class BlockingMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -359,12 +359,14 @@ class BlockingMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     def cancel(
@@ -778,7 +780,7 @@ class AsyncMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(
@@ -819,12 +821,14 @@ class AsyncMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     async def cancel(
@@ -1028,7 +1032,7 @@ class PipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -1159,7 +1163,7 @@ class AsyncPipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(

@@ -16,7 +16,8 @@ is given up when it is its turn again.
 
 So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased, for nobody (`Backlog.settling`), and `dead` is called, which sees to the rest.
+message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
+rest.
 """
 
 from __future__ import annotations
@@ -158,6 +159,35 @@ def retry(
     return False
 
 
+def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
+    """The time of these leases is over."""
+    backlog = group.backlogs[index]
+    # What is done about one may settle another.
+    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    if group.options.on_loss == FRONT:
+        for offset in reversed(back):  # what is put in front last is the first
+            if offset in backlog.leased:
+                backlog.put_front(offset)
+    else:
+        for offset in back:
+            if offset in backlog.leased:
+                backlog.put_back(offset)
+
+
+def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
+    return retry(dispatch, group, index, offset, EXPIRED)
+
+
+def lose(group: Group, now_ms: int) -> None:
+    """The group was read from storage, which does not know who holds its leases. If it wants them
+    back when their holders are gone, they end now."""
+    if group.options.on_loss == FRONT:
+        for backlog in group.backlogs:
+            leased = backlog.leased
+            for offset in [offset for offset in leased if offset not in leased.holders]:
+                leased.set(offset, max(1, now_ms))
+
+
 def _end(dispatch: Dispatching, group: Group, index: int, offset: int, reason: str) -> None:
     """It is leased, and dead."""
     if group.options.dead_letter:
@@ -178,7 +208,7 @@ def _looked(
 ) -> None:
     """What is leased, for nobody, was looked at: has it a limit of its own?"""
     topic, leased = group.topic, backlog.leased
-    gone = topic.partitions[index].removed or topic.groups.get(group.name.lower()) is not group
+    gone = topic.partitions[index].removed or group.gone
     if gone or group.backlogs[index] is not backlog or offset not in leased.settling:
         return
     leased.settle_no_more(offset)
@@ -213,35 +243,6 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         backlog.give_up(offset)
 
 
-def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
-    """The time of these leases is over."""
-    backlog = group.backlogs[index]
-    # What is done about one may settle another.
-    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
-    if group.options.on_loss == FRONT:
-        for offset in reversed(back):  # what is put in front last is the first
-            if offset in backlog.leased:
-                backlog.put_front(offset)
-    else:
-        for offset in back:
-            if offset in backlog.leased:
-                backlog.put_back(offset)
-
-
-def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
-    return retry(dispatch, group, index, offset, EXPIRED)
-
-
-def lose(group: Group, now_ms: int) -> None:
-    """The group was read from storage, which does not know who holds its leases. If it wants them
-    back when their holders are gone, they end now."""
-    if group.options.on_loss == FRONT:
-        for backlog in group.backlogs:
-            leased = backlog.leased
-            for offset in [offset for offset in leased if offset not in leased.holders]:
-                leased.set(offset, max(1, now_ms))
-
-
 def hold(group: Group, session: Session) -> None:
     """The session was handed leases of a group that wants them back when it goes."""
     session.held = session.held or {}
@@ -252,7 +253,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     """The session is gone: at most so many of the messages of the group that it holds go back in
     front, in the order in which it has them. How many; 0 = it holds none."""
     count = 0
-    if group.topic.groups.get(group.name.lower()) is not group:
+    if group.gone:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:

@@ -125,9 +125,15 @@ class Produce:
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
         self.misplaced = params.misplaced
-        # Nothing but id and body differs from one message of this head to the next.
+        simple = self._simple()
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
+
+    def _simple(self) -> bool:
+        """Nothing but id and body differs from one message of this head to the next."""
+        params = self.params
         rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
-        simple = (
+        return (
             not self.container
             and self.partition is None
             and not any(number is not None for number in rare)
@@ -137,8 +143,6 @@ class Produce:
             and not self.misplaced
             and self.settles is None
         )
-        self.plain = simple and not self.idempotent
-        self.keyed = simple and self.idempotent
 
     def _front(self) -> bool:
         front = bool(self.params.switch(b"front"))
