@@ -9,7 +9,9 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.client import Client
+from tests.simulation.dialects import Dialects
 from tests.simulation.model import Book, Violation
+from tests.simulation.stranger import Stranger
 from zbus.testing.simulation.machine import Machine
 
 PATIENCE_MS = 60_000
@@ -20,13 +22,19 @@ class Crowd:
     """See the module."""
 
     def __init__(
-        self, random: Random, machine: Machine, book: Book, say: Callable[[str], None]
+        self,
+        random: Random,
+        machine: Machine,
+        book: Book,
+        say: Callable[[str], None],
+        dialects: Dialects,
     ) -> None:
         self.random = random
         self.machine = machine
         self.book = book
         self.say = say
-        self.clients: list[Client] = []
+        self.clients: list[Client | Stranger] = []
+        self._dialects = dialects
         self._connected = 0
 
     # -- coming and going ---------------------------------------------------------------------
@@ -34,13 +42,18 @@ class Crowd:
     def connect(self) -> None:
         """One more."""
         self._connected += 1
+        stranger = self._dialects.connect(self._connected)
+        if stranger is not None:
+            self.clients.append(stranger)
+            self.say(f"{stranger.name} connects")
+            return
         multiplexed = self.random.random() < 0.6
         room_bytes = self.random.choice((500, 5_000, 64 << 10))
         client = Client(self.machine.connect(room_bytes), self._connected, multiplexed)
         self.clients.append(client)
         self.say(f"{client.name} connects")
 
-    def asking(self) -> list[Client]:
+    def asking(self) -> list[Client | Stranger]:
         """Those that may still send something."""
         return [client for client in self.clients if not client.connection.socket.ended]
 
@@ -98,7 +111,7 @@ class Crowd:
 
     # -- rest ---------------------------------------------------------------------------------
 
-    def exchange(self, client: Client) -> None:
+    def exchange(self, client: Client | Stranger) -> None:
         """What one has asked reaches the broker, and what there is to answer comes back."""
         client.move(self.random, everything=True)
         self.settle()

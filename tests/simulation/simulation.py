@@ -14,9 +14,11 @@ import logging
 from collections import Counter
 from functools import partial
 from random import Random
+from urllib.parse import quote
 
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
+from tests.simulation.dialects import Dialects
 from tests.simulation.faults import Faults, PowerCut
 from tests.simulation.groups import GroupBook
 from tests.simulation.ledger import balance
@@ -26,9 +28,10 @@ from tests.simulation.requests import Requests
 from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
-from zbus.core.topic import Topic
+from zbus.core.topic import Group, Pull, Topic
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
+from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.world import Reply
 
@@ -72,12 +75,13 @@ class Simulation:
             late=self.random.random() < 0.3,
         )
         watched = partial(
-            WatchedBroker, self.book.delivered, self._fenced, self.book.moved, self.book.left
+            WatchedBroker, self._delivered, self._fenced, self.book.moved, self.book.left, self._gone
         )
         self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
-        self.crowd = Crowd(self.random, self.machine, self.book, self.say)
+        self.dialects = Dialects(seed, self.machine, self.book, self.say)
+        self.crowd = Crowd(self.random, self.machine, self.book, self.say, self.dialects)
         self._begin_ms = self.machine.now_ms
 
     # -- telling ------------------------------------------------------------------------------
@@ -162,10 +166,19 @@ class Simulation:
                 late.step(lane, fate, random.random() < 0.5)
                 count -= 1
 
+    def _delivered(self, group: Group, records: list[Record], pull: Pull | None) -> None:
+        self.book.delivered(group, records)
+        if pull is not None:
+            self.dialects.delivered(group, records, pull)
+
+    def _gone(self, session: bytes) -> None:
+        self.dialects.left(session)
+
     def _fenced(self, topic: Topic) -> None:
         self.counts["fences"] += 1
         self.say(f"a partition of {topic.name} is fenced")
         self.book.fenced(topic.name)
+        self.dialects.fenced(topic.name)
 
     def _guarded(self, work: object) -> None:
         """Do it; if the broker ended meanwhile, say how, and start it again."""
@@ -201,7 +214,10 @@ class Simulation:
         if random.random() < 0.85:
             client = random.choice(crowd.asking())
             for _ in range(random.choice((1, 1, 1, 2, 5))):
-                self.requests.ask(client)
+                if isinstance(client, Client):
+                    self.requests.ask(client)
+                else:
+                    client.ask()
             return
         action = random.choices(
             (
@@ -317,6 +333,7 @@ class Simulation:
 
     def _forget(self, how: str, unwritten: bool = False) -> None:
         self.book.ended(how, unwritten)
+        self.dialects.ended()
         for topic in self.book.topics.values():
             if topic.durability == "memory" or (topic.durability == "os" and how == "cut"):
                 self.requests.forget(topic)
@@ -367,6 +384,7 @@ class Simulation:
             if not book.volatile:
                 self.book.check_state(book, topic)
         self._check_documents()
+        self.dialects.at_rest()
         self.book.raise_problem()
 
     def _check_documents(self) -> None:
@@ -374,7 +392,7 @@ class Simulation:
         for topic in list(self.machine.broker.topics.values()):
             client = Client(self.machine.connect(), 0, multiplexed=True)
             found: list[Reply] = []
-            client.ask("query", topic.name, {}, b"", found.append)
+            client.ask("query", quote(topic.name), {}, b"", found.append)
             self.crowd.exchange(client)
             check_document(topic, found[0].body)
             client.connection.reset()
@@ -384,6 +402,8 @@ class Simulation:
         self._guarded(self._settle_down)
         self._check()
         self.crowd.leave()
+        self.dialects.drain(self.crowd)
+        self.book.raise_problem()
         self._let_flow()
         for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
             self.machine.jump(2 * _MONTH_MS)

@@ -15,8 +15,8 @@ from zbus.core.recorder import Recorder
 from zbus.core.topic import Group, Partition, Pull, Session, Topic
 from zbus.testing.records import Record, records_of
 
-Delivery = Callable[[Group, list[Record]], None]
-"""Called with what a group hands out, at the moment when it does."""
+Delivery = Callable[[Group, list[Record], Pull | None], None]
+"""Called with what a group hands out, at the moment when it does, and the pull that it is for."""
 
 
 class _Tap(Pull):
@@ -35,9 +35,13 @@ class _Tap(Pull):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
-            self._delivered(outcome.group, records_of(outcome.pieces))
+            self._delivered(outcome.group, records_of(outcome.pieces), self._pull)
         if self.open:
             self._pull.answer(outcome)
+
+    def drop(self) -> None:
+        super().drop()
+        self._pull.drop()
 
 
 class WatchedBroker(Broker):
@@ -49,6 +53,7 @@ class WatchedBroker(Broker):
         fenced: Callable[[Topic], None],
         moved: Callable[[Group, list[int]], None],
         left: Callable[[Group, int, list[int]], None],
+        gone: Callable[[bytes], None],
         recorder: Recorder,
         ids: Iterator[bytes],
         limits: Limits,
@@ -58,6 +63,7 @@ class WatchedBroker(Broker):
         self._told_fenced, self._fence = fenced, self.tick.fence
         self.tick.fence = self._fenced
         self._told_moved, self._told_left = moved, left
+        self._told_gone = gone
         seeking: Any = self.seek.__self__  # type: ignore[attr-defined]
         self._move, seeking.move = seeking.move, self._moved
 
@@ -69,6 +75,7 @@ class WatchedBroker(Broker):
         for group in session.held or ():
             for index, backlog in enumerate(group.backlogs):
                 self._told_left(group, index, backlog.leased.held_by(session.id))
+        self._told_gone(session.id)
         return super().leave(session, most)
 
     def _fenced(self, partition: Partition, why: BrokerError) -> None:
@@ -76,11 +83,12 @@ class WatchedBroker(Broker):
         self._fence(partition, why)
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
+        pull.group = group
         super().pull(group, _Tap(pull, self._delivered), deadline_ms)
 
     def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
         found = super().take(group, session)
         if found is not None:
             chunk, at = found
-            self._delivered(group, records_of([Piece(0, chunk, at, at + 1)]))
+            self._delivered(group, records_of([Piece(0, chunk, at, at + 1)]), None)
         return found
