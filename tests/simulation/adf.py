@@ -16,7 +16,8 @@ from tests.conformance.websocket_client import handshake
 from tests.simulation.deques import Deque, Deques, Fate, Handed, Item, Removal
 from tests.simulation.stranger import Stranger
 from tests.wire.websocket_frames import frame
-from zbus.core.topic import Group, Pull
+from zbus.core.topic import Group, Pull, Session
+from zbus.faces.peer import Peer
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
@@ -115,13 +116,14 @@ class AdfWorld:
             self.say(f"{serial} of {name} is handed to connection {number}")
             self.book.hand_out(self.book.queues[name], record, number, now_ms, until_ms)
 
-    def left(self, session: bytes) -> None:
-        number = int(session[-28:])
+    def left(self, session: Session) -> None:
+        number = int(session.id[-28:])
         client = self.clients.pop(number, None)
         if client is not None:
             self.say(f"connection {number} of {client.name} is over")
             client.ended()
-            self.book.left(number, isinstance(client, HttpClient))
+            unsent = isinstance(session, Peer) and session.out_bytes > 0
+            self.book.left(number, isinstance(client, HttpClient), unsent)
 
     def fenced(self, topic: str) -> None:
         if topic in self._topics:
@@ -298,7 +300,7 @@ class AdfClient(Stranger):
         elif call.action == "createqueue":
             right = right or result == EXISTS
         elif call.action in CODES and CODES[call.action] in (3, 7, 8):
-            right = right and result != "ok" or result == NOT_PULLED
+            right = (right and result != "ok") or result == NOT_PULLED
         world.check(right, f"{self.name}: {call.action} {call.id} of {queue.name}: {result}")
 
     def ended(self) -> None:

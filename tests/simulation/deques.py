@@ -1,4 +1,4 @@
-"""What is certain of double-ended queues with transactions: the judge of what Adf clients are given.
+"""What is certain of double-ended queues with transactions: the judge of what Adf clients get.
 
 A client knows when it asked and when it was told, and not when between the two something was done.
 So where a message was put is an interval of events, and of two messages one is surely ahead of the
@@ -163,7 +163,13 @@ class Deques:
     def settle(self, handed: Handed, action: str) -> None:
         """Its holder asks for this."""
         item = handed.item
+        if item.number != handed.number and not item.reread:
+            return
         if item.number != handed.number or item.fate is not Fate.HELD:
+            # Perhaps it is his: of what was read again somebody may have the same claim twice.
+            if item.fate is not Fate.GONE:
+                item.fate = Fate.DOUBT if action == "delete" else item.fate
+                self._loosen(item)
             return
         if action == "delete":
             item.doomed = True
@@ -264,15 +270,14 @@ class Deques:
         handed = Handed(queue, item, item.number, duplications)
         self.handed.setdefault(connection, []).append(handed)
 
-    def left(self, connection: int, keeps: bool) -> None:
+    def left(self, connection: int, keeps: bool, unsent: bool) -> None:
         """A connection is over. What it held is on the left again, the first one first, unless it
-        `keeps` what it has: all but what it was not told yet."""
-        unread = {handed.item for handed in self.handed.get(connection, ())}
+        `keeps` what it has. If something was `unsent` it may have kept nothing."""
         for queue in self.queues.values():
             held = [item for item in queue.items.values() if item.holder == connection]
             for item in sorted(held, key=lambda item: -item.number):
                 if keeps:
-                    if item in unread and item.fate is Fate.HELD:
+                    if unsent and item.fate is Fate.HELD:
                         self._loosen(item)
                 elif item.fate is Fate.HELD and item.sure:
                     self._back(queue, item, Fate.READY, Spot(True, now := self.event(), now))

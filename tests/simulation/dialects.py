@@ -5,29 +5,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.adf import AdfWorld
+from tests.simulation.camellia import CamelliaWorld
 from tests.simulation.model import Book
 from tests.simulation.stranger import Stranger
-from zbus.core.topic import Group, Pull
+from zbus.core.topic import Group, Pull, Session
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.crowd import Crowd
 
-World = AdfWorld
+World = AdfWorld | CamelliaWorld
+KINDS: Final = ((), (AdfWorld,), (CamelliaWorld,), (AdfWorld, CamelliaWorld))
 
 
 class Dialects:
-    """See the module. Two of three worlds have one or both. They have a `Random` of their own, so
+    """See the module. Three of four worlds have one or both. They have a `Random` of their own, so
     that a world without them is what it was before there were any."""
 
     def __init__(self, seed: int, machine: Machine, book: Book, say: Callable[[str], None]) -> None:
         self.random = Random(f"dialects of {seed}")
         self._machine = machine
-        kinds = self.random.choice(((), (AdfWorld,), (AdfWorld,)))
+        kinds = self.random.choice(KINDS)
         self.worlds: list[World] = [kind(self.random, machine, say, book.check) for kind in kinds]
 
     def connect(self, number: int) -> Stranger | None:
@@ -42,7 +44,7 @@ class Dialects:
         for world in self.worlds:
             world.delivered(group, records, pull)
 
-    def left(self, session: bytes) -> None:
+    def left(self, session: Session) -> None:
         """A connection is over, as the broker sees it."""
         for world in self.worlds:
             world.left(session)

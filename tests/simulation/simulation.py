@@ -28,7 +28,7 @@ from tests.simulation.requests import Requests
 from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
-from zbus.core.topic import Group, Pull, Topic
+from zbus.core.topic import Group, Pull, Session, Topic
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.records import Record
@@ -74,9 +74,8 @@ class Simulation:
             tickets_per_connection_max=self.random.choice((3, 1_024)),
             late=self.random.random() < 0.3,
         )
-        watched = partial(
-            WatchedBroker, self._delivered, self._fenced, self.book.moved, self.book.left, self._gone
-        )
+        told = (self._delivered, self._fenced, self.book.moved, self.book.left, self._gone)
+        watched = partial(WatchedBroker, *told)
         self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
@@ -171,7 +170,7 @@ class Simulation:
         if pull is not None:
             self.dialects.delivered(group, records, pull)
 
-    def _gone(self, session: bytes) -> None:
+    def _gone(self, session: Session) -> None:
         self.dialects.left(session)
 
     def _fenced(self, topic: Topic) -> None:

@@ -53,7 +53,7 @@ class WatchedBroker(Broker):
         fenced: Callable[[Topic], None],
         moved: Callable[[Group, list[int]], None],
         left: Callable[[Group, int, list[int]], None],
-        gone: Callable[[bytes], None],
+        gone: Callable[[Session], None],
         recorder: Recorder,
         ids: Iterator[bytes],
         limits: Limits,
@@ -75,7 +75,7 @@ class WatchedBroker(Broker):
         for group in session.held or ():
             for index, backlog in enumerate(group.backlogs):
                 self._told_left(group, index, backlog.leased.held_by(session.id))
-        self._told_gone(session.id)
+        self._told_gone(session)
         return super().leave(session, most)
 
     def _fenced(self, partition: Partition, why: BrokerError) -> None:
