@@ -200,7 +200,9 @@ class CamelliaClient(Stranger):
 
     def pull(self, topic: Delays, wait_ms: int, batch: int) -> None:
         shakes = topic.shakes
-        ready = [] if self.world.is_fenced(topic.name) else topic.ready(self.now_ms)
+        # Who has not taken all replies is given none.
+        judged = not (self.calls or self.unsent or self.world.is_fenced(topic.name))
+        ready = topic.ready(self.now_ms) if judged else []
         fields: dict[str, object] = {"topic": topic.name, "batch": batch}
         fields["ackTimeoutMillis"] = self.world.random.choice(LEASES_MS)
         if wait_ms:
@@ -215,7 +217,7 @@ class CamelliaClient(Stranger):
                 topic.nothing(ready, self.now_ms)
             for one in shown:
                 self.world.told.append((topic, one["msgId"]))
-                topic.check(one["status"] == 3, f"{one} is told, and nobody has it")
+                topic.pulled(one)
 
         self._post(Call("longPollingMsg" if wait_ms else "pullMsg", done, wait_ms), fields)
 

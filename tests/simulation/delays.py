@@ -82,7 +82,8 @@ class Mail:
         if self.hands:
             found |= {READY, CONSUMING}
         if self.may_have_expired(now_ms):
-            found |= {DROPPED} if self.hands else {EXPIRED}
+            found |= {DROPPED} if self.hands else set()
+            found |= {EXPIRED} if not self.least else set()
         if self.hands > self.max_retry:
             found.add(DROPPED)
         return found
@@ -92,6 +93,7 @@ class Mail:
 class Try:
     """A request that may end messages, or give them back, and how they were when it was sent."""
 
+    id: str
     status: int  # 0 = they are given back
     mails: list[tuple[Mail, int, bool]]  # with the number of the last hand-out; it lived
     release: bool = False
@@ -106,6 +108,7 @@ class Delays:
         self.check = check
         self.mails: dict[int, Mail] = {}
         self._number = 0
+        self._tries: list[Try] = []  # on their way
         self.shakes = 0  # times that it was read again
 
     def named(self, id: str) -> list[Mail]:
@@ -122,6 +125,10 @@ class Delays:
     def send(self, mail: Mail) -> list[Mail]:
         """It is sent; which others of its id live."""
         self.mails[mail.serial] = mail
+        for attempt in self._tries:  # which may be done after it
+            if mail.id == attempt.id:
+                attempt.mails.append((mail, 0, False))
+                self._threaten(attempt, mail)
         same = self.named(mail.id) if mail.id else []
         return [one for one in same if one is not mail and one.lives(mail.sent_ms)]
 
@@ -167,22 +174,27 @@ class Delays:
     def attempt(self, id: str, status: int, now_ms: int, release: bool = False) -> Try:
         """Somebody asks to end, or to give back (0), the message of this id."""
         mails = [one for one in self.named(id) if one.fate is not Fate.GONE]
-        found = Try(status, [(one, one.number, one.lives(now_ms)) for one in mails], release)
+        found = Try(id, status, [(one, one.number, one.lives(now_ms)) for one in mails], release)
+        self._tries.append(found)
         for mail in mails:
-            if not status:
-                mail.nacking += 1
-                continue
-            mail.settling += 1
-            mail.tried.add(status)
-            if status == DELETED or mail.hands:
-                mail.fate = Fate.DOUBT
+            self._threaten(found, mail)
         return found
+
+    def _threaten(self, attempt: Try, mail: Mail) -> None:
+        if not attempt.status:
+            mail.nacking += 1
+            return
+        mail.settling += 1
+        mail.tried.add(attempt.status)
+        if attempt.status == DELETED or mail.hands:
+            mail.fate = Fate.DOUBT
 
     def attempted(self, attempt: Try, code: int, now_ms: int) -> None:
         """It was answered, or never is (0)."""
         if not attempt.open:
             return
         attempt.open = False
+        self._tries.remove(attempt)
         for mail, number, lived in attempt.mails:
             same = mail.number == number
             leased = mail.leased_ms > now_ms
@@ -233,6 +245,15 @@ class Delays:
         alive = [one.serial for one in lived if one.lives(now_ms) and one is not found]
         self.check(not alive, f"{name} is told to be {found.serial}, and is message {alive}")
         self._shows(found, shown, asked_ms, now_ms)
+
+    def pulled(self, shown: dict[str, object]) -> None:
+        """Somebody was told of a message that he has."""
+        mail = self._of(str(shown["msg"]).encode())
+        right = mail is not None and shown["status"] == CONSUMING
+        self.check(right, f"{self.name}: {str(shown)[:200]} is told to be handed out")
+        if mail is not None:
+            mail.id = mail.id or str(shown["msgId"])
+            self.check(mail.id == shown["msgId"], f"{mail.serial} is told to be {shown['msgId']}")
 
     def nothing(self, ready: list[Mail], now_ms: int) -> None:
         """A pull was answered with nothing, and these were there when it was sent."""

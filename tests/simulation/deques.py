@@ -233,6 +233,9 @@ class Deques:
         for item, number in removal.items:
             if right and (removal.whole or (item.number == number and item.fate is Fate.DOUBT)):
                 item.fate = Fate.GONE
+        for item in queue.items.values() if removal.whole else ():
+            if item.fate in (Fate.HELD, Fate.LOOSE):  # handed out meanwhile, before or after it
+                item.fate, item.sure = Fate.DOUBT, False
 
     # -- what is seen -------------------------------------------------------------------------
 

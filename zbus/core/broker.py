@@ -243,7 +243,7 @@ class Broker:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
         self.removed += len(topic.partitions)
-        self.changes.note(self.now_ms)
+        self.changes.note_gone(self.now_ms, topic.options.created_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self.dissolve(group, gone)
@@ -257,7 +257,7 @@ class Broker:
         """Delete a group; the messages stay."""
         topic = group.topic
         del topic.groups[group.name.lower()]
-        self.changes.note(self.now_ms)
+        self.changes.note_gone(self.now_ms, group.options.created_ms)
         self.dissolve(group, group_unknown(group.name))
         deciding.depart(topic, group)
         decides = topic.partitions[0]  # the others have nothing to say

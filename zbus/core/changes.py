@@ -16,13 +16,14 @@ PAUSE_MS = 100
 class Changes:
     """See the module."""
 
-    __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "pause_ms")
+    __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "gone_ms", "pause_ms")
 
     def __init__(self, faults: Faults | None = None) -> None:
         self._faults = faults or Faults()
         self.count = 0  # of all changes so far
         self.due_ms: int | None = None  # when the watchers are to be called; None = not
         self.pause_ms = PAUSE_MS  # a watcher whose work is long asks for longer ones
+        self.gone_ms = -1  # when the newest topic or group that is gone was made
         self._told_ms = -PAUSE_MS
         self._watchers: dict[Callable[[], None], None] = {}
 
@@ -37,6 +38,15 @@ class Changes:
         """Something changed."""
         self.count += 1
         self.wake(now_ms)
+
+    def note_gone(self, now_ms: int, created_ms: int) -> None:
+        """A topic or group that was made then is no more."""
+        self.gone_ms = max(self.gone_ms, created_ms)
+        self.note(now_ms)
+
+    def created_ms(self, now_ms: int) -> int:
+        """When what is new was made: its name and this tell it from what had its name before."""
+        return max(now_ms, self.gone_ms + 1)
 
     def wake(self, at_ms: int) -> None:
         """Call the watchers at this time, or as soon after it as the pause allows."""

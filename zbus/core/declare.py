@@ -180,7 +180,8 @@ class Declaring:
         places: list[int] | None,
     ) -> None:
         if topic is None:
-            topic = Topic(attrs.evolve(options, created_ms=self._tick.now_ms))
+            created_ms = self._changes.created_ms(self._tick.now_ms)
+            topic = Topic(attrs.evolve(options, created_ms=created_ms))
             if len(topic.partitions) > 1:
                 topic.incarnation = self._new_id().decode("ascii", "replace")
                 deciding.next_number(topic)  # so groups that partition 0 does not know are none
@@ -209,7 +210,8 @@ class Declaring:
         tick, none = self._tick, [-1] * len(topic.partitions)
         is_new = group is None
         if group is None:
-            group = Group(topic, name, attrs.evolve(wish.options, created_ms=self._tick.now_ms))
+            created_ms = self._changes.created_ms(tick.now_ms)
+            group = Group(topic, name, attrs.evolve(wish.options, created_ms=created_ms))
             model, whole = _start_new(topic, group, wish.start)
             topic.groups[name.lower()] = group
             for backlog, place in zip(group.backlogs, places or none, strict=True):
