@@ -13,6 +13,7 @@ from zbus.core.aside import Aside, Line
 from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
+from zbus.core.delays import Delays
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
@@ -273,6 +274,7 @@ class Partition:
         "confirms",
         "end",
         "epoch",
+        "expiries",
         "fenced",
         "first",
         "ids",
@@ -317,6 +319,7 @@ class Partition:
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
         self.ids = None if self.ids is None else LiveIds()
+        self.expiries: Delays | None = None  # when messages expire, if some do
         self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
