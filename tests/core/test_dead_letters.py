@@ -106,11 +106,12 @@ def test_it_dies_twice_and_is_stored_once() -> None:
     assert box.take(topic="In") == [b"0"]
     assert isinstance(box.journal, CrashJournal)
     box.journal.full = True
+    box.settle(LEASE_MS - AGAIN_MS // 2)
     box.broker.nack(Probe(), box.group("g", "In"), box.partition("In"), ranges([0]))
     box.settle()
     box.broker.tick.fence(box.partition("In"), fenced("In", 0, "it is a test"))
-    for _ in range(3):
-        expire(box)
+    for _ in range(6):
+        box.settle(AGAIN_MS // 2)
     box.journal.full = False
     box.settle(AGAIN_MS)
     box.settle(AGAIN_MS)

@@ -240,10 +240,17 @@ def test_model(segment_bytes_max: int, steps: list[tuple[str, object]]) -> None:
                     box.settle(500)
         box.settle()
         box.settle(MOMENT_MS)
-        backlog = box.group().backlogs[0]
+        late = [offset for offset in expires if ready_too_long(box, offset, expires[offset])]
+        for _ in range(0, LATE_MS if late else 0, MOMENT_MS):
+            box.settle(MOMENT_MS)  # its lease may just have ended
+        assert not [o for o in late if ready_too_long(box, o, expires[o])]
         for offset in range(box.partition().first, box.partition().end):
-            life, over = backlog.life(offset), 0 < expires[offset] <= box.now_ms - LATE_MS
-            assert not over or life in (Life.DONE, Life.LEASED), offset
             end = ending(box, offset)
             if end is not None and end.fate is Fate.EXPIRED:
                 assert 0 < expires[offset] <= box.now_ms
+
+
+def ready_too_long(box: Box, offset: int, expires_ms: int) -> bool:
+    stored = box.partition().first <= offset < box.partition().end
+    over = stored and 0 < expires_ms <= box.now_ms - MOMENT_MS
+    return over and box.group().backlogs[0].life(offset) not in (Life.DONE, Life.LEASED)
