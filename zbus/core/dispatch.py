@@ -12,7 +12,7 @@ from functools import partial
 
 from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
 from zbus.core.once import forget
@@ -167,6 +167,11 @@ class Dispatch:
         self._pace.forget(group)
 
     # -- serving --------------------------------------------------------------------------
+
+    def serve(self, group: Group) -> None:
+        """Hand out now what is durable, and not at the end of the turn: somebody goes by it."""
+        if group.active and group.waiting and not group.paused:
+            self._serve(group)
 
     def run(self) -> None:
         """Serve every active group."""
@@ -406,10 +411,9 @@ class Dispatch:
     def _refuse_surplus(self) -> None:
         """There was nothing for them at once, and more wait than may."""
         surplus, self._surplus = self._surplus, []
-        text = f"{self._waiting_max} requests for messages wait on this broker already"
         for pull in surplus:
             if pull.open and self.waiting > self._waiting_max:
-                self.end(pull, BrokerError(Refusal.TOO_MANY, text))
+                self.end(pull, too_many_wait(self._waiting_max))
 
     def _time_is_up(self, pull: Pull) -> None:
         """A pull has waited as long as it would."""

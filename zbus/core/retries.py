@@ -16,7 +16,8 @@ is given up when it is its turn again.
 
 So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased, for nobody (`Backlog.settling`), and `dead` is called, which sees to the rest.
+message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
+rest.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ def _looked(
 ) -> None:
     """A message whose lease has ended was looked at: has it a limit of its own?"""
     topic, leased = group.topic, backlog.leased
-    gone = topic.partitions[index].removed or topic.groups.get(group.name.lower()) is not group
+    gone = topic.partitions[index].removed or group.gone
     known = offset in leased.settling or offset in leased.holders or offset not in leased
     if gone or known or group.backlogs[index] is not backlog:
         return
@@ -258,7 +259,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     """The session is gone: at most so many of the messages of the group that it holds go back in
     front, in the order in which it has them. How many; 0 = it holds none."""
     count = 0
-    if group.topic.groups.get(group.name.lower()) is not group:
+    if group.gone:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:

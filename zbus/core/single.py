@@ -149,8 +149,7 @@ class _Delayed:
         ticket, partition = self._ticket, self._partition
         if not ticket.open:
             return
-        topic = partition.topic
-        groups = [g for g in self._groups if topic.groups.get(g.name.lower()) is g]
+        groups = [group for group in self._groups if not group.gone]
         problem = problem or _problem(groups, partition, self._ranges)
         if problem is not None:
             ticket.settle(problem)

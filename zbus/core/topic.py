@@ -155,15 +155,20 @@ class Group:
         self.paused = _either(options.paused, inherited.paused)
         if options.rate_per_s != (self.rate.per_s if self.rate else 0):
             self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
-        # It does nothing but read one log.
         kept = inherited.settled_ms > 0
         self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
             if not self.ordered:
                 backlog.order_no_more()
+        # It does nothing but read one log.
         usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
         self.usual = usual and not self.paused and self.rate is None
+
+    @property
+    def gone(self) -> bool:
+        """It was removed; there may be another of its name."""
+        return self.topic.groups.get(self.name.lower()) is not self
 
     # Pulls that wait here.
 
@@ -270,33 +275,20 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
-        "changed",
-        "confirms",
-        "end",
-        "epoch",
-        "expiries",
-        "fenced",
-        "first",
-        "ids",
-        "index",
-        "lane",
-        "last",
-        "log",
-        "options_changed",
-        "originals",
-        "purged_to",
-        "purges",
-        "puts",
-        "recovered",
-        "removed",
-        "removed_groups",
-        "settlements",
-        "staged",
-        "stored",
-        "topic",
-        "topic_changed",
-        "touched",
-        "visible",
+        *("changed", "confirms", "end", "epoch", "expiries", "fenced", "first", "ids"),
+        *(
+            "index",
+            "lane",
+            "last",
+            "log",
+            "options_changed",
+            "originals",
+            "purged_to",
+            "purges",
+            "puts",
+        ),
+        *("recovered", "removed", "removed_groups", "settlements", "staged", "stored", "topic"),
+        *("topic_changed", "touched", "visible"),
     )
 
     def __init__(self, topic: Topic, index: int, first: int = 0, end: int = 0) -> None:

@@ -61,16 +61,17 @@ from zbus.core.state import (
 from zbus.journal.port import JournalDamage
 from zbus.journal.vectors import (
     PADDING,
-    Bytes,
+    Part,
     decode_delayed,
     decode_endings,
     decode_entries,
     decode_ids,
     decode_originals,
+    encode_delayed,
     encode_endings,
     encode_entries,
+    encode_ids,
     encode_originals,
-    vector_of,
 )
 
 _LENGTH = struct.Struct("<I")
@@ -191,20 +192,20 @@ def _encode_any(change: StateChange) -> bytes:
     if change.settled:
         stored["settled"] = change.settled
     text = _to_json(stored)
-    parts: list[Bytes] = [_LENGTH.pack(len(text)), text, PADDING[len(text) + 4 & 7]]
+    parts: list[Part] = [_LENGTH.pack(len(text)), text, PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
             parts += encode_entries(group.entries)
         if group.delayed:
-            parts += map(vector_of, (group.delayed.pages, group.delayed.counts, group.delayed.keys))
+            parts += encode_delayed(group.delayed)
         if group.fates:
             parts += encode_endings(group.fates)
     if change.originals:
         parts += encode_originals(change.originals)
     if change.ids:
-        parts += (change.ids.names, vector_of(change.ids.offsets))
+        parts += encode_ids(change.ids)
     if change.expiries:
-        parts += map(vector_of, attrs.astuple(change.expiries, recurse=False))
+        parts += encode_delayed(change.expiries)
     return b"".join(parts)
 
 
@@ -271,7 +272,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
             entries, at = decode_entries(payload, at, group.entries)
         delayed = NOTHING
         if group.delayed or group.pages:
-            delayed, at = decode_delayed(payload, at, group.delayed, group.pages)
+            delayed, at = decode_delayed(payload, at, group.pages, group.delayed)
         fates = NO_ENDINGS
         if group.fates:
             fates, at = decode_endings(payload, at, group.fates)
@@ -300,7 +301,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         ids, at = decode_ids(payload, at, stored.ids)
     expiries = NOTHING
     if stored.expiries or stored.expiry_pages:
-        expiries, at = decode_delayed(payload, at, stored.expiries, stored.expiry_pages)
+        expiries, at = decode_delayed(payload, at, stored.expiry_pages, stored.expiries)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
     return StateChange(

@@ -1,7 +1,8 @@
-"""What there may be millions of in a state, as vectors: see `zbus.journal.checkpoint`.
+"""The vectors of a `StateChange`: what there may be millions of, as `zbus.journal.checkpoint` draws
+it. Each kind is written and read here, one function beside the other.
 
-Each gives or takes bytes of which all parts begin at a multiple of 8. A reader gives the position
-after what it read, and checks every count before it makes anything of that size.
+Whoever reads gives the payload, where to begin and how many there are, and gets them and the
+position after them. That the payload holds so many, and that each is what it may be, is checked.
 """
 
 from __future__ import annotations
@@ -16,67 +17,33 @@ from zbus.core.fates import FORGOTTEN, Endings, Fate
 from zbus.core.live_ids import IdColumns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import Entries, EntryState
-from zbus.journal.errors import JournalDamage
+from zbus.journal.port import JournalDamage
 
-PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
-_ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # without padding
-_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # likewise
+PADDING = tuple(bytes(-length & 7) for length in range(8))
+"""By length & 7: what follows so many bytes, so that the next part starts at a multiple of 8."""
 
+Part: TypeAlias = "bytes | bytearray | memoryview | array[int]"
+"""Of a payload."""
+
+_ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
+_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
 _SWAPPED = sys.byteorder == "big"  # vectors are little-endian
 
-Bytes: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 
-
-def vector_of(numbers: array[int]) -> array[int]:
-    """What holds their bytes, without a copy where that is possible."""
-    if _SWAPPED:
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers
-
-
-def encode_entries(entries: Entries) -> list[Bytes]:
+def encode_entries(entries: Entries) -> list[Part]:
     count = len(entries)
     return [
-        vector_of(entries.offsets),
-        vector_of(entries.times),
-        vector_of(entries.ranks),
-        vector_of(entries.attempts),
+        _vector(entries.offsets),
+        _vector(entries.times),
+        _vector(entries.ranks),
+        _vector(entries.attempts),
         PADDING[4 * count & 7],
         entries.states,
         PADDING[count & 7],
     ]
 
 
-def encode_endings(fates: Endings) -> list[Bytes]:
-    vectors = [vector_of(fates.offsets), vector_of(fates.times), vector_of(fates.attempts)]
-    return [*vectors, PADDING[4 * len(fates) & 7], fates.fates, PADDING[len(fates) & 7]]
-
-
-def encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
-    """Give the vectors, of at least one."""
-    count = len(originals)
-    names, offsets, counts, times, digests = zip(*originals, strict=True)
-    return [
-        b"".join(names),
-        struct.pack(f"<{count}Q", *offsets),
-        struct.pack(f"<{count}Q", *times),
-        struct.pack(f"<{count}Q", *digests),
-        struct.pack(f"<{count}I", *counts),
-        PADDING[4 * count & 7],
-    ]
-
-
-def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[int]:
-    numbers: array[int] = array(kind)
-    numbers.frombytes(vector)
-    if _SWAPPED:
-        numbers.byteswap()
-    return numbers
-
-
 def decode_entries(payload: memoryview, at: int, count: int) -> tuple[Entries, int]:
-    """Give one group's entries and the position after them."""
     if count * _ENTRY_BYTES > len(payload) - at:  # before any arithmetic that makes vectors of it
         raise JournalDamage(f"state: {count} entries are more than the payload holds")
     times_at, ranks_at, attempts_at = at + 8 * count, at + 16 * count, at + 24 * count
@@ -97,8 +64,11 @@ def decode_entries(payload: memoryview, at: int, count: int) -> tuple[Entries, i
     return entries, after
 
 
-def decode_delayed(payload: memoryview, at: int, count: int, pages: int) -> tuple[Columns, int]:
-    """Give what one group has delayed, or what expires, and the position after it."""
+def encode_delayed(delayed: Columns) -> list[Part]:
+    return [_vector(part) for part in (delayed.pages, delayed.counts, delayed.keys)]
+
+
+def decode_delayed(payload: memoryview, at: int, pages: int, count: int) -> tuple[Columns, int]:
     counts_at = at + 8 * pages
     keys_at = counts_at + 8 * pages
     after = keys_at + 8 * count
@@ -111,8 +81,12 @@ def decode_delayed(payload: memoryview, at: int, count: int, pages: int) -> tupl
     return columns, after
 
 
+def encode_endings(fates: Endings) -> list[Part]:
+    vectors = [_vector(fates.offsets), _vector(fates.times), _vector(fates.attempts)]
+    return [*vectors, PADDING[4 * len(fates) & 7], fates.fates, PADDING[len(fates) & 7]]
+
+
 def decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, int]:
-    """Give what became of messages of one group and the position after it."""
     times_at, attempts_at = at + 8 * count, at + 16 * count
     fates_at = attempts_at + (4 * count + 7 & ~7)
     after = fates_at + (count + 7 & ~7)
@@ -131,8 +105,20 @@ def decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, i
     return endings, after
 
 
+def encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
+    count = len(originals)
+    names, offsets, counts, times, digests = zip(*originals, strict=True)
+    return [
+        b"".join(names),
+        struct.pack(f"<{count}Q", *offsets),
+        struct.pack(f"<{count}Q", *times),
+        struct.pack(f"<{count}Q", *digests),
+        struct.pack(f"<{count}I", *counts),
+        PADDING[4 * count & 7],
+    ]
+
+
 def decode_originals(payload: memoryview, at: int, count: int) -> tuple[tuple[Original, ...], int]:
-    """Give the originals and the position after it."""
     after = at + (count * _ORIGINAL_BYTES + 7 & ~7)
     if after > len(payload):
         raise JournalDamage(f"state: {count} originals are more than the payload holds")
@@ -149,10 +135,29 @@ def decode_originals(payload: memoryview, at: int, count: int) -> tuple[tuple[Or
     return tuple(originals), after
 
 
+def encode_ids(ids: IdColumns) -> list[Part]:
+    return [ids.names, _vector(ids.offsets)]
+
+
 def decode_ids(payload: memoryview, at: int, count: int) -> tuple[IdColumns, int]:
-    """Give the ids that are taken and the position after them."""
     offsets_at = at + NAME_BYTES * count
     after = offsets_at + 8 * count
     if after > len(payload):
         raise JournalDamage(f"state: {count} ids are more than the payload holds")
     return IdColumns(bytes(payload[at:offsets_at]), _numbers(payload[offsets_at:after])), after
+
+
+def _vector(numbers: array[int]) -> array[int]:
+    """What holds their bytes, without a copy where that is possible."""
+    if _SWAPPED:
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
+
+
+def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[int]:
+    numbers: array[int] = array(kind)
+    numbers.frombytes(vector)
+    if _SWAPPED:
+        numbers.byteswap()
+    return numbers

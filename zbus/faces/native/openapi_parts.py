@@ -177,6 +177,7 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "next": ("What `after` is for those behind these.", _TEXT),
     "unseen": ("Messages that may be delayed, which the group has not come to.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
+    "reason": ("not-leased: a lease has ended, or the message is settled.", _TEXT),
     "retry-after": ("Seconds.", _COUNT),
 }
 """Headers of replies."""
