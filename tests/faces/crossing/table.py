@@ -10,6 +10,7 @@ from itertools import permutations
 from typing import Final
 
 from tests.docs.pages import DOCS
+from tests.docs.tables import table
 from tests.faces.crossing.speakers import SPEAKERS
 
 PAGE = DOCS / "reference/dialects.md"
@@ -40,10 +41,9 @@ _BLOCK = re.compile(r"(?<=<!-- begin what carries over -->\n)(.*?)(?=<!-- end --
 
 def as_page() -> str:
     """The table as the page has it."""
-    heads = [f"{sender} → {receiver}" for sender, receiver in PAIRS]
-    lines = [("", *heads), ("---",) * (len(heads) + 1)]
-    lines += [(thing, *(cell or NO_WORD for cell in cells)) for thing, cells in CELLS.items()]
-    return "".join([f"| {' | '.join(line)} |\n" for line in lines]).replace("|  |", "| |")
+    rows = [("", *(f"{sender} → {receiver}" for sender, receiver in PAIRS))]
+    rows += [(thing, *(cell or NO_WORD for cell in cells)) for thing, cells in CELLS.items()]
+    return table(rows)
 
 
 def written(page: str) -> str:
