@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.adf.settings import AdfOptions
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -44,6 +45,8 @@ ORDER: Final = (
         "log_level",
         "log_format",
     ),
+    *("adf_auto_create", "adf_body_bytes_max", "adf_requestid_length_max"),
+    *("adf_first_duplications", "adf_http_lease_ms", "adf_pull_timeout_ms"),
 )
 """As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
 
@@ -117,6 +120,7 @@ class Config(
     GuardOptions,
     RightsOptions,
     NativeOptions,
+    AdfOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 

@@ -164,6 +164,11 @@ class Dispatch:
 
     # -- serving --------------------------------------------------------------------------
 
+    def serve(self, group: Group) -> None:
+        """Hand out now what is durable, and not at the end of the turn: somebody goes by it."""
+        if group.active and group.waiting and not group.paused:
+            self._serve(group)
+
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []

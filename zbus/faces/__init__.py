@@ -7,6 +7,7 @@ from typing import Final
 
 from zbus.core.broker import Broker
 from zbus.faces.access import Access
+from zbus.faces.adf.face import build as build_adf
 from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
@@ -19,6 +20,7 @@ from zbus.wire.heads import Heads
 FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "native": build_native,
     "pages": build_pages,
+    "adf": build_adf,
 }
 """Each dialect, and what builds it."""
 

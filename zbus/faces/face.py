@@ -66,7 +66,7 @@ class Parts:
 
 
 RESERVED = frozenset((b"queue", b"camellia", b"mq"))
-"""Prefixes of dialects to come; topics of these names are reached by headers."""
+"""Prefixes of dialects, some of them to come; topics of these names are reached by headers."""
 
 
 def first_segment(head: Head) -> bytes:

@@ -154,6 +154,7 @@ class Policy:
 
     by_address: bool = False  # an address that a person opens may change something
     mark: bytes = b""  # with a field of this name, the fields are those of a message
+    any_key: bool = False  # the key of a WebSocket's handshake may be any text
 
 
 @attrs.frozen

@@ -19,6 +19,7 @@ import trio
 
 from zbus import __version__
 from zbus.config import Config
+from zbus.faces.adf.settings import AdfSettings
 from zbus.faces.guard import GuardSettings
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
@@ -219,7 +220,11 @@ class Server:
         )
         self._assembly = assembly = Assembly(
             self.broker,
-            settings={"native": self._settings(), "pages": self.pages and self.pages.pages},
+            settings={
+                "native": self._settings(),
+                "pages": self.pages and self.pages.pages,
+                "adf": self.config.part(AdfSettings),
+            },
             wire_limits=config,
             access=None if self.tokens is None else self.tokens.access,
             allow_url_token=config.allow_url_token,
