@@ -10,8 +10,9 @@ right what can wait, to the left what is urgent. Workers take from the left.
     $ curl 'http://127.0.0.1:15555/queue/count?queue=errands&requestid=3'
 
 An errand that is done is deleted. One that failed goes to the right end, so it does not hold up
-the others. What a worker has in its hands when it is asked to stop goes back to the left; what a
-killed worker had goes there when its lease ends. `duplications` says that somebody has had it.
+the others, and after three times into the list `errands.failed`. What a worker has in its hands
+when it is asked to stop goes back to the left. What a killed worker had goes there, too, when its
+lease ends.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-QUEUE = "errands"
+QUEUE, FAILED = "errands", "errands.failed"
+ATTEMPTS_MAX = 3
 LEASE_S = 60
 
 
-def ask(url: str, action: str, requestid: str, **more: object) -> dict[str, Any]:
-    query = urlencode({"queue": QUEUE, "requestid": requestid, **more})
-    with urlopen(f"{url}/queue/{action}.json?{query}") as reply:  # a pull waits as long as it takes
+def ask(url: str, action: str, queue: str, body: str = "", **more: object) -> dict[str, Any]:
+    target = f"{url}/queue/{action}.json?{urlencode({'queue': queue, **more})}"
+    with urlopen(target, body.encode() or None) as reply:  # a pull waits as long as it takes
         answer: dict[str, Any] = json.load(reply)
     if answer["result"] != "ok":
         raise RuntimeError(f"{action}: {answer['result']}")
@@ -46,19 +48,19 @@ def run(errand: str) -> None:
 
 def take_one(url: str) -> None:
     pull = uuid.uuid4().hex  # over HTTP no two pulls may have the same id: it names what was pulled
-    answer = ask(url, "pull", pull, lease=LEASE_S)
-    if answer["duplications"]:
-        print("again:", answer["body"], flush=True)
+    pulled = ask(url, "pull", QUEUE, requestid=pull, lease=LEASE_S)
+    settle = "lcancel"  # if somebody interrupts
     try:
-        run(answer["body"])
+        run(pulled["body"])
+        settle = "delete"
     except Exception as error:  # of the work, whatever it is
-        print(f"failed: {answer['body']}: {error}", flush=True)
-        ask(url, "rcancel", pull)
-    except BaseException:  # Ctrl-C
-        ask(url, "lcancel", pull)
-        raise
-    else:
-        ask(url, "delete", pull)
+        print(f"failed: {pulled['body']}: {error}", flush=True)
+        settle = "rcancel"
+        if pulled["duplications"] + 1 >= ATTEMPTS_MAX:
+            ask(url, "rpush", FAILED, pulled["body"], requestid=pull)
+            settle = "delete"
+    finally:
+        ask(url, settle, QUEUE, requestid=pull)
 
 
 def main(url: str = "http://127.0.0.1:15555") -> None:

@@ -44,7 +44,8 @@ class Speaker(ABC):
     can_say: frozenset[str]
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        # One connection for all: its end might be the end of what is held.
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
 
     def make(self, topic: str) -> None:  # noqa: B027  # most have nothing to do
         """What has to be done before a first put."""
@@ -66,15 +67,14 @@ class Speaker(ABC):
     def ask(
         self, method: str, target: str, body: bytes = b"", **headers: str
     ) -> tuple[dict[str, str], bytes]:
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=WAIT_S)
-        try:
-            connection.request(method, target, body or None, headers)
-            reply = connection.getresponse()
-            found = reply.read()
-            assert reply.status == 200, f"{target}: {reply.status} {found!r}"
-            return {name.lower(): value for name, value in reply.getheaders()}, found
-        finally:
-            connection.close()
+        self._connection.request(method, target, body or None, headers)
+        reply = self._connection.getresponse()
+        found = reply.read()
+        assert reply.status == 200, f"{target}: {reply.status} {found!r}"
+        return {name.lower(): value for name, value in reply.getheaders()}, found
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class Native(Speaker):

@@ -31,9 +31,13 @@ DELAY_MS = 400
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("crossing") / "data") as process:
-        yield process
+def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Speaker]]:
+    """One of each dialect, with a broker of theirs."""
+    with BrokerProcess(tmp_path_factory.mktemp("crossing") / "data") as broker:
+        found: dict[str, Speaker] = {each.name: each(broker.port) for each in SPEAKERS}
+        yield found
+        for speaker in found.values():
+            speaker.close()
 
 
 class Trip:
@@ -177,15 +181,15 @@ CASES = [
 
 @pytest.mark.parametrize(("thing", "sender", "receiver", "cell"), CASES)
 def test_what_carries_over(
-    broker: BrokerProcess, thing: str, sender: str, receiver: str, cell: str
+    speakers: dict[str, Speaker], thing: str, sender: str, receiver: str, cell: str
 ) -> None:
-    speakers = {speaker.name: speaker(broker.port) for speaker in SPEAKERS}
     said, observe = OBSERVERS[thing]
     if said not in speakers[sender].can_say:
         assert not cell
         return
     topic = f"{thing} {sender} {receiver}".replace(" ", "-")
-    native = Native(broker.port)
+    native = speakers[Native.name]
+    assert isinstance(native, Native)
     assert observe(Trip(speakers[sender], speakers[receiver], native, topic)) == cell
 
 
