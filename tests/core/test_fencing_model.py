@@ -22,7 +22,7 @@ from zbus.core.outcomes import EmptyReason
 from zbus.core.topic import Topic
 from zbus.journal.port import Verdict
 
-ALLOWED = (Refusal.FENCED, Refusal.OFFSET_UNKNOWN, Refusal.GROUP_UNKNOWN)
+ALLOWED = (Refusal.FENCED, Refusal.NOT_LEASED, Refusal.GROUP_UNKNOWN)
 
 
 class Model:

@@ -225,7 +225,7 @@ def test_what_is_settling_is_nobody_s() -> None:
     backlog = box.group().backlogs[0]
     for probe in (box.nack(0), box.extend(0, box.now_ms + 9)):
         box.settle()
-        assert refusal(probe).refusal is Refusal.OFFSET_UNKNOWN
+        assert refusal(probe).refusal is Refusal.NOT_LEASED
     box.settle(10 * LEASE_MS)
     assert (heard, backlog.life(0)) == ([(0, "expired")], Life.LEASED)
     assert box.take() == [b"1"]

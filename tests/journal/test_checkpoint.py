@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from zbus.core.delays import Columns, Delays
 from zbus.core.fates import Endings, Fate
+from zbus.core.live_ids import IdColumns
 from zbus.core.originals import Original
 from zbus.core.state import (
     Entries,
@@ -83,12 +85,16 @@ ORIGINALS = st.lists(
     ),
     max_size=5,
 ).map(tuple)
+IDS = st.dictionaries(st.binary(min_size=16, max_size=16), NATURAL, max_size=5).map(
+    lambda known: IdColumns(b"".join(known), array("Q", known.values()))
+)
 CHANGES = st.builds(
     StateChange,
     topic=st.none()
     | st.builds(TopicOptions, name=NAMES, calls=st.booleans(), opaque=OPAQUE, partitions=NATURAL),
     groups=st.lists(GROUPS, max_size=4).map(tuple),
     originals=ORIGINALS,
+    ids=IDS,
 )
 
 
@@ -230,6 +236,13 @@ def test_fates_as_they_are_stored() -> None:
     assert decode_change(payload(text, vectors)) == change
 
 
+def test_ids_as_they_are_stored() -> None:
+    change = StateChange(ids=IdColumns(bytes(range(32)), array("Q", [7, 1 << 40])))
+    vectors = bytes(range(32)) + struct.pack("<2Q", 7, 1 << 40)
+    assert encode_change(change) == payload(b'{"ids":2}', vectors)
+    assert decode_change(payload(b'{"ids":2}', vectors)) == change
+
+
 def test_delayed_messages_as_they_are_stored() -> None:
     change = StateChange(groups=(GroupChange("g", 600, delayed=columns({1: 9, 2: 7, 515: 8})),))
     text = b'{"groups":[{"name":"g","cursor":600,"delayed":3,"pages":2}]}'
@@ -250,6 +263,10 @@ HOSTILE = {
     "negative originals": payload(b'{"originals":-1}'),
     "originals past the end": payload(b'{"originals":2}', bytes(79)),
     "enormous originals": payload(b'{"originals":99999999999999}', bytes(40)),
+    "negative ids": payload(b'{"ids":-1}'),
+    "ids past the end": payload(b'{"ids":2}', bytes(40)),
+    "fewer ids than there are": payload(b'{"ids":1}', bytes(48)),
+    "enormous ids": payload(b'{"ids":99999999999999}', bytes(48)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
     "first unknown state": payload(
         b'{"groups":[{"name":"g","entries":1}]}',

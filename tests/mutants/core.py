@@ -567,8 +567,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "expired-a-moment-late",
-            "            elif expires_ms and expires_ms <= now_ms:",
-            "            elif expires_ms and expires_ms < now_ms:",
+            "            elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:",
+            "            elif chunk.expires is not None and 0 < chunk.expires[at] < now_ms:",
             "conformance/test_delay_and_expiry.py core/test_broker_delays.py",
         ),
         (
@@ -842,8 +842,8 @@ RETRIED: list[Mutant] = [
         ),
         (
             "one-attempt-too-many",
-            "attempts >= options.attempts_max",
-            "attempts > options.attempts_max",
+            "if limit and attempts >= limit:",
+            "if limit and attempts > limit:",
             RETRIES,
         ),
         (
@@ -860,7 +860,7 @@ RETRIED: list[Mutant] = [
         ),
         (
             "dead-letters-not-settling",
-            "            backlog.leased.settle_later(offset)\n",
+            "        group.backlogs[index].leased.settle_later(offset)\n",
             "",
             RETRIES,
         ),

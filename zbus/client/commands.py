@@ -323,7 +323,7 @@ def nack(
     """Give deliveries back before their lease ends; returns how many were.
 
     They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-    NotFound if none is leased any more, or there is no such topic, group or partition.
+    NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
     """
     if delay_ms and not front:
         raise TypeError(

@@ -68,6 +68,7 @@ def declare(
     retention_count: int | None = None,
     retention_done: bool | None = None,
     dedupe_ms: int | None = None,
+    dedupe_live: bool | None = None,
     settled_ms: int | None = None,
     sender_headers: bool | None = None,
     timeout_s: float | None = None,
@@ -88,7 +89,8 @@ def declare(
     if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
     partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
     long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-    not at all. `sender_headers` stores with each message how it came.
+    not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+    `sender_headers` stores with each message how it came.
 
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
     or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -105,7 +107,7 @@ def declare(
 _OPTIONS = {
     **{name: name for name in ("partitions", "durability", "rpc", "retention_ms")},
     **{name: name for name in ("retention_bytes", "retention_count", "retention_done")},
-    **{name: name for name in ("dedupe_ms", "settled_ms", "sender_headers")},
+    **{name: name for name in ("dedupe_ms", "dedupe_live", "settled_ms", "sender_headers")},
     **{name: name for name in ("exclusive", "temporary", "paused")},
     "ack": "group_ack",
     "lease_ms": "group_lease",

@@ -43,6 +43,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -63,7 +64,8 @@ class BlockingMethods:
         if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
         partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
         long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-        not at all. `sender_headers` stores with each message how it came.
+        not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+        `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -93,6 +95,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -122,6 +125,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -314,7 +318,7 @@ class BlockingMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -497,6 +501,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -517,7 +522,8 @@ class AsyncMethods:
         if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
         partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
         long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-        not at all. `sender_headers` stores with each message how it came.
+        not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+        `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -547,6 +553,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -576,6 +583,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -770,7 +778,7 @@ class AsyncMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(
@@ -1020,7 +1028,7 @@ class PipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -1151,7 +1159,7 @@ class AsyncPipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(

@@ -65,7 +65,7 @@ class DeadLetters:
     def _store(self, dying: Dying) -> None:
         group, index, offset, _ = dying
         partition, backlog = group.topic.partitions[index], group.backlogs[index]
-        gone = partition.removed or group.topic.groups.get(group.name.lower()) is not group
+        gone = partition.removed or group.gone
         if gone or offset not in backlog.leased.settling:
             return  # it was acknowledged meanwhile
         if partition.fenced is None and self._target(group) is not None:
@@ -98,7 +98,7 @@ class DeadLetters:
             self.later(dying)
             return
         chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
-        partition = target.partition_for(b"" if chunk.keys is None else chunk.keys[0])
+        partition = target.partition_for(chunk.key_of(0))
         source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
         put = partial(self._puts.put_all, partition, chunk)
         self._settling.put_with(partition, [source], _Stored(self, dying), put)
@@ -129,15 +129,10 @@ def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     )
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
     found = Chunk()
-    id = chunk.id_of(at, index)
-    found.add(id, without_lines(chunk.headers[at]) + lines, chunk.bodies[at], *labels(chunk, at))
+    lines = without_lines(chunk.headers[at]) + lines
+    id, tag, key = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
+    found.add(id, lines, chunk.bodies[at], tag, key)
     return found
-
-
-def labels(chunk: Chunk, at: int) -> tuple[bytes, bytes]:
-    """Tag and key of a row."""
-    tag = b"" if chunk.tags is None else chunk.tags[at]
-    return tag, b"" if chunk.keys is None else chunk.keys[at]
 
 
 def without_lines(headers: bytes) -> bytes:

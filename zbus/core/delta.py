@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import attrs
 
+from zbus.core.live_ids import NO_IDS
 from zbus.core.originals import KEY_MS
 from zbus.core.settlements import Settlements
 from zbus.core.state import GroupChange, StateChange
@@ -33,6 +34,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
         tuple(groups),
         max(partition.first, _purged_to(partition)),
         partition.originals.snapshot(),
+        NO_IDS if partition.ids is None else partition.ids.snapshot(),
         incarnation=topic.incarnation,
         number=0 if index else topic.number,
         emptied=() if index else topic.emptied,

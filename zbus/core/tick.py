@@ -227,6 +227,8 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
+        if chunk is not None and partition.ids is not None:
+            partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
         change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
@@ -247,6 +249,8 @@ class Tick:
         else:
             first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
+            if chunk is not None and partition.ids is not None:
+                partition.ids.take_back(chunk)
             for ticket in puts:
                 ticket.settle(FULL)
             puts = []

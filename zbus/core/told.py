@@ -167,8 +167,7 @@ def all_entries(
     leased: Deadlines[int],
     delayed: Delays,
 ) -> Entries:
-    """Where all are that are not in `delayed` alone. `ready` is
-    `places`, in order."""
+    """Where all are that are not in `delayed` alone. `ready` is `places`, in order."""
     entries, count = Entries(), attempts.get
     # To look into `delayed` is dear, and what was tried and is nowhere else is there.
     retried = sorted([o for o in attempts if not (o in places or o in leased)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from zbus.core.broker import Broker
 from zbus.faces.adf.leases import HttpLeases
@@ -10,9 +10,7 @@ from zbus.faces.adf.queues import Queues
 from zbus.faces.adf.settings import AdfSettings
 from zbus.faces.guard import Guard
 from zbus.faces.peer import Plan
-
-if TYPE_CHECKING:
-    from zbus.faces.adf.asked import Asked
+from zbus.faces.plain import PlainHead
 
 
 class Context(Protocol):
@@ -24,5 +22,5 @@ class Context(Protocol):
     queues: Queues
     leases: HttpLeases
 
-    def plan(self, asked: Asked) -> Plan:
-        """How it is done."""
+    def plan(self, asked: PlainHead) -> Plan:
+        """How it is done, what was asked in this dialect."""

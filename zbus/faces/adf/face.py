@@ -69,7 +69,8 @@ class AdfFace(PlainFace):
             query.setdefault(key.lower(), value)
         return HttpAsked(self, head, action, form, query)
 
-    def plan(self, asked: Asked) -> Plan:
+    def plan(self, asked: PlainHead) -> Plan:
+        assert isinstance(asked, Asked)
         return plan_of(asked)
 
     def holds(self) -> dict[str, Callable[[], int]]:

@@ -62,6 +62,9 @@ class Declare:
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
+        self.dedupe_live: bool | None = None
+        if b"dedupe_live" in params.fields:
+            self.dedupe_live = params.flag(b"dedupe_live")
         self.settled_ms = params.number(b"settled_ms")
         self.bare: bool | None = None
         if b"sender_headers" in params.fields:
@@ -127,6 +130,8 @@ class Declare:
             options = attrs.evolve(options, **self.retention)
         if self.dedupe_ms is not None:
             options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
+        if self.dedupe_live is not None:
+            options = attrs.evolve(options, dedupe_live=self.dedupe_live)
         if self.settled_ms is not None:
             options = attrs.evolve(options, settled_ms=self.settled_ms)
         return options

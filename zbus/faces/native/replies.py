@@ -42,6 +42,11 @@ TEXTS: dict[Refusal, str] = {
 """The dialect's own words."""
 
 
+def partition_unknown(index: int) -> BrokerError:
+    """The topic has no partition of that number."""
+    return BrokerError(Refusal.OFFSET_UNKNOWN, f"Partition({index}) Not Found")
+
+
 def forbidden_text(command: str, topic: str) -> str:
     """The refusal of a command."""
     about = f" Topic({topic})" if topic else ""
@@ -114,6 +119,8 @@ class NativeAnswering(Answering):
         lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
+        elif error.refusal is Refusal.NOT_LEASED:
+            lines = b"reason: not-leased\r\n"
         params = self.params
         text = error_text(error, params.seed)
         tell_log(self.peer, params, text)

@@ -22,7 +22,7 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.manage import find
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
-from zbus.faces.native.replies import CountReply
+from zbus.faces.native.replies import CountReply, partition_unknown
 from zbus.faces.native.stored import check_id
 from zbus.faces.peer import Peer
 from zbus.wire.target import encode_header_value
@@ -54,8 +54,7 @@ class Named:
             partition, offset = found
             return partition, [range(offset, offset + 1)]
         if self._partition >= len(topic.partitions):
-            text = f"Partition({self._partition}) Not Found"
-            return BrokerError(Refusal.OFFSET_UNKNOWN, text)
+            return partition_unknown(self._partition)
         return topic.partitions[self._partition], self._ranges
 
 

@@ -160,7 +160,7 @@ ACK = _parameters("ack | flag, true | true | whether to reply; plain HTTP always
 
 PRODUCE = _parameters("""
 id | id | where it went | also the message's id. Ids need not be unique, unless the topic has
-    [`dedupe_ms`](#putting-once). Made if absent, it is for instance `0-17`
+    [`dedupe_ms` or `dedupe_live`](#putting-once). Made if absent, it is for instance `0-17`
 idempotency-key | idempotency key | none | names the request: it is [stored once](#putting-once)
 idempotent | flag | false | the request's `id` is its [idempotency key](#putting-once)
 expected_offset | number | any | [store it only there](#putting-once)
@@ -171,6 +171,8 @@ front | switch | false | [before all that is ready](#putting-in-front) in each g
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
+    [dead](#retries), whatever its group says
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
 ack_group | text | the name of `ack_topic` | of this consumer group
 ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
@@ -251,6 +253,8 @@ retention_count | number | 0, or as it is | keep about so many messages of each 
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
     are not looked at
+dedupe_live | flag | false, or as it is | an id is [taken](#putting-once) as long as its message is
+    not finished in every group
 settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
     each group, ms; 0: it is forgotten at once
 rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
@@ -325,7 +329,7 @@ count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses me
 """)
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with
-    [`dedupe_ms`](#putting-once). In a query `id` says the same
+    [`dedupe_ms` or `dedupe_live`](#putting-once). In a query `id` says the same
 """
 SINGLE = _parameters(f"""
 consume_group | text | none: every group | the group
