@@ -7,20 +7,27 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from tests.conformance.dialogue import http
+from tests.conformance.dialogue import Reply, http
+from tests.faces.camellia.words import document, verb
 from tests.faces.toy import ToyFace
 from zbus.faces import FACES
 
 Request = Callable[..., bytes]
 
 
+def _whole(reply: Reply) -> list[bytes]:
+    return [reply.body] if reply.status == 200 else []
+
+
 @attrs.frozen
 class Dialect:
-    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting."""
+    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting; and how to read the
+    messages in what is answered to a pull."""
 
     name: str
     put: Request
     pull: Request
+    bodies: Callable[[Reply], list[bytes]] = _whole
 
     def __str__(self) -> str:
         return self.name
@@ -38,8 +45,25 @@ def dialect(name: str, path: str, query: str = "") -> Dialect:
     return Dialect(name, put, pull)
 
 
+def camellia() -> Dialect:
+    """Everything is in forms, and all that is pulled in lists."""
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        said = [line for line in lines if not line.startswith("content-type")]  # messages have none
+        return verb("sendMsg", *said, topic=topic, msg=body.decode(), delayMillis=0)
+
+    def pull(topic: str, *lines: str) -> bytes:
+        return verb("longPollingMsg", *lines, topic=topic)
+
+    def bodies(reply: Reply) -> list[bytes]:
+        return [message["msg"].encode() for message in document(reply)["delayMsgList"]]
+
+    return Dialect("camellia", put, pull, bodies)
+
+
 DIALECTS = (
     dialect("native", "/{}", "?cmd=consume"),
+    camellia(),
     dialect("toy", "/toy/{}"),
 )
 """A row for each of FACES, and one that shows that a new one needs no more than its row there."""

@@ -13,6 +13,7 @@ import msgspec
 
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.adf.settings import AdfOptions
+from zbus.faces.camellia.settings import CamelliaOptions
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -41,6 +42,14 @@ ORDER: Final = (
         "browser_get",
         "reload_window_ms",
         "rpc_url",
+        "camellia_ttl_ms",
+        "camellia_max_retry",
+        "camellia_ack_timeout_ms",
+        "camellia_ended_ms",
+        "camellia_batch",
+        "camellia_poll_timeout_ms",
+        "camellia_monitor_ms",
+        "camellia_idle_ms",
         "tick_events_max",
         "log_level",
         "log_format",
@@ -121,6 +130,7 @@ class Config(
     RightsOptions,
     NativeOptions,
     AdfOptions,
+    CamelliaOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 

@@ -8,6 +8,7 @@ from typing import Final
 from zbus.core.broker import Broker
 from zbus.faces.access import Access
 from zbus.faces.adf.face import build as build_adf
+from zbus.faces.camellia.face import CamelliaFace
 from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
@@ -21,6 +22,7 @@ FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "native": build_native,
     "pages": build_pages,
     "adf": build_adf,
+    "camellia": CamelliaFace,
 }
 """Each dialect, and what builds it."""
 

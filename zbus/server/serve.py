@@ -20,6 +20,7 @@ import trio
 from zbus import __version__
 from zbus.config import Config
 from zbus.faces.adf.settings import AdfSettings
+from zbus.faces.camellia.settings import CamelliaSettings
 from zbus.faces.guard import GuardSettings
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
@@ -224,6 +225,9 @@ class Server:
                 "native": self._settings(),
                 "pages": self.pages and self.pages.pages,
                 "adf": self.config.part(AdfSettings),
+                "camellia": self.config.part(
+                    CamelliaSettings, memory_used=self._gauges.memory_used, version=__version__
+                ),
             },
             wire_limits=config,
             access=None if self.tokens is None else self.tokens.access,
