@@ -9,7 +9,8 @@ Start a broker (`zbus serve`), as many of these as you like, and give them jobs 
 
 A job is one worker's for `ackTimeoutMillis`; if that worker dies, another one gets it. A job that
 fails comes again after a second, then after two, at most `maxRetry` times. Then it is dead, and the
-broker puts it into the topic `Jobs.failed`, where it can be looked at and sent back:
+broker puts it into the topic `Jobs.failed`, where it can be looked at and sent back. (One that
+nobody took for an hour is dropped, unless it was sent with a longer `ttlMillis`.)
 
     $ zbus redrive Jobs.failed
 

@@ -11,6 +11,8 @@ no Python sets one with curl, in the words of camellia's delay queue, and takes 
     $ curl http://127.0.0.1:15555/camellia/delayQueue/deleteMsg -d topic=Reminders -d msgId=tea
 
 These are reminders like the others: one topic, two dialects (docs/howto/coming-from-camellia.md).
+But for this: such a one is dropped if it is not taken within an hour after its time, unless it was
+set with a longer `ttlMillis`.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Native(Speaker):
     can_say = frozenset(attrs.fields_dict(Message)) - {"attempts", "handle"}
 
     def make(self, topic: str) -> None:
-        self.ask("GET", f"/{topic}/{topic}?cmd=declare&ack=true")
+        self.ask("GET", f"/{topic}/{topic}?cmd=declare&ack=true&dedupe_live=true")
 
     def put(self, topic: str, message: Message) -> str:
         said = {

@@ -28,6 +28,7 @@ TEXT = "grüße, 你好 \U0001f980, a=b&c+d%41 \"'\\\t\x01\r\n".encode()
 BYTES = bytes(range(256)) * 4
 LAST = Message(b"the last one")
 DELAY_MS = 400
+TOLD_MS = 1_000  # between a put that is read, from which its times count, and its timestamp
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +117,14 @@ def delay(trip: Trip) -> str:
     begin = time.monotonic()
     taken = trip.over(Message(b"x", delay_ms=DELAY_MS))
     came_ms = (time.monotonic() - begin) * 1_000
-    assert taken.delay_ms in (None, DELAY_MS)
+    assert taken.delay_ms is None or 0 <= taken.delay_ms - DELAY_MS < TOLD_MS
     return "yes" if came_ms >= DELAY_MS else "no"
 
 
 def expiry(trip: Trip) -> str:
     told = trip.over(Message(b"x", ttl_ms=600_000))
     trip.finish(told)
-    assert told.ttl_ms in (None, 600_000)
+    assert told.ttl_ms is None or 0 <= told.ttl_ms - 600_000 < TOLD_MS
     trip.put(Message(b"news of this moment", ttl_ms=1))
     stored_ms = trip.native.now_ms()
     while trip.native.now_ms() <= stored_ms + 1:
