@@ -359,12 +359,14 @@ class BlockingMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     def cancel(
@@ -819,12 +821,14 @@ class AsyncMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     async def cancel(

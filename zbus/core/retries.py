@@ -159,6 +159,35 @@ def retry(
     return False
 
 
+def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
+    """The time of these leases is over."""
+    backlog = group.backlogs[index]
+    # What is done about one may settle another.
+    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    if group.options.on_loss == FRONT:
+        for offset in reversed(back):  # what is put in front last is the first
+            if offset in backlog.leased:
+                backlog.put_front(offset)
+    else:
+        for offset in back:
+            if offset in backlog.leased:
+                backlog.put_back(offset)
+
+
+def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
+    return retry(dispatch, group, index, offset, EXPIRED)
+
+
+def lose(group: Group, now_ms: int) -> None:
+    """The group was read from storage, which does not know who holds its leases. If it wants them
+    back when their holders are gone, they end now."""
+    if group.options.on_loss == FRONT:
+        for backlog in group.backlogs:
+            leased = backlog.leased
+            for offset in [offset for offset in leased if offset not in leased.holders]:
+                leased.set(offset, max(1, now_ms))
+
+
 def _end(dispatch: Dispatching, group: Group, index: int, offset: int, reason: str) -> None:
     """It is leased, and dead."""
     if group.options.dead_letter:
@@ -212,35 +241,6 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         dispatch.dead(group, index, offset, TRIED)
     else:
         backlog.give_up(offset)
-
-
-def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
-    """The time of these leases is over."""
-    backlog = group.backlogs[index]
-    # What is done about one may settle another.
-    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
-    if group.options.on_loss == FRONT:
-        for offset in reversed(back):  # what is put in front last is the first
-            if offset in backlog.leased:
-                backlog.put_front(offset)
-    else:
-        for offset in back:
-            if offset in backlog.leased:
-                backlog.put_back(offset)
-
-
-def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
-    return retry(dispatch, group, index, offset, EXPIRED)
-
-
-def lose(group: Group, now_ms: int) -> None:
-    """The group was read from storage, which does not know who holds its leases. If it wants them
-    back when their holders are gone, they end now."""
-    if group.options.on_loss == FRONT:
-        for backlog in group.backlogs:
-            leased = backlog.leased
-            for offset in [offset for offset in leased if offset not in leased.holders]:
-                leased.set(offset, max(1, now_ms))
 
 
 def hold(group: Group, session: Session) -> None:

@@ -147,7 +147,6 @@ class World:
         journal: Journal | None = None,
         *,
         settings: NativeSettings | None = None,
-        faces: Mapping[str, object] | None = None,
         access: Access | None = None,
         allow_url_token: bool = False,
         limits: Limits = DEFAULT_LIMITS,
@@ -156,9 +155,10 @@ class World:
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
         pages: Pages | None = None,
+        faces: Mapping[str, object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        """`faces` are settings of dialects, by name; `wait` makes an engine answer that does so
+        """`faces` are settings of other faces, by name; `wait` makes an engine answer that does so
         later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, cast
 from zbus.core.chunk import Chunk
 from zbus.core.outcomes import Changed, Outcome
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Group, Pull, Topic
+from zbus.core.topic import Group, Topic
 from zbus.faces.adf import actions
 from zbus.faces.adf.actions import Action
 from zbus.faces.adf.asked import Asked, Fail, HttpAsked, Reply
@@ -168,7 +168,7 @@ class Settle(AdfPlan):
                 self._settle(reply, group, held)
             else:
                 reply.fail(actions.NOT_PULLED)
-        elif held is not None and held.group is group and rounds and _is_near(held):
+        elif held is not None and held.group is group and rounds and group.ready_count():
             partition = group.topic.partitions[0]
             self.broker.tick.confirm(partition, Again(self, reply, scope, rounds - 1))
         else:
@@ -181,11 +181,6 @@ class Settle(AdfPlan):
             broker.ack(reply, group, partition, ranges)
         else:
             broker.nack(reply, group, partition, ranges, self.action is Action.LCANCEL)
-
-
-def _is_near(pull: Pull) -> bool:
-    """There may be a message for it in a moment, or one was taken for it and is being written."""
-    return not pull.credit or pull.group.ready_count() > 0
 
 
 class Again(Ticket):

@@ -287,7 +287,7 @@ def delete(request: Request, params: Params, peer: Peer) -> None:
 
         at = [range(offset, offset + 1)]
         ticket = reply.step(deleted)
-        single.delete(face.broker.dispatch, ticket, [group], seen.partition, at)
+        single.delete(face.broker.dispatch, ticket, [group], seen.partition, at, forget=release)
 
     _look(reply, face, names[0], stored_id(params.optional(b"msgId")), done)
 

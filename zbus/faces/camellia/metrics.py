@@ -4,8 +4,7 @@ nearest thing that this process has, or 0."""
 from __future__ import annotations
 
 import gc
-import os
-import platform
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -43,7 +42,7 @@ def encode_metrics(face: Context, window: Window, infos: Sequence[TopicInfo]) ->
         "uptime": [({}, now_ms - health.started_ms)],
         "start_time": [({}, health.started_ms)],
         "memory_info": [({"type": kind}, memory.get(kind, 0)) for kind in kinds],
-        "cpu": [({"type": "cpu_num"}, os.cpu_count() or 1), ({"type": "usage"}, 0)],
+        "cpu": [({"type": "cpu_num"}, settings.cpu_count), ({"type": "usage"}, 0)],
         "gc": _collections(),
         "request": _requests(window),
         "pull_msg_time_gap": _gaps(window.pulls.values()),
@@ -70,13 +69,13 @@ def _labels(labels: dict[str, str]) -> str:
 def _info(version: str) -> dict[str, str]:
     return {
         "camellia_version": f"zbus {version}",
-        "arch": platform.machine(),
-        "os_name": platform.system(),
-        "os_version": platform.release(),
+        "arch": "",
+        "os_name": sys.platform,
+        "os_version": "",
         "system_load_average": "-1",
         "vm_vendor": "",
-        "vm_name": platform.python_implementation(),
-        "vm_version": platform.python_version(),
+        "vm_name": sys.implementation.name,
+        "vm_version": sys.version.partition(" ")[0],
         "jvm_info": "",
         "java_version": "",
     }

@@ -57,4 +57,5 @@ class CamelliaSettings(CamelliaOptions):
     tickets_per_connection_max: int = 1_024
     # Resident bytes of the process, if the system tells.
     memory_used: Callable[[], int | None] | None = None
+    cpu_count: int = 1
     version: str = "0"

@@ -338,6 +338,9 @@ offset | offsets | required, or `msgid` | of the message; of many: numbers and r
 partition | number | 0 | of the offsets
 {_BY_ID.strip()}
 """)
+DELETE = _parameters("""
+forget | flag | false | nor is it kept [what became](#why) of them, be they finished already
+""")
 RESCHEDULE = _parameters("""
 delay | duration | none | milliseconds from now until it is due
 deliver_at | time to come | required | the same as a time, epoch ms; one that has passed is now
