@@ -11,10 +11,12 @@ import json
 from abc import ABC, abstractmethod
 from http.client import HTTPConnection
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import attrs
 
+from tests.faces.adf.speakers import Speaker as Client
+from tests.faces.adf.speakers import Told
 from tests.limits import WAIT_S
 
 PATIENCE_S: Final = 20
@@ -124,52 +126,42 @@ class Native(Speaker):
 
 
 class Adf(Speaker):
-    """Adf over HTTP: what has a body goes as bytes, the rest as JSON."""
+    """Adf in one of its binary forms; a body that is no text cannot be told in the others."""
 
     name = "Adf"
     can_say = frozenset({"body", "front"})
 
-    _ids = itertools.count()  # no two pulls of this process have one
+    _ids = itertools.count()  # no two pulls over HTTP may have one
+
+    def __init__(self, port: int, form: str) -> None:
+        super().__init__(port)
+        self._client = Client(port, form)
 
     def put(self, topic: str, message: Message) -> str:
         action = "lpush" if message.front else "rpush"
-        told = self._ask("POST", action, topic, "put", message.body)
-        return str(told["messageid"])
+        return str(self._ask(action, topic, "put", message.body).messageid)
 
     def take(self, topic: str) -> Message:
         id = f"pull-{next(self._ids)}"
-        target = f"/queue/pull.bin?queue={topic}&requestid={id}&timeout={PATIENCE_S}"
-        _, packet = self.ask("GET", target)
-        head = b"\x04%b%b%b" % (_short(id.encode()), _short(topic.encode()), _short(b"ok"))
-        assert packet.startswith(head), packet
-        size, rest = int.from_bytes(packet[len(head) :][:2], "big"), packet[len(head) + 2 :]
-        assert len(rest) == size + 10
-        return Message(
-            rest[:size],
-            id=str(int.from_bytes(rest[size + 2 :], "big")),
-            attempts=int.from_bytes(rest[size : size + 2], "big") + 1,
-            handle=id,
-        )
+        told = self._ask("pull", topic, id)
+        assert told.body is not None
+        assert told.duplications is not None
+        return Message(told.body, id=str(told.messageid), attempts=told.duplications + 1, handle=id)
 
     def give_back(self, topic: str, taken: Message) -> None:
-        self._ask("GET", "lcancel", topic, taken.handle)
+        self._ask("lcancel", topic, taken.handle)
 
     def finish(self, topic: str, taken: Message) -> None:
-        self._ask("GET", "delete", topic, taken.handle)
+        self._ask("delete", topic, taken.handle)
 
-    def _ask(
-        self, method: str, action: str, topic: str, id: str, body: bytes = b""
-    ) -> dict[str, Any]:
-        target = f"/queue/{action}.json?queue={quote(topic)}&requestid={id}"
-        kind = {"content-type": "application/octet-stream"} if body else {}
-        answer: dict[str, Any] = json.loads(self.ask(method, target, body, **kind)[1])
-        assert answer["result"] == "ok", answer
-        return answer
+    def close(self) -> None:
+        super().close()
+        self._client.close()
 
-
-def _short(text: bytes) -> bytes:
-    """With its length before it, in two bytes."""
-    return len(text).to_bytes(2, "big") + text
+    def _ask(self, action: str, topic: str, id: str, body: bytes | None = None) -> Told:
+        told = self._client.ask(action, id, topic, body)
+        assert told.result == "ok", told
+        return told
 
 
 class Camellia(Speaker):
@@ -220,4 +212,9 @@ class Camellia(Speaker):
         return answer
 
 
-SPEAKERS: Final = (Native, Adf, Camellia)
+NAMES: Final = (Native.name, Adf.name, Camellia.name)
+
+
+def speak(port: int, adf_form: str) -> dict[str, Speaker]:
+    """One of each dialect."""
+    return {each.name: each for each in (Native(port), Adf(port, adf_form), Camellia(port))}

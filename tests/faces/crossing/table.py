@@ -11,11 +11,11 @@ from typing import Final
 
 from tests.docs.pages import DOCS
 from tests.docs.tables import table
-from tests.faces.crossing.speakers import SPEAKERS
+from tests.faces.crossing.speakers import NAMES
 
 PAGE = DOCS / "reference/dialects.md"
 
-PAIRS: Final = tuple(permutations([speaker.name for speaker in SPEAKERS], 2))
+PAIRS: Final = tuple(permutations(NAMES, 2))
 """Who puts, and who takes."""
 
 CELLS: Final[dict[str, tuple[str, ...]]] = {

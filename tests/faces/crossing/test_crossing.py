@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.docs.pages import DOCS
-from tests.examples.broker_process import BrokerProcess
-from tests.faces.crossing.speakers import SPEAKERS, Camellia, Message, Native, Speaker
+from tests.examples.broker_process import BrokerProcess, lasting_port
+from tests.faces.crossing.speakers import Camellia, Message, Native, Speaker, speak
 from tests.faces.crossing.table import CELLS, PAGE, PAIRS, as_page, written
 
 TEXT = "grüße, 你好 \U0001f980, a=b&c+d%41 \"'\\\t\x01\r\n".encode()
@@ -31,11 +32,16 @@ DELAY_MS = 400
 TOLD_MS = 1_000  # between a put that is read, from which its times count, and its timestamp
 
 
-@pytest.fixture(scope="module")
-def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Speaker]]:
+ADF_FORMS = ("ws-bin", "http-bin")
+
+
+@pytest.fixture(scope="module", params=ADF_FORMS)
+def speakers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Speaker]]:
     """One of each dialect, with a broker of theirs."""
     with BrokerProcess(tmp_path_factory.mktemp("crossing") / "data") as broker:
-        found: dict[str, Speaker] = {each.name: each(broker.port) for each in SPEAKERS}
+        found = speak(broker.port, request.param)
         yield found
         for speaker in found.values():
             speaker.close()
@@ -44,9 +50,14 @@ def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Spe
 class Trip:
     """From a sender to a receiver, by a topic of its own that the sender's dialect made."""
 
-    def __init__(self, sender: Speaker, receiver: Speaker, native: Native, topic: str) -> None:
-        self.sender, self.receiver, self.native, self.topic = sender, receiver, native, topic
-        sender.make(topic)
+    def __init__(
+        self, speakers: dict[str, Speaker], sender: str, receiver: str, topic: str
+    ) -> None:
+        self.sender, self.receiver, self.topic = speakers[sender], speakers[receiver], topic
+        native = speakers[Native.name]
+        assert isinstance(native, Native)
+        self.native = native
+        self.sender.make(topic)
 
     def put(self, message: Message) -> str:
         return self.sender.put(self.topic, message)
@@ -189,9 +200,7 @@ def test_what_carries_over(
         assert not cell
         return
     topic = f"{thing} {sender} {receiver}".replace(" ", "-")
-    native = speakers[Native.name]
-    assert isinstance(native, Native)
-    assert observe(Trip(speakers[sender], speakers[receiver], native, topic)) == cell
+    assert observe(Trip(speakers, sender, receiver, topic)) == cell
 
 
 def test_the_page_has_this_table() -> None:
@@ -200,3 +209,46 @@ def test_the_page_has_this_table() -> None:
     assert as_page() in page
     assert written(page) == page, "run: python -m tests.faces.crossing.table"
     assert PAGE.is_relative_to(DOCS)
+
+
+# -- through a crash -------------------------------------------------------------------------------
+
+
+def test_what_carries_over_a_crash(tmp_path: Path) -> None:
+    """Each pair: what was tried and given back comes first, with its attempt, then what is new."""
+    port = lasting_port()
+    with BrokerProcess(tmp_path / "data", port) as broker:
+        speakers = speak(port, "ws-bin")
+        for sender, receiver in PAIRS:
+            trip = Trip(speakers, sender, receiver, f"crash-{sender}-{receiver}")
+            trip.give_back(trip.over(Message(b"tried")))
+            trip.put(Message(b"new"))
+        broker.kill()
+    for speaker in speakers.values():
+        speaker.close()
+    with BrokerProcess(tmp_path / "data", port):
+        speakers = speak(port, "http-bin")
+        for sender, receiver in PAIRS:
+            trip = Trip(speakers, sender, receiver, f"crash-{sender}-{receiver}")
+            taken = [trip.take(), trip.take()]
+            assert [(one.body, one.attempts) for one in taken] == [(b"tried", 2), (b"new", 1)]
+            for one in taken:
+                trip.finish(one)
+        for speaker in speakers.values():
+            speaker.close()
+
+
+def test_what_a_lost_websocket_held_comes_to_the_others(tmp_path: Path) -> None:
+    """In the order in which it was handed out, before what is new, with its attempt."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        speakers = speak(broker.port, "ws-bin")
+        adf = speakers["Adf"]
+        for body in (b"1", b"2", b"3"):
+            adf.put("lost", Message(body))
+        assert [adf.take("lost").body, adf.take("lost").body] == [b"1", b"2"]
+        adf.close()
+        takers = ("zbus", "camellia", "zbus")
+        taken = [speakers[name].take("lost") for name in takers]
+        assert [(one.body, one.attempts) for one in taken] == [(b"1", 2), (b"2", 2), (b"3", 1)]
+        for name in ("zbus", "camellia"):
+            speakers[name].close()
