@@ -73,7 +73,8 @@ def main(*url: str) -> None:
     broker = Broker(*url)
     broker.declare("Jobs.failed/Jobs.failed")
     retries = {"group_max_attempts": 3, "group_backoff": "1000,60000"}
-    broker.declare(f"{TOPIC}/{TOPIC}", ack="true", group_dead_letter="Jobs.failed", **retries)
+    options = {"ack": "true", "dedupe_live": "true", "group_dead_letter": "Jobs.failed", **retries}
+    broker.declare(f"{TOPIC}/{TOPIC}", **options)
     print("working on", TOPIC, flush=True)
     while True:
         take_one(broker)

@@ -45,9 +45,8 @@ def main() -> None:
     parser.add_argument("--url", default=DEFAULT_URL, help="the broker (default: %(default)s)")
     asked = parser.parse_args()
     with connect(asked.url) as bus:
-        bus.declare(
-            TOPIC, TOPIC, ack=True
-        )  # the group named like the topic, which all dialects use
+        # The group that all dialects use, in a topic that knows the ids of what is not done.
+        bus.declare(TOPIC, TOPIC, ack=True, dedupe_live=True)
         if asked.text:
             set_one(bus, " ".join(asked.text), asked.delay_s)
         else:

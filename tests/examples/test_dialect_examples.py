@@ -76,15 +76,30 @@ def test_a_reminder_comes_when_it_is_due(broker: BrokerProcess) -> None:
         leave(waiting)
 
 
-def test_a_reminder_of_curl(broker: BrokerProcess) -> None:
-    """Set before anybody waits, and one of two taken back."""
-    for name in ("tea", "toast"):
-        sent = curl(broker, "reminder.py", 0, **{"10000": "300", "msgId=tea": f"msgId={name}"})
+def set_two_and_take_one_back(broker: BrokerProcess) -> None:
+    for name, delay_ms in (("tea", 60_000), ("toast", 300)):
+        other = {"10000": str(delay_ms), "msgId=tea": f"msgId={name}"}
+        sent = curl(broker, "reminder.py", 0, **other)
         assert (sent["code"], sent["delayMsg"]["msgId"]) == (200, name)
     assert curl(broker, "reminder.py", 1)["code"] == 200
+
+
+def hear_one(waiting: Program) -> None:
+    waiting.wait_for("now: take the tea out")  # of the toast: their words are the same
+    assert leave(waiting).count("now: ") == 1
+
+
+def test_a_reminder_of_curl_for_who_waits(broker: BrokerProcess) -> None:
     with Program("examples/reminder.py", "--url", broker.url) as waiting:
-        waiting.wait_for("now: take the tea out")  # of the toast: their words are the same
-        assert leave(waiting).count("now: ") == 1
+        waiting.wait_for("waiting for reminders")
+        set_two_and_take_one_back(broker)
+        hear_one(waiting)
+
+
+def test_a_reminder_of_curl_before_anybody_waits(broker: BrokerProcess) -> None:
+    set_two_and_take_one_back(broker)
+    with Program("examples/reminder.py", "--url", broker.url) as waiting:
+        hear_one(waiting)
 
 
 # -- jobs ------------------------------------------------------------------------------------------
