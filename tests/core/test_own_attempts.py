@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_looked_at_again() -> None:
     box.settle(LEASE_MS)
     backlog = box.group().backlogs[0]
     assert (len(held), backlog.life(0), 0 in backlog.leased.settling) == (1, Life.LEASED, True)
-    assert refusal(box.nack(0)).refusal is Refusal.OFFSET_UNKNOWN, "meanwhile it is nobody's"
+    assert refusal(box.nack(0)).refusal is Refusal.NOT_LEASED, "meanwhile it is nobody's"
     held.pop()(damaged(0, 0))
     assert (backlog.life(0), 0 in backlog.leased.settling) == (Life.LEASED, False)
     box = again(box)

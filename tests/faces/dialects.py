@@ -10,24 +10,29 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import Client, Reply, http
+from tests.faces.camellia.words import document, verb
 from tests.faces.toy import ToyFace
 from zbus.faces import FACES
 
 Request = Callable[..., bytes]
 
 
+def _whole(reply: Reply) -> list[bytes]:
+    return [reply.body] if reply.status == 200 else []
+
+
 @attrs.frozen
 class Dialect:
-    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting."""
+    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting; and how to read the
+    messages in what is answered to a pull."""
 
     name: str
     put: Request
     pull: Request
+    bodies: Callable[[Reply], list[bytes]] = _whole
     read: Callable[[Reply], Reply] = lambda reply: reply
-    """What a reply says, with the status that HTTP has for it and the message as its body."""
+    # With the status that HTTP has for what it says, and the message as its body.
     tells_why: bool = True  # the status says why a put is not taken, and a header when it may be
-
-    at_the_stop: int = 204  # for whoever waits
 
     def ask(self, client: Client, request: bytes) -> Reply:
         """The one reply to a request."""
@@ -82,7 +87,6 @@ ADF_STATUS = {
     "body too long.": 413,
     "forbidden.": 403,
     "server busy.": 503,
-    "pull timeout.": 204,
 }
 
 
@@ -95,12 +99,29 @@ def adf() -> Dialect:
     def pull(topic: str, *lines: str) -> bytes:
         return http(pull_path(topic), *lines)
 
-    return Dialect("adf", put, pull, read_adf, tells_why=False, at_the_stop=503)
+    return Dialect("adf", put, pull, read=read_adf, tells_why=False)
+
+
+def camellia() -> Dialect:
+    """Everything is in forms, and all that is pulled in lists."""
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        said = [line for line in lines if not line.startswith("content-type")]  # messages have none
+        return verb("sendMsg", *said, topic=topic, msg=body.decode(), delayMillis=0)
+
+    def pull(topic: str, *lines: str) -> bytes:
+        return verb("longPollingMsg", *lines, topic=topic)
+
+    def bodies(reply: Reply) -> list[bytes]:
+        return [message["msg"].encode() for message in document(reply)["delayMsgList"]]
+
+    return Dialect("camellia", put, pull, bodies)
 
 
 DIALECTS = (
     dialect("native", "/{}", "?cmd=consume"),
     adf(),
+    camellia(),
     dialect("toy", "/toy/{}"),
 )
 """A row for each of FACES, and one that shows that a new one needs no more than its row there."""

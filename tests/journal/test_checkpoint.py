@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.core.delays import Columns, Delays
-from zbus.core.fates import Endings, Fate
+from zbus.core.fates import FORGOTTEN, Endings, Fate
 from zbus.core.live_ids import IdColumns
 from zbus.core.originals import Original
 from zbus.core.state import (
@@ -66,7 +66,8 @@ GROUPS = st.builds(
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
     fates=st.lists(
-        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from(Fate)), max_size=5
+        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from([*Fate, FORGOTTEN])),
+        max_size=5,
     ).map(endings),
     skipped=st.just(0) | NATURAL,
     dead=st.just(0) | NATURAL,
@@ -230,6 +231,10 @@ def test_fates_as_they_are_stored() -> None:
     change = StateChange(
         groups=(GroupChange("g", 9, fates=endings([(7, 100, 2, 1), (8, 5, 0, 4)])),)
     )
+    forgotten = StateChange(groups=(GroupChange("g", fates=endings([(7, 1, 0, FORGOTTEN)])),))
+    vectors = struct.pack("<2QI4xB7x", 7, 1, 0, 255)
+    assert encode_change(forgotten) == payload(b'{"groups":[{"name":"g","fates":1}]}', vectors)
+    assert decode_change(encode_change(forgotten)) == forgotten
     text = b'{"groups":[{"name":"g","cursor":9,"fates":2}]}'
     vectors = struct.pack("<4Q2I2B6x", 7, 8, 100, 5, 2, 0, 1, 4)
     assert encode_change(change) == payload(text, vectors)
@@ -286,6 +291,7 @@ HOSTILE = {
     "enormous fates": payload(b'{"groups":[{"name":"g","fates":99999999999999}]}', bytes(40)),
     "a fate that there is not": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(32)),
     "another": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(24) + b"\x06" + bytes(7)),
+    "one more": payload(b'{"groups":[{"name":"g","fates":2}]}', bytes(40) + b"\xff\xfe" + bytes(6)),
     "bytes left over": payload(b"{}", bytes(8)),
 }
 

@@ -25,7 +25,7 @@ from zbus.core.life import Life
 from zbus.core.looks import Looks, Place
 from zbus.core.originals import id_name
 from zbus.core.outcomes import Changed
-from zbus.core.ranges import Ranges, distinct, finish_all, known_of
+from zbus.core.ranges import Ranges, delete_all, distinct, known_of
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition, Topic
 
@@ -64,8 +64,10 @@ def delete(
     groups: Sequence[Group],
     partition: Partition,
     ranges: Ranges,
+    forget: bool = False,
 ) -> None:
-    """Finish messages, wherever they are in their life. Settles with Changed."""
+    """Finish messages, wherever they are in their life. Settles with Changed. `forget`: nor is it
+    kept what became of them, also of those that are finished already: they count as changed."""
     if (problem := _problem(groups, partition, ranges)) is not None:
         ticket.settle(problem)
         return
@@ -76,7 +78,7 @@ def delete(
         found = 0
         for offsets in _stored(partition, ranges):
             for part in _without(offsets, held):
-                found += finish_all(backlog, part, Fate.DELETED)
+                found += delete_all(backlog, part, forget)
         if found:
             count += found
             _changed(dispatch, group, partition)

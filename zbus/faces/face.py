@@ -65,7 +65,7 @@ class Parts:
     settings: object  # the face's own
 
 
-RESERVED = frozenset((b"queue", b"camellia", b"mq"))
+RESERVED = frozenset((b"queue", b"mq"))
 """Prefixes of dialects, some of them to come; topics of these names are reached by headers."""
 
 

@@ -13,7 +13,7 @@ from array import array
 from typing import Literal, TypeAlias
 
 from zbus.core.delays import Columns
-from zbus.core.fates import Endings, Fate
+from zbus.core.fates import FORGOTTEN, Endings, Fate
 from zbus.core.live_ids import IdColumns
 from zbus.core.originals import NAME_BYTES, Original
 from zbus.core.state import Entries, EntryState
@@ -93,7 +93,8 @@ def decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, i
     if after > len(payload):
         raise JournalDamage(f"state: {count} fates are more than the payload holds")
     fates = bytearray(payload[fates_at : fates_at + count])
-    if not min(Fate) <= min(fates) <= max(fates) <= max(Fate):
+    known = fates.translate(None, bytes((FORGOTTEN,)))
+    if known and not min(Fate) <= min(known) <= max(known) <= max(Fate):
         raise JournalDamage("state: a message ended in a way that there is not")
     endings = Endings(
         _numbers(payload[at:times_at]),

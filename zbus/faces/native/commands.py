@@ -146,7 +146,7 @@ COMMANDS: dict[str, Command] = {
         "Finish messages that a group, or every group of a topic, has not finished.",
         "messages", _BOTH, "consume", Groups.NAMED,
         _timed("They are not handed out any more.", "count"),
-        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.DELETE, *takes.ACK)),
     "cancel": Command(
         "The same, only while they are delayed.",
         "messages", _BOTH, "consume", Groups.NAMED,

@@ -109,7 +109,7 @@ class Order:
 
 def delete(face: Context, params: Params) -> Order:
     """In every state."""
-    return Order(face, params, single.delete)
+    return Order(face, params, partial(single.delete, forget=params.flag(b"forget")))
 
 
 def cancel(face: Context, params: Params) -> Order:
