@@ -75,8 +75,8 @@ def pull(speaker: Speaker, queue: str, *ids: str) -> list[bytes]:
 
 def count_of(speaker: Speaker, queue: str) -> int:
     told = speaker.ask("count", new_id(), queue)
-    assert told.count is not None, told
-    return told.count
+    assert told.counted is not None, told
+    return told.counted
 
 
 def ids(count: int) -> list[str]:

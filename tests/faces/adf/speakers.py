@@ -49,7 +49,7 @@ class Told(NamedTuple):
     result: str
     body: bytes | None = None
     messageid: int | None = None
-    count: int | None = None
+    counted: int | None = None
     duplications: int | None = None
 
 
@@ -72,14 +72,15 @@ def read_binary(data: bytes) -> Told:
         texts.append(data[at + 2 : at + 2 + size].decode())
         at += 2 + size
     action, rest = WORDS.get(code, str(code)), data[at:]
-    told = Told(action, *texts)
+    id, queue, result = texts
+    told = Told(action, id, queue, result)
     if told.result != "ok" or action not in (*PUSHES, *COUNTS, "pull"):
         assert rest == b"", data
         return told
     if action in PUSHES:
         return told._replace(messageid=struct.unpack("!Q", rest)[0])
     if action in COUNTS:
-        return told._replace(count=struct.unpack("!i", rest)[0])
+        return told._replace(counted=struct.unpack("!i", rest)[0])
     (size,) = struct.unpack_from("!H", rest)
     duplications, messageid = struct.unpack("!HQ", rest[2 + size :])
     body = rest[2 : 2 + size]
@@ -87,8 +88,8 @@ def read_binary(data: bytes) -> Told:
 
 
 MEMBERS = {
-    **dict.fromkeys(PUSHES, {"messageid"}),
-    **dict.fromkeys(COUNTS, {"count"}),
+    **{action: {"messageid"} for action in PUSHES},
+    **{action: {"count"} for action in COUNTS},
     "pull": {"body", "duplications", "messageid"},
 }
 
