@@ -72,3 +72,14 @@ def test_emptying_but_for_what_is_leased() -> None:
     client = restart(world).connect()
     assert drain(client, "/T/g") == [b"0"]
     assert drain(client, "/T/other") == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("query", "expected"), [("on_loss=keep", [b"1"]), ("", [b"0", b"1"])])
+def test_a_consume_says_what_becomes_of_its_leases(query: str, expected: list[bytes]) -> None:
+    world, client = declared("T/g?ack=true&group_on_loss=front")
+    put(client, "T", b"0", b"1", query="cmd=produce")
+    other = world.connect()
+    assert pull(other, "/T/g", query).body == b"0"
+    world.broker.leave(other.peer)
+    assert drain(client, "/T/g") == expected
+    assert refused(client, http("/T/g?cmd=consume&on_loss=perhaps"))[0] == 400

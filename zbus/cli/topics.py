@@ -10,12 +10,11 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.remote import Remote, Reply, json_option, url_option
-from zbus.cli.units import DURATION, SIZE
+from zbus.cli.units import DURATION, LOSS, SIZE
 from zbus.cli.words import print_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
-LOSSES = ("keep", "front")
 
 
 PLACE = "earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z, time:<epoch ms>."
@@ -121,7 +120,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 )
 @click.option(
     *("--on-loss", "group_on_loss"),
-    type=click.Choice(LOSSES),
+    type=LOSS,
     help="Leases of a connection that ends: keep them, or give them back in front.",
 )
 @click.option(
@@ -211,9 +210,11 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 
 @click.command()
 @of_group
-def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
+@click.option("--keep-leased", is_flag=True, help="Of GROUP: but what it has leased.")
+def empty(topic: str, group: str | None, keep_leased: bool, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
-    print_time(_answer("empty", topic, group, url).body, as_json)
+    kept = {"keep_leased": 1} if keep_leased else {}
+    print_time(_answer("empty", topic, group, url, **kept).body, as_json)
 
 
 @click.command()
@@ -230,9 +231,9 @@ def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
     _print_json(_answer("resume", topic, group, url), as_json)
 
 
-def _answer(word: str, topic: str, group: str | None, url: str) -> Reply:
+def _answer(word: str, topic: str, group: str | None, url: str, **more: int) -> Reply:
     with Remote(url) as remote:
-        return remote.request({"cmd": word, "topic": topic, "consume_group": group})
+        return remote.request({"cmd": word, "topic": topic, "consume_group": group, **more})
 
 
 def _print_json(reply: Reply, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
-from zbus.client.managing import Level, Retries
+from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
 from zbus.client.single import Document, Listed, Redriven, State
@@ -183,9 +183,15 @@ class BlockingMethods:
         """
 
     def empty(
-        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        keep_leased: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
-        """Forget what a group has still to do; without `group`, of all groups, and the messages.
+        """Forget what a group has still to do; without `group`, of all groups, and the messages. With
+        `keep_leased`, what a group has leased stays so.
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
@@ -222,25 +228,27 @@ class BlockingMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -256,6 +264,8 @@ class BlockingMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
@@ -276,12 +286,14 @@ class BlockingMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        on_loss: Loss | None = None,
         standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
-        exclusive group, `standby` waits until that one has left.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. `on_loss` says what
+        becomes of the leases when the connection ends, if that is not what the group says. If another
+        reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -645,9 +657,15 @@ class AsyncMethods:
         """
 
     async def empty(
-        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        keep_leased: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
-        """Forget what a group has still to do; without `group`, of all groups, and the messages.
+        """Forget what a group has still to do; without `group`, of all groups, and the messages. With
+        `keep_leased`, what a group has leased stays so.
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
@@ -684,25 +702,27 @@ class AsyncMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
@@ -718,6 +738,8 @@ class AsyncMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
@@ -738,12 +760,14 @@ class AsyncMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        on_loss: Loss | None = None,
         standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
-        exclusive group, `standby` waits until that one has left.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. `on_loss` says what
+        becomes of the leases when the connection ends, if that is not what the group says. If another
+        reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -957,25 +981,27 @@ class PipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -991,6 +1017,8 @@ class PipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[StoredBatch]:
@@ -1088,25 +1116,27 @@ class AsyncPipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
@@ -1122,6 +1152,8 @@ class AsyncPipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[StoredBatch]:

@@ -28,8 +28,9 @@ _RESERVED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic"
         b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
-        b" group host id idempotency-key keep-alive key max_attempts offset partition recver retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
+        b" front group host id idempotency-key keep-alive key max_attempts offset"
+        b" partition recver retry sender skipped tag te timeout timestamp token topic trailer"
+        b" transfer-encoding ttl"
         b" upgrade"
     ).split()
 )

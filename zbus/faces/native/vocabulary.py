@@ -191,6 +191,8 @@ batch | batch | one message | up to so many messages in a [container](#container
 partition | number | all in turn | take from this one only
 lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
     acknowledgements
+on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
+    connection ends: with `keep`, a client that makes a connection for each request has them
 offset | number | none | the message there, whatever the group has read; changes nothing
 standby | flag | false | of an exclusive group that another session reads: wait, and take over when
     that one has left
