@@ -58,6 +58,7 @@ def ask_http(world: World, action: str, token: str, queue: str = "/q", body: byt
     method = "POST" if action.endswith("push") else "GET"
     client = world.connect()
     client.send(http(target, *line, method=method, body=body or b"x" * (method == "POST")))
+    world.settle()
     world.advance(1_000)
     [reply] = client.replies()
     if reply.headers["content-type"] != "application/json":
