@@ -20,6 +20,7 @@ from zbus.core.outside import Outside
 from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
 from zbus.core.reach import Reach
+from zbus.core.recorded import is_recorded, tell_recorded
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -190,7 +191,7 @@ class Dispatch:
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             for pull in fresh:
-                if pull.open:
+                if pull.open and pull.credit:
                     if pull.deadline_ms <= self.tick.now_ms:
                         try:
                             self._expire_pull(pull)
@@ -272,9 +273,12 @@ class Dispatch:
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
         delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
+        recorded = group.lease and is_recorded(group)
         if pull.credit > 1:
             pull.credit -= 1
             line.move_to_end(pull.key)
+            if recorded:
+                return tell_recorded(self, pull, delivered, last=False)
             try:
                 pull.answer(delivered)
             except Exception as error:
@@ -285,6 +289,9 @@ class Dispatch:
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
+        if recorded:
+            pull.credit = 0  # it is open, and waits for nothing but that
+            return tell_recorded(self, pull, delivered, last=True)
         pull.settle(delivered)
 
     def _tell(self, group: Group) -> int:
@@ -403,7 +410,7 @@ class Dispatch:
         surplus, self._surplus = self._surplus, []
         text = f"{self._waiting_max} requests for messages wait on this broker already"
         for pull in surplus:
-            if pull.open and self.waiting > self._waiting_max:
+            if pull.open and pull.credit and self.waiting > self._waiting_max:
                 self.end(pull, BrokerError(Refusal.TOO_MANY, text))
 
     def _time_is_up(self, pull: Pull) -> None:
