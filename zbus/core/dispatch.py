@@ -266,14 +266,14 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        if group.lease and group.options.on_loss == "front":
+        recorded = group.lease and is_recorded(group)
+        if group.lease and group.options.on_loss == "front" and not recorded:
             retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
         delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
-        recorded = group.lease and is_recorded(group)
         if pull.credit > 1:
             pull.credit -= 1
             line.move_to_end(pull.key)

@@ -6,7 +6,8 @@ when the group's record of that lease is as durable as the topic wants it, which
 waits for, too. A crash before that takes a delivery that nobody has seen. In memory nothing
 survives, and nobody waits.
 
-If it cannot be written, the messages go back, and what nobody has seen was no attempt.
+If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
+has seen was no attempt. Only a crash between the record and the reply counts one too many.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.outcomes import Delivered, EmptyReason, Piece
+from zbus.core.retries import hold
 from zbus.core.tick import Tick
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Group, Pull
@@ -77,16 +79,18 @@ class Recorded(Ticket):
             self._undo()
             if pull.open:
                 dispatch.end(pull, outcome)
-        elif not pull.open:
-            pass  # it has left, and what it held is dealt with like all that a session had
-        elif pull.session.closed:
-            if self._last:
-                pull.drop()
+        elif not pull.open or pull.session.leaving or pull.session.closed:
+            self._undo()
+            if pull.open:
+                dispatch.end(pull, EmptyReason.LEFT)
         else:
             if late_ms := dispatch.tick.now_ms - self._since_ms:
                 # Whoever has the lease has it from here on.
                 leased = [(self._delivered.group, *place) for place in self._places()]
                 dispatch.tick.lengthen(leased, late_ms)
+            group = self._delivered.group
+            if group.options.on_loss == "front":
+                hold(group, pull.session)
             if self._last:
                 pull.settle(outcome)
             else:
