@@ -99,7 +99,7 @@ def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
     assert not change.ids
-    del plain["ids"]
+    del plain["ids"], plain["expiries"]
     for later in ("incarnation", "number", "emptied", "purges", "settlements", "settled"):
         assert not plain.pop(later)
     for group, known in zip(plain["groups"], change.groups, strict=True):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from zbus.core import retries
+from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
 from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
+from zbus.core.once import forget
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
 from zbus.core.pace import Pace
@@ -54,6 +55,9 @@ class Dispatch:
     ) -> None:
         self._outside = outside
         self.tick = Tick(recorder, self.wake_readers, timers.faults)
+        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
+        self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
+        self.tick.expiring = partial(expiring.note, self.tick)
         self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []

@@ -236,6 +236,7 @@ class StateChange:
     first: int = 0  # messages below it are no more: purged, or not retained
     originals: tuple[Original, ...] = ()  # stored lately; only with all there is
     ids: IdColumns = NO_IDS  # of messages that are not finished, likewise
+    expiries: Columns = NOTHING  # when messages expire, likewise
     # Of topics with several partitions (`zbus.core.deciding`).
     incarnation: str = ""  # of the topic; only with all there is
     number: int = 0  # the last one given to a decision; in partition 0
@@ -265,6 +266,7 @@ class StateChange:
             first=first,
             originals=originals,
             ids=self.ids.truncated(end),
+            expiries=self.expiries.truncated(end),
             purges=purges,
             settlements=tuple([one for one in self.settlements if one.end <= end]),
         )
