@@ -12,7 +12,7 @@ from tests.conformance.dialogue import World, http, ok
 from tests.faces.camellia.words import QUEUE, WorldTalk
 from zbus.faces.camellia.settings import CamelliaSettings
 
-NOTHING = {
+NOTHING: dict[str, list[Any]] = {
     "requestStatsList": [],
     "pullMsgTimeGapStatsList": [],
     "readyQueueTimeGapStatsList": [],

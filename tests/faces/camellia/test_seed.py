@@ -184,12 +184,12 @@ def test_topic_info_list(talk: WorldTalk) -> None:
     for _ in range(464):
         talk.send("topic-53", delayMillis=30_000)
     talk.pull("topic-53", batch=2)
-    parts = [464, 10, 20, 30, 40, 0, 0, 0, 0]
+    waiting = [464, 10, 20, 30, 40, 0, 0, 0, 0]
     assert talk.look("getTopicInfoList") == [
         {
             **INFO,
             "waitingQueueSize": 564,
-            "waitingQueueInfo": dict(zip(WAITING, parts, strict=True)),
+            "waitingQueueInfo": dict(zip(WAITING, waiting, strict=True)),
         },
         {
             **INFO,
