@@ -370,7 +370,7 @@ def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
     else:
         broker.pull(group, poll, deadline_ms)
         face.monitor.watch(group)
-        admit_reader(peer, group)
+        admit_reader(peer, group, peer.asker)
 
 
 def ack(request: Request, params: Params, peer: Peer) -> None:

@@ -3,6 +3,7 @@ shown. Kept in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -50,6 +51,14 @@ class Window(msgspec.Struct):
     requests: dict[str, RequestStats] = {}
     pulls: dict[str, GapStats] = {}
     dues: dict[str, GapStats] = {}
+
+    def seen(self, sees: Callable[[str], bool]) -> Window:
+        """With those topics alone."""
+        return Window(
+            {name: one for name, one in self.requests.items() if sees(name)},
+            {name: one for name, one in self.pulls.items() if sees(name)},
+            {name: one for name, one in self.dues.items() if sees(name)},
+        )
 
     def of(self, topic: str) -> RequestStats:
         stats = self.requests.get(topic)
