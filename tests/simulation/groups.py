@@ -236,9 +236,11 @@ class GroupBook:
         """Of the message with this serial, only deliveries up to this number are known."""
         for serial, numbers in self.handed.items():
             last = written(serial)
-            least = sum([number <= last for number in numbers])
+            known = sum([number <= last for number in numbers])
+            # With a limit of attempts nobody sees a delivery before it is written.
+            least = len(numbers) if self.retries.attempts_max else known
             self.least[serial] = min(least, self.least.get(serial, least))
-            if least < len(numbers):
+            if known < len(numbers):
                 self.leases.pop(serial, None)
                 self.pauses.pop(serial, None)
 
