@@ -13,7 +13,7 @@ from zbus.faces.access import Access, Entry, make_grant
 
 
 def entry(name: str, operations: str, *topics: str, ends_ms: int = 1 << 62) -> Entry:
-    granted = {topic: [] for topic in topics} if topics else {"*": []}
+    granted: dict[str, list[str]] = {topic: [] for topic in topics or ("*",)}
     grant = make_grant(name, operations.split(), granted, ends_ms)
     return Entry(grant, (sha256(name.encode()).digest(),))
 
