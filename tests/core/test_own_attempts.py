@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.support import Box, CrashJournal, Probe, again, cool, refusal
+from tests.core.support import Box, CrashJournal, Probe, again, cool
 from zbus.core.chunk import Chunk
-from zbus.core.errors import Refusal, damaged, offset_unknown
+from zbus.core.errors import damaged, offset_unknown
 from zbus.core.life import Life
 from zbus.core.log import Found
+from zbus.core.open_leases import SETTLE_MS
 from zbus.core.state import GroupOptions, TopicOptions
 
 LEASE_MS = 10_000
@@ -87,6 +88,26 @@ def test_the_dead_go_to_the_dead_letter_topic(restart: bool) -> None:
         assert b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason) in found
 
 
+@pytest.mark.parametrize("backoff_ms", [0, 500])
+def test_what_has_more_attempts_than_its_group_gives_has_its_pauses(backoff_ms: int) -> None:
+    box = prepared(3, group_max=1)
+    options = attrs.evolve(GROUP, attempts_max=1, backoff_ms=backoff_ms)
+    box.declare(TopicOptions("T", durability="os"), "g", options)
+    box.settle()
+    for pause_ms in (backoff_ms, 2 * backoff_ms):
+        assert box.take() == [b"0"]
+        box = again(box)
+        box.settle(LEASE_MS)
+        if pause_ms:
+            box.settle(pause_ms - 1)
+            assert box.take() == []
+            box.settle(1)
+    assert box.take() == [b"0"]
+    box = again(box)
+    box.settle(LEASE_MS)
+    assert (box.take(), box.group().backlogs[0].dead) == ([], 1)
+
+
 Held = list[Callable[[Found], None]]
 
 
@@ -105,10 +126,11 @@ def test_what_cannot_be_read_is_looked_at_again() -> None:
     box, held = reading_late(box)
     box.settle(LEASE_MS)
     backlog = box.group().backlogs[0]
-    assert (len(held), backlog.life(0), 0 in backlog.leased.settling) == (1, Life.LEASED, True)
-    assert refusal(box.nack(0)).refusal is Refusal.NOT_LEASED, "meanwhile it is nobody's"
+    assert (len(held), backlog.life(0), box.take()) == (1, Life.LEASED, [])
     held.pop()(damaged(0, 0))
-    assert (backlog.life(0), 0 in backlog.leased.settling) == (Life.LEASED, False)
+    assert backlog.life(0) is Life.LEASED
+    box.settle(SETTLE_MS)
+    assert len(held) == 1, "it is asked for again"
     box = again(box)
     box.settle(LEASE_MS)
     assert box.take() == [b"0"]

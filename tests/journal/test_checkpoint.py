@@ -96,6 +96,7 @@ CHANGES = st.builds(
     groups=st.lists(GROUPS, max_size=4).map(tuple),
     originals=ORIGINALS,
     ids=IDS,
+    expiries=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
 
 
@@ -248,6 +249,17 @@ def test_ids_as_they_are_stored() -> None:
     assert decode_change(payload(b'{"ids":2}', vectors)) == change
 
 
+def test_what_expires_as_it_is_stored() -> None:
+    """As what is delayed, behind all else."""
+    names = IdColumns(bytes(16), array("Q", [3]))
+    change = StateChange(ids=names, expiries=columns({1: 9, 2: 7, 515: 8}))
+    text = b'{"ids":1,"expiries":3,"expiry_pages":2}'
+    keys = (7 * 256 + 2, 9 * 256 + 1, 8 * 256 + 3)
+    vectors = bytes(16) + struct.pack("<8Q", 3, 0, 2, 2, 1, *keys)
+    assert encode_change(change) == payload(text, vectors)
+    assert decode_change(payload(text, vectors)) == change
+
+
 def test_delayed_messages_as_they_are_stored() -> None:
     change = StateChange(groups=(GroupChange("g", 600, delayed=columns({1: 9, 2: 7, 515: 8})),))
     text = b'{"groups":[{"name":"g","cursor":600,"delayed":3,"pages":2}]}'
@@ -272,6 +284,10 @@ HOSTILE = {
     "ids past the end": payload(b'{"ids":2}', bytes(40)),
     "fewer ids than there are": payload(b'{"ids":1}', bytes(48)),
     "enormous ids": payload(b'{"ids":99999999999999}', bytes(48)),
+    "negative expiries": payload(b'{"expiries":-1,"expiry_pages":1}'),
+    "expiries past the end": payload(b'{"expiries":1,"expiry_pages":1}', bytes(16)),
+    "expiries without pages": payload(b'{"expiries":1}', bytes(8)),
+    "enormous expiries": payload(b'{"expiry_pages":99999999999999}', bytes(40)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
     "first unknown state": payload(
         b'{"groups":[{"name":"g","entries":1}]}',

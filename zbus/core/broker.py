@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from sys import maxsize
 
-from zbus.core import deciding, leases, leaving, purging, reads, retries
+from zbus.core import deciding, expiring, leases, leaving, purging, reads, retries
 from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -31,7 +31,7 @@ from zbus.core.invariants import check_topics
 from zbus.core.limited import make_puts
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
-from zbus.core.once import forget, remind
+from zbus.core.once import remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
@@ -69,7 +69,6 @@ class Broker:
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max)
         self.tick = self.dispatch.tick
-        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
@@ -132,6 +131,8 @@ class Broker:
         if self.tick.unborn:
             self.faults.guard(self.fencing.undo)
         self.dispatch.run()
+        if self.tick.awaited:  # deliveries, see `zbus.core.recorded`
+            self.tick.commit()
         self.following.run()
         if self.memory.gone:
             self.faults.guard(self.memory.sweep)
@@ -192,6 +193,7 @@ class Broker:
         partition.recovered = partition.end
         self.settling.found.append(partition)
         remind(self.tick, partition)
+        expiring.arm(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)
 
@@ -206,6 +208,7 @@ class Broker:
                 self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
+        self.changes.tell_at_once(self.now_ms)
 
     # -- sessions -------------------------------------------------------------------------
 

@@ -67,6 +67,8 @@ class Dispatching(Protocol):
 
     def activate(self, group: Group) -> None: ...
 
+    def schedule(self, group: Group, index: int) -> None: ...
+
 
 def pause_ms(options: GroupOptions, attempts: int) -> int:
     """How long to wait after so many attempts, at least one; 0 = not at all."""
@@ -149,7 +151,8 @@ def retry(
         if offset in leased.holders:
             _end(dispatch, group, index, offset, reason)
         else:  # handed out before a restart: whether it has a limit of its own is not known
-            leased.settle_later(offset)
+            leased.set(offset, dispatch.tick.now_ms + SETTLE_MS)
+            dispatch.schedule(group, index)
             look = partial(_looked, dispatch, group, backlog, index, offset, reason)
             group.topic.partitions[index].log.get(offset, look)
         return True
@@ -164,6 +167,7 @@ def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) 
     backlog = group.backlogs[index]
     # What is done about one may settle another.
     back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    backlog.tally.lost += len(back)
     if group.options.on_loss == FRONT:
         for offset in reversed(back):  # what is put in front last is the first
             if offset in backlog.leased:
@@ -206,18 +210,21 @@ def _looked(
     reason: str,
     found: tuple[Chunk, int] | BrokerError,
 ) -> None:
-    """What is leased, for nobody, was looked at: has it a limit of its own?"""
+    """A message whose lease has ended was looked at: has it a limit of its own?"""
     topic, leased = group.topic, backlog.leased
     gone = topic.partitions[index].removed or group.gone
-    if gone or group.backlogs[index] is not backlog or offset not in leased.settling:
+    known = offset in leased.settling or offset in leased.holders or offset not in leased
+    if gone or known or group.backlogs[index] is not backlog:
         return
-    leased.settle_no_more(offset)
     if isinstance(found, BrokerError):
         if found.refusal is Refusal.OFFSET_UNKNOWN:  # the log has forgotten it
             _end(dispatch, group, index, offset, reason)
-        # Else it stays leased, and is looked at again when the time of that is over.
-    elif _own_max(*found) > backlog.attempts[offset]:
-        backlog.put_back(offset)
+        # Else it stays leased a little longer, and is looked at again.
+    elif (own_max := _own_max(*found)) > backlog.attempts[offset]:
+        # It has more attempts: now that this is known, its lease ends as any other.
+        leased.limits[offset], leased.holders[offset] = own_max, b""
+        leased.set(offset, dispatch.tick.now_ms)
+        dispatch.schedule(group, index)
     else:
         _end(dispatch, group, index, offset, reason)
     dispatch.tick.change(topic.partitions[index], group)

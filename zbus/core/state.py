@@ -170,6 +170,7 @@ class GroupOptions:
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
     on_loss: str = "keep"  # "keep" what its holder lost until its time is over; or "front"
+    counted: bool = False  # no attempt is ever forgotten, as with a limit of them
     # How fast, and to whom.
     order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
     one_batch: bool = False  # a partition is handed out again when its last batch is settled
@@ -236,6 +237,7 @@ class StateChange:
     first: int = 0  # messages below it are no more: purged, or not retained
     originals: tuple[Original, ...] = ()  # stored lately; only with all there is
     ids: IdColumns = NO_IDS  # of messages that are not finished, likewise
+    expiries: Columns = NOTHING  # when messages expire, likewise
     # Of topics with several partitions (`zbus.core.deciding`).
     incarnation: str = ""  # of the topic; only with all there is
     number: int = 0  # the last one given to a decision; in partition 0
@@ -265,6 +267,7 @@ class StateChange:
             first=first,
             originals=originals,
             ids=self.ids.truncated(end),
+            expiries=self.expiries.truncated(end),
             purges=purges,
             settlements=tuple([one for one in self.settlements if one.end <= end]),
         )

@@ -46,6 +46,8 @@ class Tick:
 
     retention_timer: Timer[Partition]  # for `Retention`
     dedup_timer: Timer[Partition]  # for `zbus.core.once`
+    expiry_timer: Timer[Partition]  # for `zbus.core.expiring`
+    expiring: Callable[[Partition, Chunk], None]  # of that: messages are written that expire
     make_room: Callable[[Chunk], bool]  # of `Retention`, as the next
     keep_ring: Callable[[Partition], None]
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
@@ -59,7 +61,8 @@ class Tick:
         self.faults = faults or Faults()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
-        self.forgotten = 0  # partitions of which `zbus.core.once` forgot something in this turn
+        # Partitions in which `zbus.core.once` or `zbus.core.expiring` was at work in this turn.
+        self.forgotten = 0
         self._recorder = recorder
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
@@ -67,7 +70,7 @@ class Tick:
         self.unborn: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
-        self._awaited = False  # somebody waits for what is to be written
+        self.awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
         self._retried_ms = 0
 
@@ -75,11 +78,11 @@ class Tick:
         """When there is something to write; None = there is nothing."""
         if not self.touched:
             return self._retried_ms + RETRY_MS if self.behind else None
-        return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
+        return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
     def stage(self, partition: Partition, chunk: Chunk) -> Chunk:
         """Begin what this turn puts into a partition."""
-        self._awaited = True
+        self.awaited = True
         self.put_ms = self.now_ms
         if not partition.touched:
             partition.touched = True
@@ -159,7 +162,7 @@ class Tick:
 
     def confirm(self, partition: Partition, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """Settle the ticket when what this tick changed in the partition is durable."""
-        self._awaited = True
+        self.awaited = True
         self.touch(partition)
         partition.confirms.append((ticket, outcome))
 
@@ -175,6 +178,7 @@ class Tick:
         for partition in topic.partitions:
             self.behind.pop(partition, None)
             self.dedup_timer.discard(partition)
+            self.expiry_timer.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -191,7 +195,7 @@ class Tick:
             for partition in self.behind:
                 self.touch(partition)
         touched, self.touched = self.touched, []
-        self._awaited = False
+        self.awaited = False
         self._written_ms = self.now_ms
         at_once: list[Written] = []
         after_sync: list[Written] = []
@@ -229,6 +233,8 @@ class Tick:
         confirms, partition.confirms = partition.confirms, []
         if chunk is not None and partition.ids is not None:
             partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
+        if chunk is not None and chunk.expires is not None and not topic.options.calls:
+            self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
         change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
@@ -331,6 +337,8 @@ class Tick:
         """Messages that found no room were never there."""
         partition.end = first
         partition.originals.truncate(first)
+        if partition.expiries is not None:
+            partition.expiries.truncate(first)
         if partition.settlements is not None:
             partition.settlements.truncate(first)
         partition.purged_to = min(partition.purged_to, first)

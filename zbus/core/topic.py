@@ -13,6 +13,7 @@ from zbus.core.aside import Aside, Line
 from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
+from zbus.core.delays import Delays
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
@@ -274,8 +275,18 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
-        *("changed", "confirms", "end", "epoch", "fenced", "first", "ids", "index", "lane"),
-        *("last", "log", "options_changed", "originals", "purged_to", "purges", "puts"),
+        *("changed", "confirms", "end", "epoch", "expiries", "fenced", "first", "ids"),
+        *(
+            "index",
+            "lane",
+            "last",
+            "log",
+            "options_changed",
+            "originals",
+            "purged_to",
+            "purges",
+            "puts",
+        ),
         *("recovered", "removed", "removed_groups", "settlements", "staged", "stored", "topic"),
         *("topic_changed", "touched", "visible"),
     )
@@ -300,6 +311,7 @@ class Partition:
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
         self.ids = None if self.ids is None else LiveIds()
+        self.expiries: Delays | None = None  # when messages expire, if some do
         self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None

@@ -19,14 +19,16 @@ What people may want to read in an emergency is JSON; what there may be millions
     |     |                           |      |   counts u32[n], padded                      |
     |     |                           |      | then of the ids that are taken:              |
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
+    |     |                           |      | then of what expires, as of what is delayed: |
+    |     |                           |      |   pages u64[p] | counts u64[p] | keys u64[n] |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
 its default is left out, `entries` is the number of a group's entries, `delayed` and `pages` those
 of its delayed messages and their pages, `fates` of those that it remembers as finished,
-`originals` and `ids` how many of those follow, and unknown keys are ignored, so that an older
-program can read what a newer one has added there. Vectors that it does not know it refuses: it
-would lose what they hold.
+`originals`, `ids` and `expiries` how many of those follow, and unknown keys are ignored, so that an
+older program can read what a newer one has added there. Vectors that it does not know it refuses:
+it would lose what they hold.
 
 What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
 256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
@@ -127,6 +129,8 @@ class _StoredChange(msgspec.Struct):
     first: _Natural = 0
     originals: _Natural = 0
     ids: _Natural = 0
+    expiries: _Natural = 0
+    expiry_pages: _Natural = 0
     incarnation: str = ""
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
@@ -140,7 +144,8 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    more = change.first or change.originals or change.ids or change.settlements or change.settled
+    vectors = change.originals or change.ids or change.expiries
+    more = change.first or vectors or change.settlements or change.settled
     if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.fates
@@ -171,6 +176,9 @@ def _encode_any(change: StateChange) -> bytes:
         stored["originals"] = len(change.originals)
     if change.ids:
         stored["ids"] = len(change.ids)
+    if change.expiries:
+        stored["expiries"] = len(change.expiries)
+        stored["expiry_pages"] = len(change.expiries.pages)
     if change.incarnation:
         stored["incarnation"] = change.incarnation
     if change.number:
@@ -196,6 +204,8 @@ def _encode_any(change: StateChange) -> bytes:
         parts += encode_originals(change.originals)
     if change.ids:
         parts += encode_ids(change.ids)
+    if change.expiries:
+        parts += encode_delayed(change.expiries)
     return b"".join(parts)
 
 
@@ -289,6 +299,9 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
     ids = NO_IDS
     if stored.ids:
         ids, at = decode_ids(payload, at, stored.ids)
+    expiries = NOTHING
+    if stored.expiries or stored.expiry_pages:
+        expiries, at = decode_delayed(payload, at, stored.expiry_pages, stored.expiries)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
     return StateChange(
@@ -297,6 +310,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         stored.first,
         originals,
         ids,
+        expiries,
         stored.incarnation,
         stored.number,
         stored.emptied,

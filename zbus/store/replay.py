@@ -19,6 +19,8 @@ from typing import TypeAlias
 import attrs
 
 from zbus.core.backlog import Backlog
+from zbus.core.delays import Delays
+from zbus.core.expiring import expiries_of
 from zbus.core.live_ids import LiveIds
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.replayed import Replayed
@@ -35,10 +37,13 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.checkpoint import decode_change
+from zbus.journal.columns import Column
 from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, StoredLane
 from zbus.store.lane import Extent, state_of
 
 log = logging.getLogger("zbus")
+
+_EXPIRES = int(Column.EXPIRES)
 
 
 class Replay(Replayed):
@@ -57,6 +62,7 @@ class Replay(Replayed):
         self.replays = 0
         self.time_ms = 0
         self.originals = Originals()
+        self.expiries: Delays | None = None
         self.ids = LiveIds()  # stays empty if the topic does not look at them
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
@@ -85,6 +91,9 @@ class Replay(Replayed):
             self.originals = Originals()
             self._tick = []
         self.apply(change, header.is_whole_state)
+        if header.is_whole_state:
+            self.expiries = Delays()
+            self.expiries.load(change.expiries)
         if header.is_whole_state or (change.topic and not change.topic.dedupe_live):
             self.ids = LiveIds(change.ids)
         here = self._tick_ms == header.time_ms
@@ -103,6 +112,8 @@ class Replay(Replayed):
         if self._tick_ms != header.time_ms:
             self._tick, self._tick_ms = [], header.time_ms
         self._tick.append(batch)
+        if header.flags & _EXPIRES:
+            self.expiries = expiries_of(decode_chunk(batch), self.expiries)
         if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
 
@@ -118,6 +129,7 @@ class Replay(Replayed):
         partition.end = partition.visible = self.end
         partition.originals = self.originals
         partition.ids = self.ids if partition.topic.options.dedupe_live else None
+        partition.expiries = self.expiries or None
         partition.settlements = Settlements.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options

@@ -14,7 +14,7 @@ import msgspec
 
 from zbus.faces.adf import actions
 from zbus.faces.adf.actions import BY_WORD, PUSHES
-from zbus.faces.adf.scope import Scope
+from zbus.faces.adf.line import Line
 from zbus.faces.peer import Peer
 from zbus.faces.upgrade import planned
 from zbus.wire.errors import WireError
@@ -68,14 +68,20 @@ class _Nothing:
 NOTHING: Final[Request] = (planned(_Nothing()), b"", b"")
 
 
-class BinaryFrames:
-    """The codec of one WebSocket at `/queue/bin`."""
+class Frames:
+    """The codec of one WebSocket."""
 
-    __slots__ = ("_heads", "scope")
+    __slots__ = ("_heads", "line")
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
-        self.scope: Scope = {}
+        self.line = Line()
+
+
+class BinaryFrames(Frames):
+    """At `/queue/bin`."""
+
+    __slots__ = ()
 
     def encode(self, message: bytes) -> bytes:
         return encode_frame(BINARY, message)
@@ -119,14 +125,10 @@ class _Object(msgspec.Struct, gc=False):
 _OBJECTS: Final = msgspec.json.Decoder(_Object)
 
 
-class JsonFrames:
-    """The codec of one WebSocket at `/queue/json`."""
+class JsonFrames(Frames):
+    """At `/queue/json`."""
 
-    __slots__ = ("_heads", "scope")
-
-    def __init__(self, heads: Heads) -> None:
-        self._heads = heads
-        self.scope: Scope = {}
+    __slots__ = ()
 
     def encode(self, message: bytes) -> bytes:
         return encode_frame(TEXT, message)
@@ -160,16 +162,16 @@ class JsonFrames:
         if id is None:
             return NOTHING
         action = _bytes_of(found.get("action")) or b""
-        queue, body = _bytes_of(found.get("queue")), _bytes_of(found.get("body"))
+        name, body = found.get("queue"), _bytes_of(found.get("body"))
+        # Half a character in a name: as bytes that are no text.
+        queue = name.encode("utf-8", "surrogatepass") if type(name) is str else b""
         more = {}
-        if queue is None and "queue" in found and isinstance(found["queue"], str):
-            more["problem"] = actions.QUEUE_INVALID.encode()
-        elif BY_WORD.get(action) in PUSHES and body is None:
+        if BY_WORD.get(action) in PUSHES and body is None:
             text = type(found.get("body")) is str
             more["problem"] = (actions.BODY_INVALID if text else actions.BODY_EMPTY).encode()
         if "timeout" in found:
             more["timeout"] = _bytes_of(found["timeout"], True) or b"?"
-        return self._heads.make(action, queue or b"", **more), id, body or b""
+        return self._heads.make(action, queue, **more), id, body or b""
 
 
 class _Number(str):

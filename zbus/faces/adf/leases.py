@@ -23,7 +23,7 @@ class HttpLeases:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.scope: Scope = {}
+        self.scope = Scope()
         self._ends = broker.timers.timer(self._end, lambda id: None)
         self._unsent: dict[Session, list[bytes]] = {}
 

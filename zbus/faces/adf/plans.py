@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
 from zbus.core.chunk import Chunk
-from zbus.core.outcomes import Changed, Outcome
-from zbus.core.ticket import Ticket
-from zbus.core.topic import Group, Topic
+from zbus.core.outcomes import Changed
+from zbus.core.topic import Partition
 from zbus.faces.adf import actions
 from zbus.faces.adf.actions import Action
 from zbus.faces.adf.asked import Asked, Fail, HttpAsked, Reply
+from zbus.faces.adf.frames import Frames
+from zbus.faces.adf.line import Line
 from zbus.faces.adf.pulls import FramePull, HttpPull
 from zbus.faces.adf.queues import Made
 from zbus.faces.adf.scope import Held, Scope, in_use
@@ -19,10 +20,6 @@ from zbus.faces.guard import Answer
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import TEXT
 from zbus.faces.upgrade import WebSocket
-
-ROUNDS: Final = 2
-"""How often a settlement waits for what is staged before it takes a pull for one that waits: a
-message that is being stored, and then the count of its attempts."""
 
 
 class AdfPlan:
@@ -52,23 +49,26 @@ class AdfPlan:
         """Where the requestids of pulls are looked for."""
         if self.id is not None:
             return self.face.leases.scope
-        return cast("FrameScope", cast("WebSocket", peer.framing).codec).scope
+        assert isinstance(peer.framing, WebSocket)
+        return cast("Frames", peer.framing.codec).line
 
-    def make(self, peer: Peer) -> str:
-        """See to it that there is the queue; why there is none, or ""."""
-        if not self.face.settings.adf_auto_create:
+    def refuse(self, peer: Peer, id: bytes, problem: str) -> None:
+        """There is no queue, for this reason."""
+        if problem is actions.FORBIDDEN:
+            self.asked.forbid("", known=True).run(peer, id, b"")
+        else:
+            self.asked.fail(peer, id, problem)
+
+    def make(self, peer: Peer, known: bool = False) -> str:
+        """See to it that there is the queue; why there is none, or "". `known`: there is, but
+        nobody has used it so far."""
+        if not known and not self.face.settings.adf_auto_create:
             return actions.QUEUE_UNKNOWN
-        if not self.asked.may_make(peer):
+        if not known and not self.asked.may_make(peer):
             return actions.FORBIDDEN
         made = Made()
         self.queues.make(made, self.topic)
         return "" if made.refused is None else actions.text_of(made.refused)
-
-
-class FrameScope:
-    """The codec of a WebSocket, as far as it matters here."""
-
-    scope: Scope
 
 
 EMPTY: Final = Answer(400, "400: the body of a push is the message", TEXT)
@@ -95,7 +95,7 @@ class Push(AdfPlan):
         topic = self.broker.topics.get(self.topic.lower())
         if topic is None or topic.group(self.topic) is None:
             if problem := self.make(peer):
-                self.asked.fail(peer, id, problem)
+                self.refuse(peer, id, problem)
                 return
             topic = self.broker.topics[self.topic.lower()]
         reply, partition = Reply(self.asked, peer, id), topic.partitions[0]
@@ -121,10 +121,10 @@ class PullPlan(AdfPlan):
             return
         group = self.queues.find(self.topic)
         if group is None or group.options.unclaimed:
-            problem = self.make(peer)
+            problem = self.make(peer, known=group is not None)
             group = self.queues.find(self.topic)
             if problem or group is None:
-                asked.fail(peer, id, problem or actions.QUEUE_UNKNOWN)
+                self.refuse(peer, id, problem or actions.QUEUE_UNKNOWN)
                 return
         if not group.lease:
             asked.fail(peer, id, actions.WITHOUT_TRANSACTIONS)
@@ -140,7 +140,29 @@ class PullPlan(AdfPlan):
         self.broker.pull(group, pull, deadline_ms)
 
 
-class Settle(AdfPlan):
+class Following(AdfPlan):
+    """What goes by the pulls before it: those of one WebSocket may come together with the pushes
+    that they are for."""
+
+    __slots__ = ()
+
+    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply, scope = Reply(self.asked, peer, id), self.scope(peer)
+        if isinstance(scope, Line):
+            scope.do(self, reply)
+        else:
+            self.finish(reply, scope)
+
+    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+        """Where something is being written that may serve a pull before it."""
+        return None
+
+    def finish(self, reply: Reply, scope: Scope) -> None:
+        """Do it now."""
+        raise NotImplementedError
+
+
+class Settle(Following):
     """`delete`, `lcancel`, `rcancel`: of what was pulled with this requestid."""
 
     __slots__ = ("action",)
@@ -149,66 +171,40 @@ class Settle(AdfPlan):
         super().__init__(asked)
         self.action = asked.action
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
-        self.settle(Reply(self.asked, peer, id), self.scope(peer), ROUNDS)
+    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+        pull = scope.get(reply.requestid)
+        if pull is None or isinstance(pull, Held):
+            return None
+        group = pull.group
+        self.broker.dispatch.serve(group)
+        taken = not pull.credit  # it is being written that it was
+        if pull.open and (taken or group.ready_count()):
+            return group.topic.partitions[0]
+        return None
 
-    def settle(self, reply: Reply, scope: Scope, rounds: int) -> None:
-        """Do it, or wait for the pull that came just before it."""
-        group, id = self.queues.find(self.topic), reply.requestid
-        held = scope.get(id)
+    def finish(self, reply: Reply, scope: Scope) -> None:
+        group, held = self.queues.find(self.topic), scope.get(reply.requestid)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
-            return
-        if held is not None and not isinstance(held, Held):
-            self.broker.dispatch.serve(group)
-            held = scope.get(id)
-        if isinstance(held, Held):
-            if held.group is group and held.lasts():
-                del scope[id]
-                self._settle(reply, group, held)
+        elif isinstance(held, Held) and held.group is group and held.lasts():
+            del scope[reply.requestid]
+            ranges = [range(held.offset, held.offset + 1)]
+            if self.action is Action.DELETE:
+                self.broker.ack(reply, group, held.partition, ranges)
             else:
-                reply.fail(actions.NOT_PULLED)
-        elif held is not None and held.group is group and rounds and group.ready_count():
-            partition = group.topic.partitions[0]
-            self.broker.tick.confirm(partition, Again(self, reply, scope, rounds - 1))
+                left = self.action is Action.LCANCEL
+                self.broker.nack(reply, group, held.partition, ranges, left)
         else:
             reply.fail(actions.NOT_PULLED)
 
-    def _settle(self, reply: Reply, group: Group, held: Held) -> None:
-        broker, partition = self.broker, held.partition
-        ranges = [range(held.offset, held.offset + 1)]
-        if self.action is Action.DELETE:
-            broker.ack(reply, group, partition, ranges)
-        else:
-            broker.nack(reply, group, partition, ranges, self.action is Action.LCANCEL)
 
-
-class Again(Ticket):
-    """Of a settlement whose pull has no message yet, though there may be one in this turn."""
-
-    __slots__ = ("_plan", "_reply", "_rounds", "_scope")
-
-    def __init__(self, plan: Settle, reply: Reply, scope: Scope, rounds: int) -> None:
-        super().__init__()
-        self._plan = plan
-        self._reply = reply
-        self._scope = scope
-        self._rounds = rounds
-
-    def answer(self, outcome: Outcome) -> None:
-        self._plan.settle(self._reply, self._scope, self._rounds)
-
-    def failed(self, error: Exception) -> None:
-        self._reply.failed(error)
-
-
-class Count(AdfPlan):
+class Count(Following):
     """`count`."""
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply, group = Reply(self.asked, peer, id), self.queues.find(self.topic)
+    def finish(self, reply: Reply, scope: Scope) -> None:
+        group = self.queues.find(self.topic)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
             return
@@ -219,41 +215,46 @@ class Count(AdfPlan):
         reply.settle(Changed(count))
 
 
-class Clear(AdfPlan):
+class Clear(Following):
     """`clear`."""
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply, group = Reply(self.asked, peer, id), self.queues.find(self.topic)
+    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+        group = self.queues.find(self.topic)
+        if group is None or not group.waiting:
+            return None
+        self.broker.dispatch.serve(group)  # pulls that came before it have theirs
+        partitions = group.topic.partitions if group.waiting else ()
+        return next((one for one in partitions if one.visible < one.end), None)
+
+    def finish(self, reply: Reply, scope: Scope) -> None:
+        group = self.queues.find(self.topic)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
         else:
-            self.broker.dispatch.serve(group)  # pulls that came before it have theirs
             self.broker.drop_waiting(reply, group)
 
 
-class Create(AdfPlan):
+class Create(Following):
     """`createqueue`."""
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = Reply(self.asked, peer, id)
+    def finish(self, reply: Reply, scope: Scope) -> None:
         if self.queues.find(self.topic) is not None:
             reply.fail(actions.QUEUE_EXISTS)
         else:
             self.queues.make(reply, self.topic)
 
 
-class Remove(AdfPlan):
+class Remove(Following):
     """`deletequeue`: pulls that wait are told, and whoever holds messages holds nothing."""
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = Reply(self.asked, peer, id)
-        topic: Topic | None = self.broker.topic(self.topic)
+    def finish(self, reply: Reply, scope: Scope) -> None:
+        topic = self.broker.topic(self.topic)
         if topic is None:
             reply.fail(actions.QUEUE_UNKNOWN)
         else:

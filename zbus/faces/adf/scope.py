@@ -6,7 +6,7 @@ has ended needs no telling: who asks looks whether it is still the same hand-out
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from zbus.core.topic import Group, Partition, Pull
 
@@ -34,7 +34,10 @@ class Held(NamedTuple):
         return offset not in leased.settling
 
 
-Scope: TypeAlias = dict[bytes, Pull | Held]
+class Scope(dict[bytes, Pull | Held]):
+    """By requestid."""
+
+    __slots__ = ()
 
 
 def in_use(scope: Scope, id: bytes) -> bool:
