@@ -103,7 +103,7 @@ class AdfWorld:
 
     # -- what is seen -------------------------------------------------------------------------
 
-    def delivered(self, group: Group, records: list[Record], pull: Pull) -> None:
+    def picked(self, group: Group, records: list[Record], pull: Pull) -> None:
         name = self._topics.get(group.topic.name)
         if name is None:
             return
@@ -113,8 +113,18 @@ class AdfWorld:
         until_ms = now_ms + lease_ms if isinstance(client, HttpClient) else maxsize
         for record in records:
             serial = record.message.body.split(b":", 1)[0].decode()
-            self.say(f"{serial} of {name} is handed to connection {number}")
-            self.book.hand_out(self.book.queues[name], record, number, now_ms, until_ms)
+            self.say(f"{serial} of {name} is taken for connection {number}")
+            self.book.pick(self.book.queues[name], record, number, now_ms, until_ms)
+
+    def delivered(self, group: Group, records: list[Record], pull: Pull, told: bool) -> None:
+        name = self._topics.get(group.topic.name)
+        for record in records if name is not None else ():
+            assert name is not None
+            queue = self.book.queues[name]
+            if told:
+                self.book.hand_out(queue, record, int(pull.session.id[-28:]))
+            else:
+                self.book.untold(queue, record)
 
     def left(self, session: Session) -> None:
         number = int(session.id[-28:])

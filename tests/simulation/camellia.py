@@ -67,12 +67,21 @@ class CamelliaWorld:
 
     # -- what is seen -------------------------------------------------------------------------
 
-    def delivered(self, group: Group, records: list[Record], pull: Pull) -> None:
+    def picked(self, group: Group, records: list[Record], pull: Pull) -> None:
         topic = self.topics.get(group.topic.name)
         for record in records if topic is not None else ():
             assert topic is not None
-            self.say(f"{record.message.body[:6]!r} of {topic.name} is handed out")
-            topic.hand_out(record, self.machine.now_ms, pull.wants.lease_ms)
+            self.say(f"{record.message.body[:6]!r} of {topic.name} is taken")
+            topic.pick(record, self.machine.now_ms, pull.wants.lease_ms)
+
+    def delivered(self, group: Group, records: list[Record], pull: Pull, told: bool) -> None:
+        topic = self.topics.get(group.topic.name)
+        for record in records if topic is not None else ():
+            assert topic is not None
+            if told:
+                topic.hand_out(record)
+            else:
+                topic.untold(record)
 
     def left(self, session: Session) -> None:
         client = self.clients.pop(int(session.id[-28:]), None)

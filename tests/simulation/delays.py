@@ -47,6 +47,7 @@ class Mail:
     least: int = 0  # so many of them are remembered
     number: int = 0  # of its last hand-out
     leased_ms: int = 0  # until then
+    picked: bool = False  # for somebody who was not told yet
     settling: int = 0  # requests on their way that may end it
     nacking: int = 0  # or give it back
     tried: set[int] = field(default_factory=set)  # statuses that somebody tried to give it
@@ -257,7 +258,7 @@ class Delays:
 
     def nothing(self, ready: list[Mail], now_ms: int) -> None:
         """A pull was answered with nothing, and these were there when it was sent."""
-        there = [one.serial for one in ready if not one.hands and one.lives(now_ms)]
+        there = [one.serial for one in ready if not one.number and one.lives(now_ms)]
         self.check(not there, f"{self.name} is told to be empty, and has {there[:5]}")
 
     def ready(self, now_ms: int) -> list[Mail]:
@@ -265,13 +266,13 @@ class Delays:
         return [
             one
             for one in self.mails.values()
-            if not one.hands and one.lives(now_ms) and one.due_ms <= now_ms
+            if not (one.hands or one.picked) and one.lives(now_ms) and one.due_ms <= now_ms
         ]
 
     # -- what is seen -------------------------------------------------------------------------
 
-    def hand_out(self, record: Record, now_ms: int, lease_ms: int) -> None:
-        """A message is handed out."""
+    def pick(self, record: Record, now_ms: int, lease_ms: int) -> None:
+        """A message is taken for somebody, who is told when that is written."""
         mail = self._of(record.message.body)
         if mail is None:
             self.check(False, f"nobody sent {record.message.body[:20]!r} to {self.name}")
@@ -282,24 +283,42 @@ class Delays:
         dead = mail.produced_ms and mail.may_have_expired(now_ms)
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
-        before = record.attempts - 1
-        right = mail.least <= before <= min(mail.hands, mail.max_retry)
-        told = f"{name} comes after {before} times, and was handed out {mail.hands} times"
-        self.check(right, f"{told}, {mail.least} of them for certain, of {mail.max_retry + 1}")
-        if not mail.hands:
+        if not (mail.hands or mail.tried):
             late = [one.serial for one in self.ready(now_ms) if one.due_ms < mail.due_ms]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
-        mail.hands = mail.least = record.attempts
         self._number += 1
         mail.number = self._number
         mail.leased_ms = 0 if mail.nacking else now_ms + lease_ms
         mail.fate = Fate.DOUBT if mail.settling else Fate.LIVE
+        mail.picked = True
+
+    def hand_out(self, record: Record) -> None:
+        """Now he is told."""
+        mail = self._of(record.message.body)
+        if mail is None:
+            return
+        name = f"message {mail.serial} of {self.name}"
+        before = record.attempts - 1
+        right = mail.least <= before <= min(mail.hands, mail.max_retry)
+        told = f"{name} comes after {before} times, and was handed out {mail.hands} times"
+        self.check(right, f"{told}, {mail.least} of them for certain, of {mail.max_retry + 1}")
+        mail.hands = mail.least = record.attempts
+        mail.picked = False
+
+    def untold(self, record: Record) -> None:
+        """Nor will he be: it could not be written, or he has left."""
+        mail = self._of(record.message.body)
+        if mail is not None:
+            mail.picked, mail.leased_ms = False, 0
 
     def shaken(self) -> None:
         """It is read again: of what was not written, leases and attempts, nothing is known."""
         self.shakes += 1
         for mail in self.mails.values():
-            mail.least = mail.leased_ms = 0
+            mail.leased_ms = 0
+            if mail.picked:
+                mail.hands += 1
+                mail.picked = False
 
     def owed(self, now_ms: int) -> list[int]:
         """What has to come at last."""

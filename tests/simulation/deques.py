@@ -63,6 +63,7 @@ class Item:
     held_until_ms: int = maxsize
     sure: bool = True  # its holder may settle it
     doomed: bool = False  # its holder asked to delete it
+    told: bool = True  # that it was taken for somebody; what was not is no attempt, but for a crash
     asked: Spot | None = None  # its holder asked to put it back
     firm: bool = True  # where it is outlasts a crash
 
@@ -239,10 +240,10 @@ class Deques:
 
     # -- what is seen -------------------------------------------------------------------------
 
-    def hand_out(
+    def pick(
         self, queue: Deque, record: Record, connection: int, now_ms: int, until_ms: int
     ) -> None:
-        """A message is handed out."""
+        """A message is taken for somebody, who is told when that is written."""
         body = record.message.body
         item = queue.items.get(int(body.split(b":", 1)[0] or b"-1"))
         if item is None or item.body != body:
@@ -259,19 +260,33 @@ class Deques:
                 if other.fate is Fate.READY and other is not item and other.spot is not None:
                     before = other.spot.ahead_of(spot)
                     self.check(not before, f"{name} comes, and {other.serial} is ahead of it")
-        duplications = record.attempts - 1
-        right = item.least <= duplications <= item.hands
-        told = f"{name} comes with {duplications} duplications, and was handed out"
-        self.check(right, f"{told} {item.hands} times, {item.least} of them for certain")
-        item.hands = item.least = record.attempts
         self._number += 1
         item.number, item.since = self._number, now
         item.holder, item.held_until_ms = connection, until_ms
         item.fate, item.spot = Fate.HELD, Spot(True, now)
         item.sure, item.doomed, item.firm = not queue.removals, False, False
-        item.asked = None
+        item.asked, item.told = None, False
+
+    def hand_out(self, queue: Deque, record: Record, connection: int) -> None:
+        """Now he is told."""
+        item = queue.items.get(int(record.message.body.split(b":", 1)[0] or b"-1"))
+        if item is None:
+            return
+        name = f"message {item.serial} of {queue.name}"
+        duplications = record.attempts - 1
+        right = item.least <= duplications <= item.hands
+        text = f"{name} comes with {duplications} duplications, and was handed out"
+        self.check(right, f"{text} {item.hands} times, {item.least} of them for certain")
+        item.hands = item.least = record.attempts
+        item.told = True
         handed = Handed(queue, item, item.number, duplications)
         self.handed.setdefault(connection, []).append(handed)
+
+    def untold(self, queue: Deque, record: Record) -> None:
+        """Nor will he be: it could not be written, or he has left."""
+        item = queue.items.get(int(record.message.body.split(b":", 1)[0] or b"-1"))
+        if item is not None and item.fate in (Fate.HELD, Fate.READY):
+            self._loosen(item)
 
     def left(self, connection: int, keeps: bool, unsent: bool) -> None:
         """A connection is over. What it held is on the left again, the first one first, unless it
@@ -282,7 +297,7 @@ class Deques:
                 if keeps:
                     if unsent and item.fate is Fate.HELD:
                         self._loosen(item)
-                elif item.fate is Fate.HELD and item.sure:
+                elif item.fate is Fate.HELD and item.sure and item.told:
                     self._back(queue, item, Fate.READY, Spot(True, now := self.event(), now))
                     item.firm = False
                 elif item.fate in (Fate.HELD, Fate.LOOSE):
@@ -295,8 +310,8 @@ class Deques:
     def fenced(self, queue: Deque) -> None:
         """It is read again: of what was not written nothing is known."""
         for item in queue.items.values():
-            item.least = 0 if item.fate is not Fate.GONE else item.least
             if item.fate is Fate.HELD or not item.firm:
+                item.hands += not item.told
                 item.fate = Fate.DOUBT if item.doomed else item.fate
                 item.reread = True
                 self._loosen(item)
@@ -308,8 +323,9 @@ class Deques:
         now = self.event()
         for queue in self.queues.values():
             for item in queue.items.values():
-                item.least, item.holder = 0, 0
+                item.holder = 0
                 if item.fate is Fate.HELD or not item.firm:
+                    item.hands += not item.told
                     left = item.spot is not None and item.spot.left
                     fate = Fate.LOOSE if item.fate in (Fate.HELD, Fate.READY) else item.fate
                     self._back(queue, item, fate, Spot(True, item.since, now) if left else None)

@@ -39,10 +39,15 @@ class Dialects:
         room_bytes = self.random.choice((500, 5_000, 64 << 10))
         return self.random.choice(self.worlds).connect(number, room_bytes)
 
-    def delivered(self, group: Group, records: list[Record], pull: Pull) -> None:
-        """Messages are handed out."""
+    def picked(self, group: Group, records: list[Record], pull: Pull) -> None:
+        """Messages are taken for a pull, which is told when that is written."""
         for world in self.worlds:
-            world.delivered(group, records, pull)
+            world.picked(group, records, pull)
+
+    def delivered(self, group: Group, records: list[Record], pull: Pull, told: bool) -> None:
+        """Now it is told; or nobody is, and they go back."""
+        for world in self.worlds:
+            world.delivered(group, records, pull, told)
 
     def left(self, session: Session) -> None:
         """A connection is over, as the broker sees it."""

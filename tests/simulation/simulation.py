@@ -74,8 +74,8 @@ class Simulation:
             tickets_per_connection_max=self.random.choice((3, 1_024)),
             late=self.random.random() < 0.3,
         )
-        told = (self._delivered, self._fenced, self.book.moved, self.book.left, self._gone)
-        watched = partial(WatchedBroker, *told)
+        told = (self._delivered, self._fenced, self.book.moved, self.book.left)
+        watched = partial(WatchedBroker, *told, self._gone, self._picked, self._undelivered)
         self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
         self._calls = self.random.random() < 0.4
@@ -165,10 +165,16 @@ class Simulation:
                 late.step(lane, fate, random.random() < 0.5)
                 count -= 1
 
+    def _picked(self, group: Group, records: list[Record], pull: Pull) -> None:
+        self.dialects.picked(group, records, pull)
+
     def _delivered(self, group: Group, records: list[Record], pull: Pull | None) -> None:
         self.book.delivered(group, records)
         if pull is not None:
-            self.dialects.delivered(group, records, pull)
+            self.dialects.delivered(group, records, pull, True)
+
+    def _undelivered(self, group: Group, records: list[Record], pull: Pull) -> None:
+        self.dialects.delivered(group, records, pull, False)
 
     def _gone(self, session: Session) -> None:
         self.dialects.left(session)

@@ -18,30 +18,41 @@ from zbus.testing.records import Record, records_of
 Delivery = Callable[[Group, list[Record], Pull | None], None]
 """Called with what a group hands out, at the moment when it does, and the pull that it is for."""
 
+Picked = Callable[[Group, list[Record], Pull], None]
+"""Called with what is taken for a pull, which may be told of it later; or never."""
+
 
 class _Tap(Pull):
     """Tells of what a pull is given, on the way to whoever pulled."""
 
-    __slots__ = ("_delivered", "_pull")
+    __slots__ = ("_delivered", "_pull", "_undelivered", "picked")
 
-    def __init__(self, pull: Pull, delivered: Delivery) -> None:
+    def __init__(self, pull: Pull, delivered: Delivery, undelivered: Picked) -> None:
         super().__init__(pull.session, pull.wants)
         self._pull = pull
         self._delivered = delivered
+        self._undelivered = undelivered
+        self.picked: list[Record] = []  # and not told yet
 
     def settle(self, outcome: Outcome) -> None:
         super().settle(outcome)
         self._pull.settle(outcome)
+        if self.picked:
+            self._undelivered(self.group, self.picked, self._pull)
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
-            self._delivered(outcome.group, records_of(outcome.pieces), self._pull)
+            records = records_of(outcome.pieces)
+            self.picked = self.picked[len(records) :]
+            self._delivered(outcome.group, records, self._pull)
         if self.open:
             self._pull.answer(outcome)
 
     def drop(self) -> None:
         super().drop()
         self._pull.drop()
+        if self.picked:
+            self._undelivered(self.group, self.picked, self._pull)
 
 
 class WatchedBroker(Broker):
@@ -54,6 +65,8 @@ class WatchedBroker(Broker):
         moved: Callable[[Group, list[int]], None],
         left: Callable[[Group, int, list[int]], None],
         gone: Callable[[Session], None],
+        picked: Picked,
+        undelivered: Picked,
         recorder: Recorder,
         ids: Iterator[bytes],
         limits: Limits,
@@ -63,9 +76,17 @@ class WatchedBroker(Broker):
         self._told_fenced, self._fence = fenced, self.tick.fence
         self.tick.fence = self._fenced
         self._told_moved, self._told_left = moved, left
-        self._told_gone = gone
+        self._told_gone, self._picked, self._undelivered = gone, picked, undelivered
+        dispatch: Any = self.dispatch
+        self._hand_over, dispatch._hand_over = dispatch._hand_over, self._handed_over
         seeking: Any = self.seek.__self__  # type: ignore[attr-defined]
         self._move, seeking.move = seeking.move, self._moved
+
+    def _handed_over(self, group: Group, line: object, pull: _Tap, pieces: list[Piece]) -> None:
+        records = records_of(pieces)
+        pull.picked += records
+        self._picked(group, records, pull)
+        self._hand_over(group, line, pull, pieces)
 
     def _moved(self, group: Group, places: list[int]) -> None:
         self._told_moved(group, places)
@@ -84,7 +105,7 @@ class WatchedBroker(Broker):
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         pull.group = group
-        super().pull(group, _Tap(pull, self._delivered), deadline_ms)
+        super().pull(group, _Tap(pull, self._delivered, self._undelivered), deadline_ms)
 
     def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
         found = super().take(group, session)
