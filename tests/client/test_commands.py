@@ -141,11 +141,12 @@ def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> 
             on_loss="front",
             rate=50,
             one_batch=True,
+            keep_attempts=True,
         )
     )
     assert (info.max_attempts, info.dead_letter, info.on_loss) == (5, name, "front")
     assert (info.backoff_ms, info.backoff_max_ms) == (1_000, 60_000)
-    assert (info.rate, info.one_batch) == (50, True)
+    assert (info.rate, info.one_batch, info.keep_attempts) == (50, True, True)
     info = bus.run(
         commands.declare(
             "T", "g", max_attempts="none", backoff_ms="none", dead_letter="", rate="none"
@@ -220,6 +221,22 @@ def test_labels_times_and_places(bus: Joined) -> None:
     bus.run(commands.produce("T", b"", ttl_ms=100, deliver_at_ms=EPOCH_MS + 1_000))
     bus.world.advance(2_000)
     assert bus.run(commands.pull("T")) == []
+
+
+def test_in_front_and_so_many_times(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, on_loss="front"))
+    bus.run(commands.produce("T", b"1"))
+    bus.run(commands.produce("T", b"0", front=True, max_attempts=1))
+    bus.run(commands.produce_many("T", [b"a", b"b"], front=True, max_attempts=1))
+    taken = bus.run(commands.pull("T", "g", batch=3, on_loss="keep"))
+    assert [delivery.body for delivery in taken] == [b"a", b"b", b"0"]
+    assert bus.run(commands.nack("T", "g", [delivery.offset for delivery in taken])) == 3
+    (delivery,) = bus.run(commands.pull("T", "g", batch=9))
+    assert delivery.body == b"1", "the others are dead"
+    bus.run(commands.produce("T", b"2"))
+    bus.run(commands.empty("T", "g", keep_leased=True))
+    info = bus.run(commands.query("T", "g"))
+    assert (info.message_count, info.leased_count, info.dead_count) == (0, 1, 3)
 
 
 def test_a_batch(bus: Joined) -> None:

@@ -48,6 +48,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """Messages a second, at most."""
     one_batch: bool = field(default=False, name="oneBatch")
     """What was handed out of a partition has to be settled before there is more of it."""
+    keep_attempts: bool = field(default=False, name="keepAttempts")
+    """A delivery is sent when its attempt is written, which a limit of attempts implies."""
     unclaimed: bool = False
     """It came with its topic, and nobody has asked for it yet: nobody waits for its messages."""
     message_count: int = field(default=0, name="messageCount")
@@ -96,6 +98,8 @@ class TopicInfo(Struct, frozen=True, kw_only=True):
     """What all groups have finished is dropped."""
     dedupe_ms: int = field(default=0, name="dedupeMs")
     """How long ids are remembered; 0: they are not looked at."""
+    dedupe_live: bool = field(default=False, name="dedupeLive")
+    """An id is taken as long as its message is not finished in every group."""
     settled_ms: int = field(default=0, name="settledMs")
     """How long it is known what became of messages; 0: it is forgotten at once."""
     sender_headers: bool = field(default=False, name="senderHeaders")

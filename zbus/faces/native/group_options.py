@@ -10,6 +10,20 @@ from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.vocabulary import GROUP_ORDERS
 from zbus.faces.numbers import parse_number
 
+_FLAGS = (
+    (b"group_one_batch", "one_batch"),
+    (b"group_keep_attempts", "attempts_kept"),
+)
+
+
+def loss_of(params: Params, name: bytes) -> str:
+    """What a field says of lost leases; "" = nothing."""
+    on_loss = params.text(name) or ""
+    if on_loss and on_loss not in LOSSES:
+        text = f"{name.decode()} is one of {', '.join(LOSSES)}"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    return on_loss
+
 
 def group_changes(params: Params) -> dict[str, Any]:
     """Fields of `GroupOptions`, and what they are to be; those that are not named stay."""
@@ -19,17 +33,16 @@ def group_changes(params: Params) -> dict[str, Any]:
         "dead_letter": params.text(b"group_dead_letter"),
         **_pauses(params.text(b"group_backoff")),
     }
-    if on_loss := params.text(b"group_on_loss"):
-        if on_loss not in LOSSES:
-            raise BadRequest(400, f"400: Bad Format, group_on_loss is one of {', '.join(LOSSES)}")
+    if on_loss := loss_of(params, b"group_on_loss"):
         changes["on_loss"] = on_loss
     order = params.text(b"group_order")
     if order is not None:
         if order not in GROUP_ORDERS:
             raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         changes["order"] = "" if order == "none" else order
-    if b"group_one_batch" in params.fields:
-        changes["one_batch"] = params.flag(b"group_one_batch")
+    for word, field in _FLAGS:
+        if word in params.fields:
+            changes[field] = params.flag(word)
     return {field: value for field, value in changes.items() if value is not None}
 
 

@@ -42,6 +42,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     exclusive: bool
     filter: str | msgspec.UnsetType
     group_name: str
+    keep_attempts: bool | msgspec.UnsetType
     last_updated_time: int
     lease_ms: int
     leased_count: int
@@ -67,6 +68,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     consume_group_list: list[GroupInfo]
     consumer_count: int
     created_time: int
+    dedupe_live: bool | msgspec.UnsetType
     dedupe_ms: int
     durability: str
     exclusive: bool | msgspec.UnsetType
@@ -115,6 +117,7 @@ def group_info(group: Group) -> GroupInfo:
         group.exclusive,
         options.filter or msgspec.UNSET,
         group.name,
+        options.attempts_kept or _UNSET,
         group.updated_ms,
         options.lease_ms,
         leased,
@@ -143,6 +146,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         infos,
         sum([info.consumer_count for info in infos]),
         options.created_ms,
+        options.dedupe_live or msgspec.UNSET,
         options.dedupe_ms,
         options.durability,
         options.exclusive or msgspec.UNSET,
