@@ -193,7 +193,7 @@ class Book:
         letters.append(place)
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
-        count, most = len(group.handed.get(dead, ())), group.retries.attempts_max
+        count, most = group.attempts_most(dead), group.retries.attempts_max
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
         if not group.moves:
             group.acked.add(dead)
@@ -285,6 +285,8 @@ class Book:
                 elif broker_was == "killed":
                     group.forget_deliveries(lambda serial: self.written)
                 group.lose_all(self.now_ms)
+                if not gone:
+                    group.interrupt(topic.sent)
         self.written = self.deliveries
 
     def _durable(self, topic: TopicBook, serial: int) -> int:
@@ -297,6 +299,7 @@ class Book:
         for group in topic.groups if topic is not None else ():
             group.run.clear()
             group.forget_deliveries(lambda serial: 0)
+            group.interrupt(topic.sent if topic is not None else ())
             if group.moving and topic is not None:
                 group.doubt(topic.sent)
 

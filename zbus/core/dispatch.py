@@ -294,7 +294,7 @@ class Dispatch:
         if group.recorded:
             tell_recorded(self, pull, delivered)
         else:
-            pull.tell(delivered)
+            pull.receive(delivered)
 
     def _tell(self, group: Group) -> int:
         """How many messages the group has lost that no delivery has told of yet."""

@@ -58,8 +58,10 @@ def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> No
 class Recorded(Ticket):
     """See the module: one delivery."""
 
-    __slots__ = ("_before", "_delivered", "_dispatch", "_last", "_next", "_pull", "_since_ms")
-    __slots__ += ("_written",)
+    __slots__ = (
+        *("_before", "_delivered", "_dispatch", "_last", "_next", "_pull", "_since_ms"),
+        "_written",
+    )
 
     def __init__(self, dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
         super().__init__()
@@ -130,11 +132,14 @@ class Recorded(Ticket):
         """Partition and offset of what may still be told. The others leave the delivery."""
         group, now_ms = self._delivered.group, self._dispatch.tick.now_ms
         held = dict.fromkeys(self._held())
-        stale = []
-        for index, chunk, start, stop, _ in self._delivered.pieces:
-            for at in range(start, stop) if chunk.expires is not None else ():
-                if 0 < chunk.expires[at] <= now_ms and (index, chunk.first + at) in held:
-                    stale.append((index, chunk.first + at))
+        stale = [
+            (index, offset)
+            for index, chunk, start, stop, _ in self._delivered.pieces
+            for offset, until_ms in enumerate(
+                (chunk.expires or ())[start:stop], chunk.first + start
+            )
+            if 0 < until_ms <= now_ms and (index, offset) in held
+        ]
         if stale:
             self._undo(stale)
             for index, offset in stale:
@@ -161,10 +166,10 @@ class Recorded(Ticket):
             if partition.removed or partition.fenced is not None:
                 continue  # it is read again, as it is stored
             for offset in range(chunk.first + start, chunk.first + stop):
+                same = backlog.attempts.get(offset) == attempts
                 mine = backlog.leased.holders.get(offset) == holder
-                if mine and offset not in backlog.leased.settling:
-                    if backlog.attempts.get(offset) == attempts:
-                        found.append((index, offset))
+                if same and mine and offset not in backlog.leased.settling:
+                    found.append((index, offset))
         return found
 
     def _undo(self, places: list[tuple[int, int]]) -> None:

@@ -92,7 +92,7 @@ class Pull(Ticket):
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
 
-    def tell(self, delivered: Outcome) -> None:
+    def receive(self, delivered: Outcome) -> None:
         """It was given messages. Its credit says whether there may be more."""
         if self.credit <= 0:
             return self.settle(delivered)

@@ -10,11 +10,6 @@ from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.vocabulary import GROUP_ORDERS
 from zbus.faces.numbers import parse_number
 
-_FLAGS = (
-    (b"group_one_batch", "one_batch"),
-    (b"group_keep_attempts", "attempts_kept"),
-)
-
 
 def loss_of(params: Params, name: bytes) -> str:
     """What a field says of lost leases; "" = nothing."""
@@ -29,6 +24,7 @@ def group_changes(params: Params) -> dict[str, Any]:
     """Fields of `GroupOptions`, and what they are to be; those that are not named stay."""
     changes: dict[str, Any] = {
         "attempts_max": params.number(b"group_max_attempts"),
+        "attempts_kept": params.switch(b"group_keep_attempts"),
         "rate_per_s": params.number(b"group_rate"),
         "dead_letter": params.text(b"group_dead_letter"),
         **_pauses(params.text(b"group_backoff")),
@@ -40,9 +36,8 @@ def group_changes(params: Params) -> dict[str, Any]:
         if order not in GROUP_ORDERS:
             raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         changes["order"] = "" if order == "none" else order
-    for word, field in _FLAGS:
-        if word in params.fields:
-            changes[field] = params.flag(word)
+    if b"group_one_batch" in params.fields:
+        changes["one_batch"] = params.flag(b"group_one_batch")
     return {field: value for field, value in changes.items() if value is not None}
 
 
