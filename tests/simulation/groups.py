@@ -254,7 +254,7 @@ class GroupBook:
     def interrupt(self, serials: Iterable[int]) -> None:
         """A delivery of any of these may have been written, and on its way to nobody."""
         if self.retries.attempts_max:
-            self.unseen.update(serials)
+            self.unseen.update(list(serials))  # a mapping would be counts
 
     def forget(self) -> None:
         """The group is not there any more, or begins anew."""
