@@ -9,9 +9,8 @@ In memory nothing survives, and nobody waits.
 If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
 has seen was no attempt. The same goes for what has expired meanwhile, which is finished. What the
 group has taken back by then, because the lease was over or the group was moved, is not told. Only a
-crash between the record and the reply, or a lease that is shorter than the write, counts an attempt
-that nobody saw. The parts of a stream are told in their order, also if they are of partitions that
-are written at different times.
+crash between the record and the reply counts an attempt that nobody saw. The parts of a stream are
+told in their order, also if they are of partitions that are written at different times.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Protocol
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.fates import Fate
 from zbus.core.outcomes import DONE, Delivered, EmptyReason, Piece
-from zbus.core.retries import FRONT, hold
+from zbus.core.retries import FRONT, hold, uncount
 from zbus.core.tick import Tick
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Group, Pull
@@ -47,7 +46,11 @@ def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> No
         Piece(index, chunk.part(start, stop), 0, stop - start, attempts)
         for index, chunk, start, stop, attempts in delivered.pieces
     ]
-    ticket: Ticket = Recorded(dispatch, pull, delivered)
+    ticket = Recorded(dispatch, pull, delivered)
+    for index, chunk, _, _, _ in delivered.pieces:
+        leased = delivered.group.backlogs[index].leased
+        leased.untold = leased.untold or {}
+        leased.untold.update(dict.fromkeys(range(chunk.first, chunk.end), ticket))
     indexes = list({piece.partition for piece in delivered.pieces})
     parts = Parts(ticket, DONE, len(indexes)) if len(indexes) > 1 else None
     for index in indexes:
@@ -110,6 +113,10 @@ class Recorded(Ticket):
         if late_ms := now_ms - self._since_ms:
             # Whoever has the lease has it from here on.
             dispatch.tick.lengthen([(group, index, offset) for index, offset in held], late_ms)
+        for index, offset in held:
+            untold = group.backlogs[index].leased.untold
+            if untold:
+                untold.pop(offset, None)
         hold(group, pull)
         if self._last:
             pull.settle(self._delivered)
@@ -157,19 +164,20 @@ class Recorded(Ticket):
 
     def _held(self) -> list[tuple[int, int]]:
         """Partition and offset of each of the messages, as far as they are leased by this still."""
-        group, holder = self._delivered.group, self._pull.session.id
+        group = self._delivered.group
         if group.gone:
             return []
-        found = []
-        for index, chunk, start, stop, attempts in self._delivered.pieces:
+        found: list[tuple[int, int]] = []
+        for index, chunk, start, stop, _ in self._delivered.pieces:
             backlog, partition = group.backlogs[index], group.topic.partitions[index]
             if partition.removed or partition.fenced is not None:
                 continue  # it is read again, as it is stored
-            for offset in range(chunk.first + start, chunk.first + stop):
-                same = backlog.attempts.get(offset) == attempts
-                mine = backlog.leased.holders.get(offset) == holder
-                if same and mine and offset not in backlog.leased.settling:
-                    found.append((index, offset))
+            untold = backlog.leased.untold or {}
+            found += [
+                (index, offset)
+                for offset in range(chunk.first + start, chunk.first + stop)
+                if untold.get(offset) is self and offset not in backlog.leased.settling
+            ]
         return found
 
     def _undo(self, places: list[tuple[int, int]]) -> None:
@@ -182,9 +190,7 @@ class Recorded(Ticket):
                 backlog.put_front(offset)
             else:
                 backlog.put_back(offset)
-            backlog.attempts[offset] -= 1
-            if not backlog.attempts[offset]:
-                del backlog.attempts[offset]
+            uncount(backlog, offset)
             tick.change(group.topic.partitions[index], group)
         if places:
             self._dispatch.activate(group)

@@ -147,6 +147,9 @@ def retry(
     if not attempts:
         return False  # nobody has had it: it was to be redriven
     leased = backlog.leased
+    if leased.untold and offset in leased.untold:
+        uncount(backlog, offset)
+        return False
     limit = leased.limits.get(offset) or options.attempts_max
     if limit and attempts >= limit:
         if offset in leased.holders:
@@ -248,6 +251,13 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         dispatch.dead(group, index, offset, TRIED)
     else:
         backlog.give_up(offset)
+
+
+def uncount(backlog: Backlog, offset: int) -> None:
+    """Nobody has seen it: that was no attempt."""
+    backlog.attempts[offset] -= 1
+    if not backlog.attempts[offset]:
+        del backlog.attempts[offset]
 
 
 def hold(group: Group, pull: Pull) -> None:
