@@ -232,7 +232,10 @@ class Book:
         if serial not in group.ordered and not sent.due_ms:
             line = (record.partition, sent.key if group.retries.by_key else b"")
             highest = group.highest.get(line, -1)
-            loose = group.redriven or (group.retries.by_key and not sent.key)
+            by_key = group.retries.by_key
+            # Who has left before it was written was told of none, and it comes later than others.
+            late = group.retries.attempts_max > 0 and topic.durability == "disk"
+            loose = group.redriven or (not sent.key if by_key else late)
             self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[line] = max(highest, record.offset)
         group.ordered.add(serial)
