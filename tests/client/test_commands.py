@@ -141,11 +141,12 @@ def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> 
             on_loss="front",
             rate=50,
             one_batch=True,
+            keep_attempts=True,
         )
     )
     assert (info.max_attempts, info.dead_letter, info.on_loss) == (5, name, "front")
     assert (info.backoff_ms, info.backoff_max_ms) == (1_000, 60_000)
-    assert (info.rate, info.one_batch) == (50, True)
+    assert (info.rate, info.one_batch, info.keep_attempts) == (50, True, True)
     info = bus.run(
         commands.declare(
             "T", "g", max_attempts="none", backoff_ms="none", dead_letter="", rate="none"

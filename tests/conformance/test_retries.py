@@ -118,7 +118,7 @@ def test_the_document_shows_what_was_declared() -> None:
     assert "maxAttempts" not in info(client)
     words = (
         "group_max_attempts=5&group_backoff=1000,60000&group_dead_letter=D&group_on_loss=front"
-        "&group_rate=50&group_one_batch=1"
+        "&group_rate=50&group_one_batch=1&group_keep_attempts=1"
     )
     expected = {
         "maxAttempts": 5,
@@ -128,6 +128,7 @@ def test_the_document_shows_what_was_declared() -> None:
         "onLoss": "front",
         "rate": 50,
         "oneBatch": True,
+        "keepAttempts": True,
     }
     assert expected.items() <= declare(client, words).items()
     assert expected.items() <= declare(client, "group_ack_window=9").items(), "they stay"
@@ -135,7 +136,7 @@ def test_the_document_shows_what_was_declared() -> None:
     assert expected.items() <= info(client).items()
     words = (
         "group_max_attempts=none&group_backoff=none&group_dead_letter=&group_on_loss=keep"
-        "&group_rate=none&group_one_batch=0"
+        "&group_rate=none&group_one_batch=0&group_keep_attempts=0"
     )
     assert not expected.keys() & declare(client, words).keys()
 

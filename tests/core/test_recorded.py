@@ -9,8 +9,10 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, PullProbe, again, refusal
 from tests.core.test_state_full import NoRoom
+from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
 from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.ticket import Silent
 from zbus.core.wants import Wants
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000, attempts_max=2)
@@ -112,3 +114,42 @@ def test_a_deadline_does_not_end_what_was_handed_out() -> None:
     assert pull.open
     box.settle()
     assert pull.bodies == [b"0"]
+
+
+def test_a_group_may_want_it_without_a_limit() -> None:
+    box = limited(CrashJournal(), "disk", attempts_max=0, attempts_kept=True)
+    pull = box.pull()
+    box.turn()
+    assert not pull.answers
+    box.settle()
+    assert pull.bodies == [b"0"]
+
+
+def test_what_expires_meanwhile_is_not_told() -> None:
+    box = limited(CrashJournal(), "disk")
+    chunk = Chunk()
+    chunk.add(b"", b"", b"gone", expires_ms=box.now_ms + 50)
+    box.broker.drop_waiting(Silent(), box.group())
+    box.broker.put_all(box.topic().partitions[0], chunk, Silent())
+    box.settle()
+    pull = PullProbe(box.session())
+    box.broker.pull(box.group(), pull, None)
+    box.turn()
+    box.turn(60)
+    box.settle()
+    assert not pull.answers
+    assert pull.open, "it waits on"
+    box.put(b"next")
+    box.settle()
+    assert pull.bodies == [b"next"]
+
+
+def test_a_lease_that_is_over_before_it_was_told_was_no_attempt() -> None:
+    journal = CrashJournal()
+    box = limited(journal, "disk", attempts_max=1)
+    pull = box.pull()
+    for _ in range(3):
+        box.turn(1_000)
+    assert not pull.answers
+    box.settle()
+    assert [(record.message.body, record.attempts) for record in pull.records] == [(b"0", 1)]

@@ -935,6 +935,15 @@ RETRIED: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/core/topic.py",
+        (
+            "told-before-it-is-written",
+            'self.recorded = counts and inherited.durability != "memory"',
+            "self.recorded = False",
+            "core/test_recorded.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/core/pace.py",
         (
             "nobody-is-woken",

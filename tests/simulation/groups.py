@@ -94,6 +94,8 @@ class GroupBook:
     times: dict[int, int] = field(default_factory=dict)  # serial -> due, if it was changed
     handed: dict[int, list[int]] = field(default_factory=dict)  # serial -> its deliveries
     least: dict[int, int] = field(default_factory=dict)  # so many are not forgotten; else all
+    # Perhaps written and not told when the broker ended: attempts that nobody saw.
+    unseen: Counter[int] = field(default_factory=Counter)
     nacking: Counter[int] = field(default_factory=Counter)  # serial -> nacks not answered
     acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
@@ -124,7 +126,11 @@ class GroupBook:
         if serial in self.acking or serial in self.results:
             return True
         most = self.retries.attempts_max
-        return bool(most) and len(self.handed.get(serial, ())) >= most
+        return bool(most) and self.attempts_most(serial) >= most
+
+    def attempts_most(self, serial: int) -> int:
+        """So many attempts the broker may have counted."""
+        return len(self.handed.get(serial, ())) + self.unseen[serial]
 
     def open_leases(self, now_ms: int) -> Iterable[int]:
         """Serials that somebody has, and nobody tried to finish."""
@@ -146,7 +152,7 @@ class GroupBook:
         numbers = self.handed.setdefault(serial, [])
         least = self.least.pop(serial, len(numbers))
         if serial not in self.passed and not self.redriven:
-            known = least < attempts <= len(numbers) + 1
+            known = least < attempts <= len(numbers) + self.unseen[serial] + 1
             check(known, f"{name} comes for the {attempts}. time after {least}-{len(numbers)}")
         most = self.retries.attempts_max
         check(not most or attempts <= most, f"{name} comes {attempts} times, and {most} are most")
@@ -154,6 +160,7 @@ class GroupBook:
             self.leases[serial] = now_ms + self.lease_ms
             if self.retries.pauses_ms[0]:
                 self.pauses[serial] = self.leases[serial] + self.retries.pause_ms(attempts)
+        self.unseen[serial] -= min(self.unseen[serial], max(0, attempts - len(numbers) - 1))
         del numbers[max(0, attempts - 1) :]
         numbers += [number] * (attempts - len(numbers))
 
@@ -243,6 +250,11 @@ class GroupBook:
             if known < len(numbers):
                 self.leases.pop(serial, None)
                 self.pauses.pop(serial, None)
+
+    def interrupt(self, serials: Iterable[int]) -> None:
+        """A delivery of any of these may have been written, and on its way to nobody."""
+        if self.retries.attempts_max:
+            self.unseen.update(list(serials))  # a mapping would be counts
 
     def forget(self) -> None:
         """The group is not there any more, or begins anew."""

@@ -96,7 +96,7 @@ def _results(
 
 def _may_be_dead(group: GroupBook, serial: int) -> bool:
     most = group.retries.attempts_max
-    return bool(most) and len(group.handed.get(serial, ())) >= most
+    return bool(most) and group.attempts_most(serial) >= most
 
 
 def _deaths(

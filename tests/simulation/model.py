@@ -193,7 +193,7 @@ class Book:
         letters.append(place)
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
-        count, most = len(group.handed.get(dead, ())), group.retries.attempts_max
+        count, most = group.attempts_most(dead), group.retries.attempts_max
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
         if not group.moves:
             group.acked.add(dead)
@@ -232,7 +232,10 @@ class Book:
         if serial not in group.ordered and not sent.due_ms:
             line = (record.partition, sent.key if group.retries.by_key else b"")
             highest = group.highest.get(line, -1)
-            loose = group.redriven or (group.retries.by_key and not sent.key)
+            by_key = group.retries.by_key
+            # Who has left before it was written was told of none, and it comes later than others.
+            late = group.retries.attempts_max > 0 and topic.durability == "disk"
+            loose = group.redriven or (not sent.key if by_key else late)
             self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[line] = max(highest, record.offset)
         group.ordered.add(serial)
@@ -286,6 +289,8 @@ class Book:
                 elif broker_was == "killed":
                     group.forget_deliveries(lambda serial: self.written)
                 group.lose_all(self.now_ms)
+                if not gone:
+                    group.interrupt(topic.sent)
         self.written = self.deliveries
 
     def _durable(self, topic: TopicBook, serial: int) -> int:
@@ -298,6 +303,7 @@ class Book:
         for group in topic.groups if topic is not None else ():
             group.run.clear()
             group.forget_deliveries(lambda serial: 0)
+            group.interrupt(topic.sent if topic is not None else ())
             if group.moving and topic is not None:
                 group.doubt(topic.sent)
 

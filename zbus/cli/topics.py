@@ -133,7 +133,12 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
         "--one-batch",
         "group_one_batch",
         "Settle what was handed out of a partition before there is more of it.",
-    )
+    ),
+    (
+        "--keep-attempts",
+        "group_keep_attempts",
+        "Send a delivery when its attempt is written.",
+    ),
 )
 @click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
 @click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")

@@ -38,6 +38,7 @@ class Retries(TypedDict, total=False):
     on_loss: Loss  # a lost consumer's leases: they stay, or are given back
     rate: int | Nothing  # messages a second
     one_batch: bool  # what was handed out of a partition has to be settled before there is more
+    keep_attempts: bool  # a delivery is sent when its attempt is written
 
 
 _parse_group = document_of(GroupInfo)
@@ -129,6 +130,7 @@ _RETRIES = {
     "on_loss": "group_on_loss",
     "rate": "group_rate",
     "one_batch": "group_one_batch",
+    "keep_attempts": "group_keep_attempts",
 }
 """What it calls those of `Retries`."""
 

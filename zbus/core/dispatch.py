@@ -21,7 +21,7 @@ from zbus.core.outside import Outside
 from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
 from zbus.core.reach import Reach
-from zbus.core.recorded import is_recorded, tell_recorded
+from zbus.core.recorded import tell_recorded
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -275,35 +275,26 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        recorded = group.lease and is_recorded(group)
-        # With a limit, what nobody has seen must not count against it: then it is held when told.
-        held = group.lease and not (recorded and group.options.attempts_max)
-        if held and (pull.wants.on_loss or group.options.on_loss) == retries.FRONT:
-            retries.hold(group, pull.session)
+        if group.lease and not group.recorded:
+            retries.hold(group, pull)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
         delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
-        if pull.credit > 1:
-            pull.credit -= 1
+        pull.credit -= 1
+        if pull.credit > 0:
             line.move_to_end(pull.key)
-            if recorded:
-                return tell_recorded(self, pull, delivered, last=False)
-            try:
-                pull.answer(delivered)
-            except Exception as error:
-                pull.failed(error)
-            return
-        group.forget_pull(pull)
-        self.waiting -= 1
-        self._pulls.discard(pull)
-        if pull.key is pull:
-            self._forget(pull)
-        if recorded:
-            pull.credit = 0  # it is open, and waits for nothing but that
-            return tell_recorded(self, pull, delivered, last=True)
-        pull.settle(delivered)
+        else:
+            group.forget_pull(pull)
+            self.waiting -= 1
+            self._pulls.discard(pull)
+            if pull.key is pull:
+                self._forget(pull)
+        if group.recorded:
+            tell_recorded(self, pull, delivered)
+        else:
+            pull.receive(delivered)
 
     def _tell(self, group: Group) -> int:
         """How many messages the group has lost that no delivery has told of yet."""

@@ -24,13 +24,15 @@ _NONE: Final[set[int]] = set()
 class OpenLeases(Deadlines[int]):
     """See the module. Items are offsets."""
 
-    __slots__ = ("holders", "limits", "settling")
+    __slots__ = ("holders", "limits", "settling", "untold")
 
     def __init__(self) -> None:
         super().__init__()
         self.holders: dict[int, bytes] = {}  # offset -> the session's id
         self.limits: dict[int, int] = {}  # offset -> its own limit of attempts, if it has one
         self.settling = _NONE
+        # Offset -> the delivery that nobody has seen yet, see `zbus.core.recorded`.
+        self.untold: dict[int, object] | None = None
 
     def discard(self, item: int) -> bool:
         if self._entry_of.pop(item, None) is None:
@@ -41,6 +43,8 @@ class OpenLeases(Deadlines[int]):
             self.limits.pop(item, None)
         if self.settling:
             self.settling.discard(item)
+        if self.untold:
+            self.untold.pop(item, None)
         return True
 
     def clear(self) -> None:
@@ -48,6 +52,7 @@ class OpenLeases(Deadlines[int]):
         self.holders.clear()
         self.limits.clear()
         self.settling = _NONE
+        self.untold = None
 
     def ended(self, now_ms: int) -> list[int]:
         """Those whose time is over, in order. They stay here until it is said what becomes of them;
@@ -79,4 +84,5 @@ class OpenLeases(Deadlines[int]):
         assert not _NONE
         assert self.holders.keys() <= self._entry_of.keys(), "somebody holds what is not leased"
         assert self.limits.keys() <= self._entry_of.keys(), "a limit of what is not leased"
+        assert (self.untold or {}).keys() <= self._entry_of.keys(), "untold is what is leased"
         assert self.settling <= self._entry_of.keys(), "what is settling is leased"

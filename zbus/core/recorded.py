@@ -1,13 +1,16 @@
 """Deliveries that are told when they are written down.
 
-A group with a limit of attempts must not forget one: a message that kills its consumer, and the
-broker with it, would be tried more often than the limit. So whoever is given such a message is told
-when the group's record of that lease is as durable as the topic wants it, which is what an ack
-waits for, too. A crash before that takes a delivery that nobody has seen. In memory nothing
-survives, and nobody waits.
+A group with a limit of attempts, and any other that wants it, must not forget one: a message that
+kills its consumer, and the broker with it, would be tried more often than the limit. So whoever is
+given such a message is told when the group's record of that lease is as durable as the topic wants
+it, which is what an ack waits for, too. A crash before that takes a delivery that nobody has seen.
+In memory nothing survives, and nobody waits.
 
 If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
-has seen was no attempt. Only a crash between the record and the reply counts one too many.
+has seen was no attempt. The same goes for what has expired meanwhile, which is finished. What the
+group has taken back by then, because the lease was over or the group was moved, is not told. Only a
+crash between the record and the reply counts an attempt that nobody saw. The parts of a stream are
+told in their order, also if they are of partitions that are written at different times.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from zbus.core.errors import BrokerError, Outcome
-from zbus.core.outcomes import Delivered, EmptyReason, Piece
-from zbus.core.retries import FRONT, hold
+from zbus.core.fates import Fate
+from zbus.core.outcomes import DONE, Delivered, EmptyReason, Piece
+from zbus.core.retries import FRONT, hold, uncount
 from zbus.core.tick import Tick
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Group, Pull
@@ -31,100 +35,162 @@ class Dispatching(Protocol):
 
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None: ...
 
-
-def is_recorded(group: Group) -> bool:
-    """Whether deliveries of the group wait for their record. It has acknowledgements."""
-    options = group.options
-    counts = options.counted or options.attempts_max > 0
-    return counts and group.topic.options.durability != "memory"
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
 
 
-def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered, *, last: bool) -> None:
-    """Tell the pull of messages that it was just given, when that is written. `last`: that ends it,
-    and it waits in no line any more."""
-    group = delivered.group
+def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
+    """Tell the pull of messages that it was just given, when that is written. Without credit that
+    ends it, and it waits in no line any more."""
     # What the pieces are of may be emptied at the end of this turn.
     delivered.pieces = [
-        Piece(
-            piece.partition,
-            piece.chunk.part(piece.start, piece.stop),
-            0,
-            piece.stop - piece.start,
-            piece.attempts,
-        )
-        for piece in delivered.pieces
+        Piece(index, chunk.part(start, stop), 0, stop - start, attempts)
+        for index, chunk, start, stop, attempts in delivered.pieces
     ]
-    ticket: Ticket = Recorded(dispatch, pull, delivered, last)
+    ticket = Recorded(dispatch, pull, delivered)
+    for index, chunk, _, _, _ in delivered.pieces:
+        leased = delivered.group.backlogs[index].leased
+        leased.untold = leased.untold or {}
+        leased.untold.update(dict.fromkeys(range(chunk.first, chunk.end), ticket))
     indexes = list({piece.partition for piece in delivered.pieces})
-    parts = Parts(ticket, delivered, len(indexes)) if len(indexes) > 1 else None
+    parts = Parts(ticket, DONE, len(indexes)) if len(indexes) > 1 else None
     for index in indexes:
         part = ticket if parts is None else parts.part()
-        dispatch.tick.confirm(group.topic.partitions[index], part, delivered)
+        dispatch.tick.confirm(delivered.group.topic.partitions[index], part)
 
 
 class Recorded(Ticket):
-    """See the module."""
+    """See the module: one delivery."""
 
-    __slots__ = ("_delivered", "_dispatch", "_last", "_pull", "_since_ms")
+    __slots__ = (
+        *("_before", "_delivered", "_dispatch", "_last", "_next", "_pull", "_since_ms"),
+        "_written",
+    )
 
-    def __init__(self, dispatch: Dispatching, pull: Pull, delivered: Delivered, last: bool) -> None:
+    def __init__(self, dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
         super().__init__()
         self._dispatch = dispatch
         self._pull = pull
         self._delivered = delivered
-        self._last = last
+        self._last = pull.credit <= 0
         self._since_ms = dispatch.tick.now_ms
+        self._written: Outcome | None = None
+        self._next: Recorded | None = None  # of the same pull
+        self._before = getattr(pull, "unwritten", None)
+        if isinstance(self._before, Recorded):
+            self._before._next = self
+        pull.unwritten = self
 
     def answer(self, outcome: Outcome) -> None:
-        dispatch, pull = self._dispatch, self._pull
-        if isinstance(outcome, BrokerError):
-            self._undo()
-            if pull.open:
-                dispatch.end(pull, outcome)
-        elif not pull.open or pull.session.leaving or pull.session.closed:
-            self._undo()
-            if pull.open:
-                dispatch.end(pull, EmptyReason.LEFT)
-        else:
-            if late_ms := dispatch.tick.now_ms - self._since_ms:
-                # Whoever has the lease has it from here on.
-                leased = [(self._delivered.group, *place) for place in self._places()]
-                dispatch.tick.lengthen(leased, late_ms)
-            group = self._delivered.group
-            if (pull.wants.on_loss or group.options.on_loss) == FRONT:
-                hold(group, pull.session)
-            if self._last:
-                pull.settle(outcome)
-            else:
-                pull.answer(outcome)
+        self._written = outcome
+        if self._before is not None:
+            return  # it is told after that
+        one: Recorded | None = self
+        while one is not None and one._written is not None:
+            following = one._next
+            if following is not None:
+                following._before = None
+            elif self._pull.unwritten is one:
+                self._pull.unwritten = None
+            one._end(one._written)
+            one = following
 
     def failed(self, error: Exception) -> None:
         self._pull.failed(error)
 
-    def _places(self) -> list[tuple[int, int]]:
-        """Partition and offset of each of the messages."""
-        return [
-            (piece.partition, piece.chunk.first + at)
-            for piece in self._delivered.pieces
-            for at in range(piece.start, piece.stop)
-        ]
-
-    def _undo(self) -> None:
-        """Nobody has seen them: they go back to where they were."""
-        group, tick = self._delivered.group, self._dispatch.tick
-        if group.topic.groups.get(group.name.lower()) is not group:
+    def _end(self, outcome: Outcome) -> None:
+        dispatch, pull, group = self._dispatch, self._pull, self._delivered.group
+        gone = not pull.open or pull.session.leaving or pull.session.closed
+        if gone or isinstance(outcome, BrokerError):
+            self._undo(self._held())
+            if pull.open:
+                dispatch.end(
+                    pull, outcome if isinstance(outcome, BrokerError) else EmptyReason.LEFT
+                )
             return
-        for index, offset in self._places():
+        held, now_ms = self._fresh(), dispatch.tick.now_ms
+        if not held:
+            return self._again()
+        if late_ms := now_ms - self._since_ms:
+            # Whoever has the lease has it from here on.
+            dispatch.tick.lengthen([(group, index, offset) for index, offset in held], late_ms)
+        for index, offset in held:
+            untold = group.backlogs[index].leased.untold
+            if untold:
+                untold.pop(offset, None)
+        hold(group, pull)
+        if self._last:
+            pull.settle(self._delivered)
+        else:
+            pull.answer(self._delivered)
+
+    def _again(self) -> None:
+        """There is nothing left of it: the pull waits on."""
+        pull, group = self._pull, self._delivered.group
+        pull.credit += 1
+        if not self._last:
+            return
+        if group.gone:
+            self._dispatch.end(pull, EmptyReason.LEFT)
+        else:
+            deadline_ms = getattr(pull, "deadline_ms", None)
+            self._dispatch.pull(group, pull, deadline_ms)
+
+    def _fresh(self) -> list[tuple[int, int]]:
+        """Partition and offset of what may still be told. The others leave the delivery."""
+        group, now_ms = self._delivered.group, self._dispatch.tick.now_ms
+        held = dict.fromkeys(self._held())
+        stale = [
+            (index, offset)
+            for index, chunk, start, stop, _ in self._delivered.pieces
+            for offset, until_ms in enumerate(
+                (chunk.expires or ())[start:stop], chunk.first + start
+            )
+            if 0 < until_ms <= now_ms and (index, offset) in held
+        ]
+        if stale:
+            self._undo(stale)
+            for index, offset in stale:
+                group.backlogs[index].finish(offset, Fate.EXPIRED)
+                del held[index, offset]
+        pieces = self._delivered.pieces
+        if len(held) < sum([piece.stop - piece.start for piece in pieces]):
+            self._delivered.pieces = [
+                Piece(index, chunk, at, at + 1, attempts)
+                for index, chunk, start, stop, attempts in pieces
+                for at in range(start, stop)
+                if (index, chunk.first + at) in held
+            ]
+        return list(held)
+
+    def _held(self) -> list[tuple[int, int]]:
+        """Partition and offset of each of the messages, as far as they are leased by this still."""
+        group = self._delivered.group
+        if group.gone:
+            return []
+        found: list[tuple[int, int]] = []
+        for index, chunk, start, stop, _ in self._delivered.pieces:
             backlog, partition = group.backlogs[index], group.topic.partitions[index]
             if partition.removed or partition.fenced is not None:
                 continue  # it is read again, as it is stored
-            if backlog.leased.holders.get(offset) == self._pull.session.id:
+            untold = backlog.leased.untold or {}
+            found += [
+                (index, offset)
+                for offset in range(chunk.first + start, chunk.first + stop)
+                if untold.get(offset) is self and offset not in backlog.leased.settling
+            ]
+        return found
+
+    def _undo(self, places: list[tuple[int, int]]) -> None:
+        """Nobody has seen them: they go back to where they were."""
+        group, tick = self._delivered.group, self._dispatch.tick
+        front = group.options.on_loss == FRONT
+        for index, offset in reversed(places):  # what is put in front last is the first
+            backlog = group.backlogs[index]
+            if front:
+                backlog.put_front(offset)
+            else:
                 backlog.put_back(offset)
-            elif offset in backlog.leased or offset not in backlog.attempts:
-                continue
-            # Else it went back with all that its holder had.
-            backlog.attempts[offset] -= 1
-            if not backlog.attempts[offset]:
-                del backlog.attempts[offset]
-            tick.change(partition, group)
-        self._dispatch.activate(group)
+            uncount(backlog, offset)
+            tick.change(group.topic.partitions[index], group)
+        if places:
+            self._dispatch.activate(group)

@@ -34,7 +34,7 @@ from zbus.core.open_leases import SETTLE_MS
 from zbus.core.quotas import RATE_MAX
 from zbus.core.state import GroupOptions
 from zbus.core.tick import Tick
-from zbus.core.topic import Group, Session, Topic
+from zbus.core.topic import Group, Pull, Session, Topic
 
 ATTEMPTS_MAX: Final = 1_000_000
 
@@ -98,6 +98,7 @@ def problem(options: GroupOptions, lease: bool) -> str | None:
     if lease:
         return None
     leasing = (
+        (options.attempts_kept, "kept attempts"),
         *((options.attempts_max, "attempts"), (options.backoff_ms, "backoff")),
         *((options.on_loss != "keep", "lost leases"), (options.one_batch, "one batch")),
     )
@@ -146,6 +147,9 @@ def retry(
     if not attempts:
         return False  # nobody has had it: it was to be redriven
     leased = backlog.leased
+    if leased.untold and offset in leased.untold:
+        uncount(backlog, offset)
+        return False
     limit = leased.limits.get(offset) or options.attempts_max
     if limit and attempts >= limit:
         if offset in leased.holders:
@@ -250,10 +254,19 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         backlog.give_up(offset)
 
 
-def hold(group: Group, session: Session) -> None:
-    """The session was handed leases of a group that wants them back when it goes."""
-    session.held = session.held or {}
-    session.held[group] = None
+def uncount(backlog: Backlog, offset: int) -> None:
+    """Nobody has seen it: that was no attempt."""
+    backlog.attempts[offset] -= 1
+    if not backlog.attempts[offset]:
+        del backlog.attempts[offset]
+
+
+def hold(group: Group, pull: Pull) -> None:
+    """The pull was handed leases: if they are wanted back when its session goes, that knows it."""
+    if (pull.wants.on_loss or group.options.on_loss) == FRONT:
+        session = pull.session
+        session.held = session.held or {}
+        session.held[group] = None
 
 
 def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:

@@ -170,11 +170,11 @@ class GroupOptions:
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
     on_loss: str = "keep"  # "keep" what its holder lost until its time is over; or "front"
-    counted: bool = False  # no attempt is ever forgotten, as with a limit of them
     # How fast, and to whom.
     order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
     one_batch: bool = False  # a partition is handed out again when its last batch is settled
     rate_per_s: int = 0  # messages handed out; 0 = no limit
+    attempts_kept: bool = False  # as with a limit of them (`zbus.core.recorded`)
     # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
     unclaimed: bool = False
 

@@ -73,12 +73,13 @@ class Pull(Ticket):
 
     __slots__ = (
         *("credit", "deadline_ms", "group", "handed", "key", "postponed", "session", "skipped"),
-        "wants",
+        *("unwritten", "wants"),
     )
 
     handed: set[tuple[int, int]] | None
     group: Group  # where it waits
     deadline_ms: int  # of one that does not wait for ever
+    unwritten: object  # the last of what it is told later, if there was any (`zbus.core.recorded`)
 
     def __init__(self, session: Session, wants: Wants = ONE) -> None:
         self.open = True
@@ -90,6 +91,15 @@ class Pull(Ticket):
         self.key: Session | Pull = session
         self.postponed = False  # its end was put off once, because a search was under way
         self.skipped = False  # the filter dropped something while this one waited
+
+    def receive(self, delivered: Outcome) -> None:
+        """It was given messages. Its credit says whether there may be more."""
+        if self.credit <= 0:
+            return self.settle(delivered)
+        try:
+            self.answer(delivered)
+        except Exception as error:
+            self.failed(error)
 
     def failed(self, error: Exception) -> None:
         self.session.blame(error)
@@ -115,7 +125,7 @@ class Group:
     __slots__ = (
         *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
         *("lease", "match", "name", "options", "ordered", "origin", "paused", "rate", "readers"),
-        *("temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
+        *("recorded", "temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
     )
 
     def __init__(
@@ -157,6 +167,8 @@ class Group:
             self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
         kept = inherited.settled_ms > 0
         self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
+        counts = self.lease and (options.attempts_kept or options.attempts_max > 0)
+        self.recorded = counts and inherited.durability != "memory"  # see `zbus.core.recorded`
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
             if not self.ordered:
@@ -276,17 +288,8 @@ class Partition:
 
     __slots__ = (
         *("changed", "confirms", "end", "epoch", "expiries", "fenced", "first", "ids"),
-        *(
-            "index",
-            "lane",
-            "last",
-            "log",
-            "options_changed",
-            "originals",
-            "purged_to",
-            "purges",
-            "puts",
-        ),
+        *("index", "lane", "last", "log", "options_changed", "originals"),
+        *("purged_to", "purges", "puts"),
         *("recovered", "removed", "removed_groups", "settlements", "staged", "stored", "topic"),
         *("topic_changed", "touched", "visible"),
     )

@@ -24,6 +24,7 @@ def group_changes(params: Params) -> dict[str, Any]:
     """Fields of `GroupOptions`, and what they are to be; those that are not named stay."""
     changes: dict[str, Any] = {
         "attempts_max": params.number(b"group_max_attempts"),
+        "attempts_kept": params.switch(b"group_keep_attempts"),
         "rate_per_s": params.number(b"group_rate"),
         "dead_letter": params.text(b"group_dead_letter"),
         **_pauses(params.text(b"group_backoff")),

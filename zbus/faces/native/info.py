@@ -42,6 +42,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     exclusive: bool
     filter: str | msgspec.UnsetType
     group_name: str
+    keep_attempts: bool | msgspec.UnsetType
     last_updated_time: int
     lease_ms: int
     leased_count: int
@@ -116,6 +117,7 @@ def group_info(group: Group) -> GroupInfo:
         group.exclusive,
         options.filter or msgspec.UNSET,
         group.name,
+        options.attempts_kept or _UNSET,
         group.updated_ms,
         options.lease_ms,
         leased,
