@@ -90,6 +90,18 @@ def test_who_has_left_before_is_told_nothing() -> None:
     assert [(record.message.body, record.attempts) for record in later.records] == [(b"0", 1)]
 
 
+def test_a_topic_that_is_removed_before_it_was_told() -> None:
+    box = limited(CrashJournal(), "disk")
+    pull = box.pull()
+    box.turn()
+    topic = box.broker.topic("T")
+    assert topic is not None
+    box.broker.remove_topic(Silent(), topic)
+    box.settle()
+    assert refusal(pull).refusal is Refusal.TOPIC_UNKNOWN
+    box.broker.check()
+
+
 def test_a_stream_is_told_each_part_in_order() -> None:
     box = limited(CrashJournal(), "disk")
     session = box.session()

@@ -1,4 +1,4 @@
-"""Clients of the camellia dialect: forms over HTTP, pipelined. `delays` judges what they are told."""
+"""Clients of the camellia dialect: forms over HTTP, pipelined. `delays` judges what they hear."""
 
 from __future__ import annotations
 
@@ -250,7 +250,8 @@ class CamelliaClient(Stranger):
 
     def _get(self, topic: Delays, id: str) -> None:
         asked_ms = self.now_ms
-        lived = [one for one in topic.named(id) if one.lives(asked_ms)]
+        fenced = self.world.is_fenced(topic.name)
+        lived = [one for one in topic.named(id) if one.lives(asked_ms) and not fenced]
 
         def done(code: int, found: Document) -> None:
             shown = found.get("delayMsg") if code == 200 else None

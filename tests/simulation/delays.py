@@ -47,7 +47,7 @@ class Mail:
     least: int = 0  # so many of them are remembered
     number: int = 0  # of its last hand-out
     leased_ms: int = 0  # until then
-    picked: bool = False  # for somebody who was not told yet
+    picked: bool = False  # for somebody who was not told yet, or never
     settling: int = 0  # requests on their way that may end it
     nacking: int = 0  # or give it back
     tried: set[int] = field(default_factory=set)  # statuses that somebody tried to give it
@@ -73,14 +73,14 @@ class Mail:
 
     def statuses(self, asked_ms: int, now_ms: int) -> set[int]:
         """That it may have been shown with."""
-        if self.fate is Fate.GONE:
+        if self.fate is Fate.GONE and self.gone_ms < asked_ms:
             return self.tried & {CONSUMED, DELETED}
         found = set(self.tried)
         if asked_ms < self.due_ms:
             found.add(WAITING)
         if now_ms >= self.due_ms:
             found.add(READY)
-        if self.hands:
+        if self.number:
             found |= {READY, CONSUMING}
         if self.may_have_expired(now_ms):
             found |= {DROPPED} if self.hands else set()
@@ -266,7 +266,7 @@ class Delays:
         return [
             one
             for one in self.mails.values()
-            if not (one.hands or one.picked) and one.lives(now_ms) and one.due_ms <= now_ms
+            if not one.number and one.lives(now_ms) and one.due_ms <= now_ms
         ]
 
     # -- what is seen -------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Delays:
         dead = mail.produced_ms and mail.may_have_expired(now_ms)
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
-        if not (mail.hands or mail.tried):
+        if not (mail.number or mail.tried):
             late = [one.serial for one in self.ready(now_ms) if one.due_ms < mail.due_ms]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1
@@ -309,7 +309,7 @@ class Delays:
         """Nor will he be: it could not be written, or he has left."""
         mail = self._of(record.message.body)
         if mail is not None:
-            mail.picked, mail.leased_ms = False, 0
+            mail.leased_ms = 0  # it was no attempt, unless a crash comes before that is written
 
     def shaken(self) -> None:
         """It is read again: of what was not written, leases and attempts, nothing is known."""

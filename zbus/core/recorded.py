@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zbus.core.errors import BrokerError, Outcome
+from zbus.core.errors import BrokerError, Outcome, group_unknown, topic_unknown
 from zbus.core.fates import Fate
 from zbus.core.outcomes import DONE, Delivered, EmptyReason, Piece
 from zbus.core.retries import FRONT, hold, uncount
@@ -129,8 +129,10 @@ class Recorded(Ticket):
         pull.credit += 1
         if not self._last:
             return
-        if group.gone:
-            self._dispatch.end(pull, EmptyReason.LEFT)
+        if group.topic.partitions[0].removed:
+            self._dispatch.end(pull, topic_unknown(group.topic.name))
+        elif group.gone:
+            self._dispatch.end(pull, group_unknown(group.name))
         else:
             deadline_ms = getattr(pull, "deadline_ms", None)
             self._dispatch.pull(group, pull, deadline_ms)
