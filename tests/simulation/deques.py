@@ -218,10 +218,9 @@ class Deques:
         kept = (Fate.GONE,) if whole else (Fate.GONE, Fate.HELD)
         items = [(item, item.number) for item in queue.items.values() if item.fate in sure]
         for item in queue.items.values():
-            if item.fate is Fate.HELD and not whole:
-                # If its lease is over before that is done, it is ready.
-                item.doomed = item.doomed or item.held_until_ms < maxsize
-            if item.fate not in kept:
+            # A lease that is over before that is done leaves something that is ready.
+            ends = item.fate is Fate.HELD and item.held_until_ms < maxsize
+            if ends or item.fate not in kept:
                 item.fate = Fate.DOUBT
                 item.sure = item.sure and not whole
         queue.removals += 1

@@ -219,7 +219,7 @@ class Requests:
         client.ask("consume", topic.name, headers, b"", done, until_ms, credit)
 
     def _consumed(self, client: Client, topic: TopicBook, group: GroupBook, reply: Reply) -> None:
-        self._expect(reply, 200, 204, 404, 429, 500, 503)
+        self._expect(reply, 200, 204, 404, 429, 500, 503, 507)
         if reply.status != 200:
             return
         if "count" in reply.headers:
@@ -345,7 +345,7 @@ class Requests:
 
     def _served(self, client: Client, reply: Reply) -> None:
         """A call came: answer it."""
-        self._expect(reply, 200, 204, 404, 429, 500, 503)
+        self._expect(reply, 200, 204, 404, 429, 500, 503, 507)
         if reply.status == 200:
             headers = {"recver": reply.headers["sender"], "id": reply.headers["origin_id"]}
             body = ANSWER + reply.body

@@ -48,6 +48,10 @@ class _Tap(Pull):
         if self.open:
             self._pull.answer(outcome)
 
+    def tell_credit(self) -> None:
+        """A dialect may go by what its pull has left."""
+        self._pull.credit = self.credit
+
     def drop(self) -> None:
         super().drop()
         self._pull.drop()
@@ -87,6 +91,7 @@ class WatchedBroker(Broker):
         pull.picked += records
         self._picked(group, records, pull)
         self._hand_over(group, line, pull, pieces)
+        pull.tell_credit()
 
     def _moved(self, group: Group, places: list[int]) -> None:
         self._told_moved(group, places)

@@ -102,6 +102,9 @@ class Parking:
         gone += [poll for poll in self._outcomes if poll.session is session]
         for poll in gone:
             self._ends.discard(poll)
-            self._outcomes.pop(poll, None)
+            outcome = self._outcomes.pop(poll, EMPTY)
             self._forget(poll)
-            poll.drop()
+            if session.closed:
+                poll.drop()
+            else:  # it sends no more, and still hears
+                poll.settle(outcome)
