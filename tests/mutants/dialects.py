@@ -68,7 +68,7 @@ DIALECTS: list[Mutant] = [
             "made-again-at-the-same-time",
             "return max(now_ms, self.gone_ms + 1)",
             "return now_ms",
-            "faces/adf/test_queues.py simulation/test_dialects.py::test_adf",
+            "core/test_made_again.py",
         ),
     ),
     *mutants_of(

@@ -116,7 +116,7 @@ class CamelliaWorld:
             self.clients[client.connection.socket.fileno()] = client
             for _ in range(30):
                 self.told.clear()
-                client.pull(topic, 0, 100)
+                client.pull(topic, 0, 100, LEASES_MS[-1])
                 serve(client)
                 if not self.told:
                     break
@@ -207,13 +207,13 @@ class CamelliaClient(Stranger):
         fields |= {"msgId": id} if id else {}
         self._post(Call("sendMsg", done), fields)
 
-    def pull(self, topic: Delays, wait_ms: int, batch: int) -> None:
+    def pull(self, topic: Delays, wait_ms: int, batch: int, lease_ms: int = 0) -> None:
         shakes = topic.shakes
         # Who has not taken all replies is given none.
         judged = not (self.calls or self.unsent or self.world.is_fenced(topic.name))
         ready = topic.ready(self.now_ms) if judged else []
         fields: dict[str, object] = {"topic": topic.name, "batch": batch}
-        fields["ackTimeoutMillis"] = self.world.random.choice(LEASES_MS)
+        fields["ackTimeoutMillis"] = lease_ms or self.world.random.choice(LEASES_MS)
         if wait_ms:
             fields["longPollingTimeoutMillis"] = wait_ms
 
