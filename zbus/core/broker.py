@@ -141,8 +141,7 @@ class Broker:
             self.fencing.drop_doomed()
 
     def sent(self) -> None:
-        """The replies of a turn are on their way. Whoever was given a lease has it from here on, or
-        it would be shorter for him than for others."""
+        """The replies of a turn are on their way. Leases begin now, or some would be too short."""
         if self.dispatch.leased:
             self.dispatch.lengthen_leases()
 
