@@ -91,3 +91,15 @@ def test_what_is_decided_is_not_handed_out_before_both_are_read_again(refused: b
     read_again(box, TARGET)
     box.settle(2_000)
     assert life(box) is Life.DONE
+
+
+def test_what_is_lost_holds_nothing_after_it_was_read_again() -> None:
+    box = prepared()
+    probe = transform(box)
+    fence(box, TARGET)
+    assert refusal(probe).refusal is Refusal.FENCED
+    fence(box, SOURCE)
+    read_again(box, SOURCE)
+    read_again(box, TARGET)
+    box.settle(60_000)
+    assert box.take() == [b"0"]
