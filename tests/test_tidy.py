@@ -52,7 +52,7 @@ ASSEMBLED_THERE = {"zbus.store.writer", "zbus.faces.front"}
 
 PURE = (
     *("core/", "wire/", "faces/"),
-    *("journal/batch.py", "journal/columns.py", "journal/checkpoint.py"),
+    *("journal/batch.py", "journal/columns.py", "journal/checkpoint.py", "journal/vectors.py"),
 )
 BANNED_IN_PURE = {"time", "random", "os", "socket", "select", "threading", "trio"}
 

@@ -176,6 +176,14 @@ SENT = [
     (["remove", "T"], {"cmd": "remove", "topic": "T"}),
     (["empty", "T", "G"], {"cmd": "empty", "topic": "T", "consume_group": "G"}),
     (
+        ["empty", "T", "G", "--keep-leased"],
+        {**{"cmd": "empty", "topic": "T", "consume_group": "G"}, "keep_leased": "1"},
+    ),
+    (
+        ["produce", "T", "x", "--front", "--max-attempts", "3"],
+        {"cmd": "produce", "topic": "T", "front": "1", "max_attempts": "3"},
+    ),
+    (
         ["call", "T", "plus", "1", "2"],
         {
             **{"cmd": "produce", "topic": "T", "timeout": "30000"},

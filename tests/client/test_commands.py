@@ -222,6 +222,22 @@ def test_labels_times_and_places(bus: Joined) -> None:
     assert bus.run(commands.pull("T")) == []
 
 
+def test_in_front_and_so_many_times(bus: Joined) -> None:
+    bus.run(commands.declare("T", "g", ack=True, on_loss="front"))
+    bus.run(commands.produce("T", b"1"))
+    bus.run(commands.produce("T", b"0", front=True, max_attempts=1))
+    bus.run(commands.produce_many("T", [b"a", b"b"], front=True, max_attempts=1))
+    taken = bus.run(commands.pull("T", "g", batch=3, on_loss="keep"))
+    assert [delivery.body for delivery in taken] == [b"a", b"b", b"0"]
+    assert bus.run(commands.nack("T", "g", [delivery.offset for delivery in taken])) == 3
+    (delivery,) = bus.run(commands.pull("T", "g", batch=9))
+    assert delivery.body == b"1", "the others are dead"
+    bus.run(commands.produce("T", b"2"))
+    bus.run(commands.empty("T", "g", keep_leased=True))
+    info = bus.run(commands.query("T", "g"))
+    assert (info.message_count, info.leased_count, info.dead_count) == (0, 1, 3)
+
+
 def test_a_batch(bus: Joined) -> None:
     bus.run(commands.declare("T", "g", dedupe_ms=60_000))
     messages: list[Body | Message] = [

@@ -14,6 +14,7 @@ from tests.client.peer import Joined, stored_bodies
 from tests.client.test_consuming import Reader, left, world_of
 from zbus.client import Delivery, NotFound, NotLeased, Redriven, Retries, commands
 from zbus.client.options import Options
+from zbus.client.requests import Request
 from zbus.testing.world import World
 
 _names = count()
@@ -67,6 +68,20 @@ def test_a_lease_that_has_ended_stores_nothing(bus: Joined) -> None:
     assert not isinstance(missing.value, NotLeased)
     assert unfinished(bus) == 4
     assert stored_bodies(bus.world, "Small") == []
+
+
+@pytest.mark.parametrize("request_of", [commands.nack, commands.extend])
+@pytest.mark.parametrize("offsets", [0, [0, 1]])
+def test_leases_that_have_ended_are_told_from_what_is_not_there(
+    bus: Joined, request_of: Callable[..., Request[int]], offsets: int | list[int]
+) -> None:
+    bus.run(commands.pull("Raw", "g", batch=2, partition=0))
+    bus.world.advance(10_000)
+    with pytest.raises(NotLeased):
+        bus.run(request_of("Raw", "g", offsets))
+    with pytest.raises(NotFound) as missing:
+        bus.run(request_of("Raw", "nobody", offsets))
+    assert not isinstance(missing.value, NotLeased)
 
 
 @pytest.mark.parametrize("down", range(0, 400, 20))

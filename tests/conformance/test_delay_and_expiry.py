@@ -7,6 +7,7 @@ from tests.conformance.dialogue import (
     TEN_YEARS_MS,
     cmd,
     declared,
+    document,
     drain,
     http,
     ok,
@@ -176,6 +177,20 @@ class TestTtl:
         assert drain(client) == [b"x"]
         world.advance(500)
         assert drain(client) == []
+
+    @pytest.mark.parametrize("again", [False, True])
+    @pytest.mark.parametrize("group_mask", [0, 64])
+    def test_it_is_not_counted_though_nobody_consumes(self, group_mask: int, again: bool) -> None:
+        world, client = declared(f"T/g?group_mask={group_mask}")
+        for query in ("ttl=2000", "ttl=1000", "", "ttl=2000&delay=90000"):
+            put(client, "T", b"x", query=query)
+        if again:
+            world = restart(world)
+            client = world.connect()
+        for ms, count in ((999, 4), (101, 3), (1_000, 1), (60_000, 1)):
+            world.advance(ms)
+            assert document(ok(client, http("/T/g?cmd=query")))["messageCount"] == count
+        assert drain(client, "/T/g") == [b"x"]
 
     def test_ttl_is_not_shown(self) -> None:
         _, client = declared("T")

@@ -15,6 +15,7 @@ from tests.conformance.dialogue import (
     http,
     ok,
     pull,
+    put,
     refused,
     restart,
 )
@@ -440,3 +441,51 @@ class TestTheIdAsKey:
         _, client = declared("R?topic_mask=3")
         request = cmd("produce", "topic: R", "id: 1", "idempotent: 1", body=b"{}")
         assert refused(client, request)[0] == 400
+
+
+class TestWhileItLives:
+    """`dedupe_live`: an id is taken as long as its message is not finished in every group."""
+
+    def test_taken_and_free(self) -> None:
+        world, client = declared("T/g?dedupe_live=1&group_mask=64&group_ack_timeout=1000")
+        assert document(ok(client, http("/T?cmd=query")))["dedupeLive"] is True
+        first = ok(client, http("/T?id=a", body=b"1", method="POST"))
+        assert (first.headers["offset"], first.headers.get("duplicate")) == ("0", None)
+        for _ in range(2):
+            again = ok(client, http("/T?id=a", body=b"2", method="POST"))
+            assert (again.headers["offset"], again.headers["duplicate"]) == ("0", "1")
+            world = restart(world)
+            client = world.connect()
+        assert pull(client, "/T/g").body == b"1"
+        ok(client, http("/T/g?cmd=ack&offset=0"))
+        ok(client, http("/T?id=a", body=b"3", method="POST"))
+        assert pull(client, "/T/g").body == b"3"
+
+    def test_of_a_batch_only_what_is_free_is_stored(self) -> None:
+        _, client = declared("T/g?dedupe_live=1")
+        put(client, "T", b"1", query="id=a")
+        lines = [
+            b"POST / HTTP/1.1\r\nid: %b\r\ncontent-length: 1\r\n\r\n%b" % (n, n)
+            for n in (b"a", b"b")
+        ]
+        kind = "content-type: application/vnd.zbus.messages"
+        reply = ok(client, http("/T", kind, body=b"".join(lines), method="POST"))
+        assert (reply.headers["count"], reply.headers["duplicate"]) == ("2", "1")
+        assert drain(client, "/T/g") == [b"1", b"b"]
+
+    def test_named_by_its_id(self) -> None:
+        _, client = declared("T/g?dedupe_live=1")
+        put(client, "T", b"1", query="id=a")
+        ok(client, http("/T/g?cmd=delete&msgid=a"))
+        status, text = refused(client, http("/T/g?cmd=delete&msgid=a"))
+        assert (status, text) == (
+            404,
+            "404: there is no message with the id a, or it was finished long ago",
+        )
+
+    def test_it_is_switched_off(self) -> None:
+        _, client = declared("T/g?dedupe_live=1")
+        assert "dedupeLive" in document(ok(client, http("/T?cmd=declare&partitions=1")))
+        assert "dedupeLive" not in document(ok(client, http("/T?cmd=declare&dedupe_live=0")))
+        put(client, "T", b"1", b"1", query="id=a")
+        assert drain(client, "/T/g") == [b"1", b"1"]

@@ -104,12 +104,14 @@ def test_only_what_is_leased(command: str) -> None:
     _, client = leased(2)
     ok(client, settle("ack", "0"))
     assert refused(client, settle(command, "0")) == (404, "404: offset 0 is not leased")
+    assert client.request(settle(command, "0")).headers["reason"] == "not-leased"
     text = "404: none of these 3 offsets is leased"
     assert refused(client, settle(command, "0,7-8")) == (404, text)
     assert ok(client, settle(command, "0-5")).headers["count"] == "1"
     text = "404: ConsumeGroup(x) Not Found"
     request = cmd(command, "topic: T", "group: x", "offset: 1")
     assert refused(client, request) == (404, text)
+    assert "reason" not in client.request(request).headers
     text = "404: Partition(3) Not Found"
     assert refused(client, settle(command, "1", "partition: 3")) == (404, text)
 

@@ -13,6 +13,7 @@ from tests.conformance.dialogue import (
     cmd,
     declared,
     document,
+    drain,
     http,
     ok,
     pull,
@@ -75,6 +76,41 @@ def test_attempts_and_pauses_outlive_a_restart() -> None:
     world.advance(60_000)
     assert pull(client, "/T/g").headers["empty"] == "drained"
     assert info(client)["deadCount"] == 1
+
+
+@pytest.mark.parametrize("group", ["group_max_attempts=2", ""])
+def test_a_message_has_a_limit_of_its_own(group: str) -> None:
+    world, client = retrying(group)  # 0 goes by the group
+    put(client, "T", b"1", query="max_attempts=1")
+    batch = b"".join([b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\n%d" % n for n in (2, 3)])
+    kind = "content-type: application/vnd.zbus.messages"
+    ok(client, http("/T?max_attempts=3", kind, body=batch, method="POST"))
+    ok(client, cmd("produce", "topic: T", "max_attempts: 4", "id: x", body=b"4"))
+    last = "" if group else "0"
+    for expected in ("01234", "0234", last + "234", last + "4", last):
+        found = drain(client, "/T/g")
+        assert b"".join(sorted(found)) == expected.encode()
+        world.advance(1_000)
+        if expected == "0234":
+            world = restart(world)
+            client = world.connect()
+    assert drain(client, "/T/g") == ([b"0"] if last else [])
+    assert info(client)["deadCount"] == (4 if last else 5)
+
+
+def test_a_limit_of_its_own_is_not_a_header() -> None:
+    _, client = declared("T")
+    ok(client, cmd("produce", "topic: T", "max_attempts: 4", body=b"x"))
+    assert "max_attempts" not in pull(client).headers
+
+
+@pytest.mark.parametrize("value", ["0", "1000001", "-1", "1.5", "None"])
+def test_limits_of_its_own_that_are_none(value: str) -> None:
+    _, client = declared("T")
+    status, text = refused(client, http(f"/T?cmd=produce&max_attempts={value}"))
+    assert status == 400
+    assert "max_attempts is a number from 1 to 1000000, or none, not" in text
+    assert drain(client) == [], "nothing is stored"
 
 
 def test_the_document_shows_what_was_declared() -> None:

@@ -51,8 +51,8 @@ def test_an_upgrade_has_no_other_effect() -> None:
         (400, handshake("/", "content-length: 0", "transfer-encoding: chunked")),
         (400, handshake().replace(b"GET", b"POST")),
         (400, handshake().replace(b", Upgrade", b"")),
-        (404, handshake("/queue/json")),
-        (404, handshake("/queue/bin")),
+        (404, handshake("/queue/text")),
+        (404, handshake("/queue/pull")),
         (404, handshake("/camellia/delayQueue")),
     ],
 )

@@ -222,6 +222,29 @@ def test_the_option_may_come_and_go() -> None:
     assert state(restart(world).connect(), 1) == "finished"
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_deleted_and_forgotten(again: bool) -> None:
+    """Two that are acknowledged and two that are not; of each kind one is forgotten."""
+    world, client = declared(f"T/g?dedupe_live=1&group_mask=64&{SETTLED}")
+    for id in "abcd":
+        ok(client, http(f"/T?id={id}", body=id.encode(), method="POST"))
+        assert pull(client, "/T/g").body == id.encode()
+    ok(client, cmd("ack", "topic: T", "group: g", "offset: 0-1"))
+    if again:
+        world = restart(world)
+        client = world.connect()
+    reply = ok(client, http("/T/g?cmd=delete&offset=1-2&forget=1"))
+    assert reply.headers["count"] == "2"
+    ok(client, http("/T/g?cmd=delete&msgid=d"))
+    for _ in range(2):
+        assert [state(client, n) for n in range(4)] == ["done", "finished", "finished", "deleted"]
+        for id, status in zip("abcd", (200, 404, 404, 200), strict=True):
+            assert client.exchange(http(f"/_why?topic=T&group=g&msgid={id}"))[0].status == status
+        assert refused(client, http("/T/g?cmd=delete&offset=1-2&forget=1"))[0] == 404
+        world = restart(world)
+        client = world.connect()
+
+
 def test_what_is_read_again_is_another_story() -> None:
     _, client = declared(f"T/g?{SETTLED}")
     put(client, "T", b"0")

@@ -140,7 +140,7 @@ def begun(client: Client) -> WebSocketClient:
     head, end, rest = client.received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 "), client.received
     assert end
-    assert f"sec-websocket-accept: {ACCEPT}".encode() in head
+    assert f"Sec-WebSocket-Accept: {ACCEPT}".encode() in head
     client.received = rest
     return WebSocketClient(client)
 

@@ -49,7 +49,7 @@ class BacklogModel:
         put_back = sorted(
             (message.rank, message.serial, offset)
             for offset, message in enumerate(self.log)
-            if message.life is Life.READY and message.rank is not None
+            if message.life is Life.READY and message.rank is not None and offset < end
         )
         if put_back and put_back[0][0] <= cursor:
             return put_back[0][2]
@@ -125,6 +125,9 @@ class BacklogModel:
             self._change(offset, Life.READY, rank=offset)
         for offset in due:
             self.put_end(offset)
+
+    def drop_waiting(self) -> int:
+        return sum([self.finish(offset) for offset in self.offsets(Life.READY, Life.DELAYED)])
 
     def seek(self, cursor: int) -> None:
         self.log = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import attrs
 
@@ -288,10 +289,10 @@ class Box:
         return probe
 
     def pull(
-        self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False
+        self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False, **wants: Any
     ) -> PullProbe:
         """Ask for messages; if there are none, the ticket ends with this turn unless it waits."""
-        pull = PullProbe(self.session(), Wants(count))
+        pull = PullProbe(self.session(), Wants(count, **wants))
         deadline_ms = None if wait else self.now_ms
         self.broker.pull(self.group(group, topic), pull, deadline_ms)
         return pull

@@ -204,6 +204,11 @@ class BacklogMachine(RuleBasedStateMachine):
         assert not self.backlog.next_wake() or self.backlog.next_wake() > now_ms
         self.stepped()
 
+    @rule()
+    def drop_waiting(self) -> None:
+        assert self.backlog.drop_waiting(self.model.end) == self.model.drop_waiting()
+        self.jumped()
+
     @rule(number=PICKS)
     def seek(self, number: int) -> None:
         cursor = number % (self.model.end + 1)

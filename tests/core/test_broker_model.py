@@ -428,10 +428,10 @@ class BrokerMachine(RuleBasedStateMachine):
         self.acked(group, known, partition, offsets)
         refused = self.probe()
         assert self.box.broker.nack(refused, group, partition, ranges(offsets)) == 0
-        assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+        assert refusal(refused).refusal is Refusal.NOT_LEASED
         refused = self.probe()
         assert self.box.broker.extend(refused, group, partition, ranges(offsets), 10**15) == 0
-        assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+        assert refusal(refused).refusal is Refusal.NOT_LEASED
 
     @rule(
         number=NUMBERS,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from zbus.core.chunk import MESSAGE_BYTES, Chunk, implied_id
 from zbus.core.message import Message
 
-RARE = ("tag", "key", "due_ms", "expires_ms", "once")
-COLUMNS = ("tags", "keys", "due", "expires", "once")
+RARE = ("tag", "key", "due_ms", "expires_ms", "once", "attempts_max")
+COLUMNS = ("tags", "keys", "due", "expires", "once", "attempts")
 
 HEADERS = [b"", b"a: 1\r\n", b"a: 1\r\nb: 2\r\n"]
 """The same objects again and again, as the faces share them."""
@@ -39,6 +39,7 @@ ANY = st.builds(
     due_ms=TIMES,
     expires_ms=TIMES,
     once=value_or_none([b"once", b"twice"]),
+    attempts_max=st.sampled_from([0, 0, 1, 5]),
 )
 MESSAGES = st.one_of(st.lists(PLAIN, max_size=6), st.lists(ANY, max_size=6))
 CLOCK = st.integers(5, 8)
@@ -58,7 +59,7 @@ class Model:
             return cls(Chunk.of(messages, first, time_ms), rows)
         chunk = Chunk(first, time_ms)
         for m in messages:
-            chunk.add(m.id, m.headers, m.body, m.tag, m.key, m.due_ms, m.expires_ms, m.once)
+            chunk.add(*fields(m))
         return cls(chunk, rows)
 
     def check(self) -> None:
@@ -81,6 +82,14 @@ class Model:
         shared = {id(message.headers): len(message.headers) for message in rows}
         bodies = sum(len(message.body) for message in rows)
         assert chunk.size_bytes() == len(rows) * MESSAGE_BYTES + bodies + sum(shared.values())
+
+
+def fields(m: Message) -> tuple[bytes, bytes, bytes, bytes, bytes, int, int, bytes, int]:
+    """A message as `Chunk.add` takes it."""
+    return (
+        *(m.id, m.headers, m.body, m.tag, m.key),
+        *(m.due_ms, m.expires_ms, m.once, m.attempts_max),
+    )
 
 
 def with_time(message: Message, time_ms: int) -> Message:
@@ -108,9 +117,7 @@ def test_rows_are_what_was_added(
             other.check()
         elif model.chunk.times is None:
             for m in messages:
-                model.chunk.add(
-                    m.id, m.headers, m.body, m.tag, m.key, m.due_ms, m.expires_ms, m.once
-                )
+                model.chunk.add(*fields(m))
                 model.rows.append(with_time(m, model.chunk.time_ms))
         model.check()
     count = len(model.rows)
@@ -139,7 +146,7 @@ def test_only_what_is_needed_is_there() -> None:
     chunk.add(b"", b"", b"one")
     assert chunk.plain
     assert not chunk.timed
-    assert [getattr(chunk, name) for name in (*COLUMNS, "times")] == [None] * 6
+    assert [getattr(chunk, name) for name in (*COLUMNS, "times")] == [None] * 7
     chunk.add(b"", b"", b"two", b"tag")
     assert not chunk.plain
     assert chunk.tags == [b"", b"tag"]

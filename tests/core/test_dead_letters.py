@@ -9,6 +9,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges
 from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
 from zbus.core.dead_letters import AGAIN_MS, origin_of, without_lines
+from zbus.core.errors import fenced
 from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.state import GroupOptions, TopicOptions
@@ -96,6 +97,26 @@ def test_it_is_read_from_storage() -> None:
     cool(box)
     expire(box)
     assert dead(box) == [b"0"]
+
+
+def test_it_dies_twice_and_is_stored_once() -> None:
+    """It could not be stored, and its partition was read again meanwhile."""
+    box = prepared()
+    expire(box)
+    assert box.take(topic="In") == [b"0"]
+    assert isinstance(box.journal, CrashJournal)
+    box.journal.full = True
+    box.settle(LEASE_MS - AGAIN_MS // 2)
+    box.broker.nack(Probe(), box.group("g", "In"), box.partition("In"), ranges([0]))
+    box.settle()
+    box.broker.tick.fence(box.partition("In"), fenced("In", 0, "it is a test"))
+    for _ in range(6):
+        box.settle(AGAIN_MS // 2)
+    box.journal.full = False
+    box.settle(AGAIN_MS)
+    box.settle(AGAIN_MS)
+    assert (dead(box), life(box)) == ([b"0"], Life.DONE)
+    assert box.group("g", "In").backlogs[0].dead == 1
 
 
 @pytest.mark.parametrize("obstacle", ["no topic", "a full disk"])

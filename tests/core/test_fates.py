@@ -14,25 +14,36 @@ from zbus.core.ranges import finish_all
 from zbus.core.state import GroupOptions, TopicOptions
 
 STEPS = st.lists(
-    st.tuples(st.integers(0, 9), st.sampled_from(Fate), st.integers(0, 3), st.integers(0, 30)),
+    st.tuples(
+        st.integers(0, 9), st.sampled_from([*Fate, None]), st.integers(0, 3), st.integers(0, 30)
+    ),
     max_size=40,
 )
 
 
 @given(STEPS, st.booleans())
 def test_the_last_end_of_each_counts(
-    steps: list[tuple[int, Fate, int, int]], by_snapshot: bool
+    steps: list[tuple[int, Fate | None, int, int]], by_snapshot: bool
 ) -> None:
     kept_ms, now_ms = 50, 1_000
     fates, shadow = Fates(), Fates()
     model: dict[int, Ending] = {}
     for offset, fate, attempts, ms in steps:
         now_ms += ms
-        fates.note(offset, fate, attempts)
-        assert fates.find(offset, now_ms, kept_ms) == Ending(fate, now_ms, attempts), "at once"
+        if fate is None:
+            known = offset in model and model[offset].time_ms > now_ms - kept_ms
+            assert fates.forget(offset) >= known
+            assert fates.find(offset, now_ms, kept_ms) is None, "at once"
+            assert not fates.forget(offset)
+        else:
+            fates.note(offset, fate, attempts)
+            assert fates.find(offset, now_ms, kept_ms) == Ending(fate, now_ms, attempts), "at once"
         shadow.apply(fates.take(now_ms, kept_ms))
         assert fates.take(now_ms, kept_ms) is NO_ENDINGS
-        model[offset] = Ending(fate, now_ms, attempts)
+        if fate is None:
+            model.pop(offset, None)
+        else:
+            model[offset] = Ending(fate, now_ms, attempts)
         if by_snapshot:
             shadow = Fates()
             shadow.apply(fates.snapshot(now_ms, kept_ms))

@@ -22,7 +22,7 @@ from zbus.core.outcomes import EmptyReason
 from zbus.core.topic import Topic
 from zbus.journal.port import Verdict
 
-ALLOWED = (Refusal.FENCED, Refusal.OFFSET_UNKNOWN, Refusal.GROUP_UNKNOWN)
+ALLOWED = (Refusal.FENCED, Refusal.NOT_LEASED, Refusal.GROUP_UNKNOWN)
 
 
 class Model:
@@ -154,8 +154,9 @@ class Model:
     def check_log(self) -> None:
         box = self.box
         stored: dict[tuple[int, int], bytes] = {}
-        box.declare(self.topic.options, "everything", LEASED)
-        box.settle()
+        for _ in range(2):  # what is known of the lane from before may refuse the first
+            box.declare(self.topic.options, "everything", LEASED)
+            box.settle(2_000)
         group = self.topic.groups["everything"]
         for index, partition in enumerate(self.topic.partitions):
             group.backlogs[index].seek(partition.first)

@@ -70,29 +70,14 @@ def test_an_end_is_told_of_each_once() -> None:
     backlog.leased.settle_later(2)
     ended: list[int] = []
 
-    def later(offset: int) -> None:
-        ended.append(offset)
-        backlog.delay(offset, 99)
+    def later(offsets: list[int]) -> None:
+        for offset in offsets:
+            ended.append(offset)
+            backlog.delay(offset, 99)
 
     backlog.wake(30, 9, later)
     assert ended == [1, 0]
-    assert backlog.wake(30, 9, ended.append) == 0
-
-
-def test_what_is_done_about_one_may_settle_another() -> None:
-    backlog = Backlog()
-    for offset in range(3):
-        backlog.lease(offset, 10)
-    seen: list[int] = []
-
-    def finish_all(offset: int) -> None:
-        seen.append(offset)
-        for each in range(3):
-            backlog.finish(each)
-
-    backlog.wake(10, 3, finish_all)
-    backlog.check()
-    assert (seen, backlog.next(3)) == ([0], None)
+    assert backlog.wake(30, 9, ended.extend) == 0
 
 
 def test_what_somebody_holds_is_in_the_order_of_handing_out() -> None:

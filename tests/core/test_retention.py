@@ -202,7 +202,7 @@ def test_every_kind_of_unfinished_message_counts(front: bool) -> None:
     refused = box.nack(5)
     box.settle()
     assert late.fine
-    assert refusal(refused).refusal is Refusal.OFFSET_UNKNOWN
+    assert refusal(refused).refusal is Refusal.NOT_LEASED
     probe = take(box)
     assert (offsets(probe), told(probe)) == ([6, 7], [4])
 

@@ -225,7 +225,7 @@ def test_what_is_settling_is_nobody_s() -> None:
     backlog = box.group().backlogs[0]
     for probe in (box.nack(0), box.extend(0, box.now_ms + 9)):
         box.settle()
-        assert refusal(probe).refusal is Refusal.OFFSET_UNKNOWN
+        assert refusal(probe).refusal is Refusal.NOT_LEASED
     box.settle(10 * LEASE_MS)
     assert (heard, backlog.life(0)) == ([(0, "expired")], Life.LEASED)
     assert box.take() == [b"1"]
@@ -323,12 +323,50 @@ def test_one_that_takes_its_consumers_along_is_dead_some_day() -> None:
 
 
 def test_after_a_restart_nobody_knows_who_had_it() -> None:
-    box = leasing(1, on_loss="front")
+    box = leasing(1)
     hold(box, 1)
     box = again(box)
     assert box.take() == []
     box.settle(LEASE_MS)
     assert box.take() == [b"0"]
+
+
+def test_after_a_restart_what_everybody_had_comes_first_in_order() -> None:
+    box = leasing(6, on_loss="front")
+    hold(box, 2)
+    box.pull(count=2, lease_ms=60 * LEASE_MS)
+    box.settle()
+    box = again(box)
+    box.settle()
+    assert box.take() == [b"%d" % number for number in range(6)]
+    assert box.group().backlogs[0].attempts[3] == 2
+
+
+def test_what_was_held_for_too_long_comes_first_in_order() -> None:
+    box = leasing(5, on_loss="front")
+    hold(box, 3)
+    box.nack(2)
+    box.settle(LEASE_MS)
+    assert box.take() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_pull", "expected"),
+    [
+        ("front", "keep", [b"2"]),
+        ("keep", "front", [b"0", b"1", b"2"]),
+        ("front", "", [b"0", b"1", b"2"]),
+        ("keep", "", [b"2"]),
+    ],
+)
+def test_a_pull_says_whether_its_leases_outlive_its_session(
+    of_group: str, of_pull: str, expected: list[bytes]
+) -> None:
+    box = leasing(3, on_loss=of_group)
+    lost = box.pull(count=2, on_loss=of_pull)
+    box.settle()
+    box.broker.leave(lost.session)
+    assert box.take(count=3) == expected
 
 
 @pytest.mark.parametrize("gone", ["group", "topic"])

@@ -135,10 +135,10 @@ def test_what_is_not_told_yet_is_settled_by_the_next_start() -> None:
 
 
 BAD = {
-    "never handed out": (lambda box: [source(box, 7)], Refusal.OFFSET_UNKNOWN),
-    "one of many is not leased": (lambda box: [source(box, 0, 1, 7)], Refusal.OFFSET_UNKNOWN),
+    "never handed out": (lambda box: [source(box, 7)], Refusal.NOT_LEASED),
+    "one of many is not leased": (lambda box: [source(box, 0, 1, 7)], Refusal.NOT_LEASED),
     "acknowledged on delivery": (lambda box: [source(box, 0, group="plain")], Refusal.ILLEGAL),
-    "one source of two": (lambda box: [source(box, 0), source(box, 9)], Refusal.OFFSET_UNKNOWN),
+    "one source of two": (lambda box: [source(box, 0), source(box, 9)], Refusal.NOT_LEASED),
 }
 
 
@@ -160,11 +160,11 @@ def test_settled_or_settling_already() -> None:
     box = prepared()
     first = transform(box, b"a", sources=[source(box, 0)])
     second = transform(box, b"b", sources=[source(box, 0)])
-    assert refusal(second).refusal is Refusal.OFFSET_UNKNOWN
+    assert refusal(second).refusal is Refusal.NOT_LEASED
     box.settle()
     assert first.fine
     third = transform(box, b"c", sources=[source(box, 0)])
-    assert refusal(third).refusal is Refusal.OFFSET_UNKNOWN
+    assert refusal(third).refusal is Refusal.NOT_LEASED
     assert box.topic("Out").depth() == 1
 
 
@@ -204,8 +204,8 @@ def test_while_it_is_settling_it_is_neither_given_back_nor_extended() -> None:
     given_back, extended = Probe(), Probe()
     box.broker.nack(given_back, *where)
     box.broker.extend(extended, *where, box.now_ms + 1)
-    assert refusal(given_back).refusal is Refusal.OFFSET_UNKNOWN
-    assert refusal(extended).refusal is Refusal.OFFSET_UNKNOWN
+    assert refusal(given_back).refusal is Refusal.NOT_LEASED
+    assert refusal(extended).refusal is Refusal.NOT_LEASED
     box.settle()
     assert lives(box)[0] is Life.DONE
 

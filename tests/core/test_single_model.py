@@ -27,8 +27,9 @@ class SingleMachine(RuleBasedStateMachine):
         self.box = Box(CrashJournal())
         self.due: list[int] = []  # of the first group, as they are by now
         self.other: list[int] = []  # of the second
-        self.fates: dict[int, Fate] = {}
+        self.fates: dict[int, Fate | None] = {}  # of what is finished; None = nobody knows
         self.gone: set[int] = set()  # for the second
+        self.known: set[int] = set()  # those of them whose end is known
 
     @initialize(kept=st.booleans())
     def begin(self, kept: bool) -> None:
@@ -60,16 +61,24 @@ class SingleMachine(RuleBasedStateMachine):
         assert sorted(taken) == ready, "not early, not twice, and not never"
         self.fates.update(dict.fromkeys(taken, Fate.DONE))
 
-    @rule(offsets=OFFSETS, both=st.booleans())
-    def delete(self, offsets: list[int], both: bool) -> None:
+    @rule(offsets=OFFSETS, both=st.booleans(), forget=st.booleans())
+    def delete(self, offsets: list[int], both: bool, forget: bool) -> None:
         fits = {o for o in offsets if o < len(self.due) and o not in self.fates}
         others = {o for o in offsets if o < len(self.due) and o not in self.gone} if both else set()
         probe = Probe()
-        single.delete(
-            self.dispatch, probe, self.groups(both), self.box.partition(), ranges(offsets)
-        )
-        self.settle(probe, offsets, len(fits) + len(others), Refusal.OFFSET_UNKNOWN)
+        where = self.groups(both), self.box.partition(), ranges(offsets)
+        count = len(fits) + len(others)
+        if forget and self.kept:
+            count += len({o for o in offsets if self.fates.get(o)})
+            count += len({o for o in offsets if o in self.known}) if both else 0
+        single.delete(self.dispatch, probe, *where, forget)
+        self.settle(probe, offsets, count, Refusal.OFFSET_UNKNOWN)
         self.fates.update(dict.fromkeys(fits, Fate.DELETED))
+        self.known |= others
+        if forget:
+            stored = {o for o in offsets if o < len(self.due)}
+            self.fates.update(dict.fromkeys(stored, None))
+            self.known -= stored if both else set()
         self.gone |= others
 
     @rule(offsets=OFFSETS, both=st.booleans(), cold=st.booleans())
@@ -84,6 +93,7 @@ class SingleMachine(RuleBasedStateMachine):
         self.settle(probe, offsets, len(fits) + len(others), Refusal.CONFLICT)
         self.fates.update(dict.fromkeys(fits, Fate.DELETED))
         self.gone |= others
+        self.known |= others
 
     @rule(offsets=OFFSETS, both=st.booleans(), delay=st.sampled_from((-9, 0, 3, 40)))
     def reschedule(self, offsets: list[int], both: bool, delay: int) -> None:
@@ -141,7 +151,7 @@ class SingleMachine(RuleBasedStateMachine):
             now_ms = self.box.now_ms
             found = {o: fates.find(o, now_ms, KEPT_MS) for o in range(len(self.due))}
             known = {offset: ending.fate for offset, ending in found.items() if ending is not None}
-            assert known == self.fates
+            assert known == {offset: fate for offset, fate in self.fates.items() if fate}
         self.box.check()
 
 

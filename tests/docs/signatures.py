@@ -28,7 +28,7 @@ from typing import Any, Literal, Unpack, overload
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
-from zbus.client.managing import Level, Retries
+from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
 from zbus.client.single import Document, Listed, Redriven, State

@@ -58,7 +58,7 @@ def _names(parameter: Parameter) -> str:
     return ", ".join([f"`{name}`" for name in (parameter.name, *parameter.former)])
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: list[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows]
     return "".join([lines[0], "|---" * len(rows[0]), "|\n", *lines[1:]])
 
@@ -74,7 +74,7 @@ def parameter_table(parameters: tuple[Parameter, ...]) -> str:
         (_names(each), each.default, *((limit,) if shown else ()), each.meaning)
         for each, limit in zip(parameters, limits, strict=True)
     ]
-    return _table(rows)
+    return table(rows)
 
 
 def command_table() -> str:
@@ -85,7 +85,7 @@ def command_table() -> str:
         needs = {None: "nothing", "": "a token"}.get(command.operation, f"`{command.operation}`")
         changes = "" if command.reads else "yes"
         rows.append((f"[{name}](#{name})", command.text, needs, changes))
-    return _table(rows)
+    return table(rows)
 
 
 def block(name: str) -> str:

@@ -208,6 +208,14 @@ def test_limits_are_options(name: str) -> None:
     assert name in OPTIONS or hasattr(TopicOptions, name)
 
 
+@pytest.mark.parametrize("dialect", ["adf", "camellia"])
+def test_who_comes_from_there_finds_every_option(dialect: str) -> None:
+    """All of the dialect's, and none that is not there."""
+    page = text_of(DOCS / f"howto/coming-from-{dialect}.md")
+    named = set(re.findall(rf"\b{dialect}_\w+", page))
+    assert named == {name for name in OPTIONS if name.startswith(dialect)}
+
+
 @pytest.mark.parametrize("refusal", Refusal, ids=lambda refusal: refusal.name)
 def test_every_refusal_is_listed(refusal: Refusal) -> None:
     rows = section(ERRORS, "Refusals of the broker")

@@ -38,6 +38,8 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
     howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
     howtos |= {
         "browser-and-cors",
+        "coming-from-adf",
+        "coming-from-camellia",
         "coming-from-kafka",
         "coming-from-rabbitmq",
         "coming-from-sqs",

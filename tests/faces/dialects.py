@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import attrs
+import msgspec
 import pytest
 
-from tests.conformance.dialogue import http
+from tests.conformance.dialogue import Client, Reply, http
+from tests.faces.camellia.words import document, verb
 from tests.faces.toy import ToyFace
 from zbus.faces import FACES
 
 Request = Callable[..., bytes]
 
 
+def _whole(reply: Reply) -> list[bytes]:
+    return [reply.body] if reply.status == 200 else []
+
+
 @attrs.frozen
 class Dialect:
-    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting."""
+    """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting; and how to read the
+    messages in what is answered to a pull."""
 
     name: str
     put: Request
     pull: Request
+    bodies: Callable[[Reply], list[bytes]] = _whole
+    read: Callable[[Reply], Reply] = lambda reply: reply
+    # With the status that HTTP has for what it says, and the message as its body.
+    tells_why: bool = True  # the status says why a put is not taken, and a header when it may be
+
+    def ask(self, client: Client, request: bytes) -> Reply:
+        """The one reply to a request."""
+        return self.read(client.request(request))
+
+    def ok(self, client: Client, request: bytes) -> Reply:
+        reply = self.ask(client, request)
+        assert reply.status == 200, reply
+        return reply
+
+    def replies(self, client: Client) -> list[Reply]:
+        """What has come since the last call."""
+        return [self.read(reply) for reply in client.replies()]
 
     def __str__(self) -> str:
         return self.name
@@ -38,8 +63,65 @@ def dialect(name: str, path: str, query: str = "") -> Dialect:
     return Dialect(name, put, pull)
 
 
+_ADF_IDS = itertools.count()
+
+
+def adf_path(action: str) -> Callable[[str], str]:
+    """Each pull has an id of its own."""
+    return lambda topic: f"/queue/{action}?queue={topic}&requestid={next(_ADF_IDS)}"
+
+
+def read_adf(reply: Reply) -> Reply:
+    """Its results all come with status 200."""
+    if reply.headers.get("content-type") != "application/json":
+        return reply
+    told = msgspec.json.decode(reply.body)
+    if "result" not in told:
+        return reply  # of another dialect
+    status = ADF_STATUS[told["result"]]
+    return Reply(status, reply.headers, told.get("body", "").encode())
+
+
+ADF_STATUS = {
+    "ok": 200,
+    "body too long.": 413,
+    "forbidden.": 403,
+    "server busy.": 503,
+}
+
+
+def adf() -> Dialect:
+    put_path, pull_path = adf_path("rpush"), adf_path("pull")
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        return http(put_path(topic), *lines, body=body, method="POST")
+
+    def pull(topic: str, *lines: str) -> bytes:
+        return http(pull_path(topic), *lines)
+
+    return Dialect("adf", put, pull, read=read_adf, tells_why=False)
+
+
+def camellia() -> Dialect:
+    """Everything is in forms, and all that is pulled in lists."""
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        said = [line for line in lines if not line.startswith("content-type")]  # messages have none
+        return verb("sendMsg", *said, topic=topic, msg=body.decode(), delayMillis=0)
+
+    def pull(topic: str, *lines: str) -> bytes:
+        return verb("longPollingMsg", *lines, topic=topic)
+
+    def bodies(reply: Reply) -> list[bytes]:
+        return [message["msg"].encode() for message in document(reply)["delayMsgList"]]
+
+    return Dialect("camellia", put, pull, bodies)
+
+
 DIALECTS = (
     dialect("native", "/{}", "?cmd=consume"),
+    adf(),
+    camellia(),
     dialect("toy", "/toy/{}"),
 )
 """A row for each of FACES, and one that shows that a new one needs no more than its row there."""

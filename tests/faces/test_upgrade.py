@@ -9,7 +9,7 @@ from zbus.faces.upgrade import WebSocket
 from zbus.wire.errors import WireError
 from zbus.wire.head import Request, make_head
 from zbus.wire.limits import WireLimits
-from zbus.wire.websocket import FRAMES_PER_STEP, WebSocketReader
+from zbus.wire.websocket import FRAMES_PER_STEP, WebSocketReader, encode_message
 
 HEAD = make_head((b"POST", b"/", True), {}, True)
 
@@ -17,10 +17,13 @@ HEAD = make_head((b"POST", b"/", True), {}, True)
 class Plain:
     """A codec that takes everything but "no"."""
 
-    def read(self, message: bytes) -> Request:
+    def read(self, kind: int, message: bytes) -> Request:
         if message == b"no":
             raise WireError(1007, "no")
         return HEAD, b"", message
+
+    def encode(self, message: bytes) -> bytes:
+        return encode_message(message)
 
 
 def opened() -> WebSocket:

@@ -45,10 +45,22 @@ ROWS = st.builds(
     expires_ms=TIMES,
     once=st.just(b"") | TEXTS,
 )
+ATTEMPTS = st.sampled_from([0, 0, 1, 2**32 - 1])
 CHUNKS = st.builds(
     Chunk.of, st.lists(ROWS, min_size=1, max_size=12), st.integers(0, 2**63), st.just(77)
 )
-COLUMNS = ("ids", "headers", "bodies", "tags", "keys", "due", "expires", "once")
+
+
+def limited(chunk: Chunk, attempts: list[int]) -> Chunk:
+    """With limits of attempts, which versions 1 and 2 do not have."""
+    if any(attempts := attempts[: len(chunk)]):
+        chunk.attempts = [*attempts, *[0] * (len(chunk) - len(attempts))]
+        chunk.plain = False
+    return chunk
+
+
+LIMITED = st.builds(limited, CHUNKS, st.lists(ATTEMPTS, max_size=12))
+COLUMNS = ("ids", "headers", "bodies", "tags", "keys", "due", "expires", "once", "attempts")
 
 
 def columns(chunk: Chunk) -> dict[str, Any]:
@@ -57,12 +69,15 @@ def columns(chunk: Chunk) -> dict[str, Any]:
     return {"first": chunk.first, "time_ms": chunk.time_ms, "count": len(chunk), **rows}
 
 
-@given(CHUNKS)
+@given(LIMITED)
 def test_round_trip(chunk: Chunk) -> None:
     batch = encode_chunk(chunk, 5)
     header = batch.header
     assert check(batch.raw) == header
-    assert (header.kind, header.records, header.version) == (Kind.DATA, len(chunk), 2)
+    assert (header.kind, header.records, header.version) == (
+        *(Kind.DATA, len(chunk)),
+        2 if chunk.attempts is None else 3,
+    )
     assert (header.base_offset, header.time_ms, header.previous_crc) == (chunk.first, 77, 5)
     assert header.length == len(batch.raw)
     assert len(batch.raw) % 8 == 0
@@ -72,12 +87,20 @@ def test_round_trip(chunk: Chunk) -> None:
     assert {len(getattr(decoded, name) or decoded.bodies) for name in COLUMNS} == {len(chunk)}
 
 
-@given(CHUNKS, st.integers(0, 13), st.integers(0, 13), st.sampled_from([1, 2]))
-def test_any_part_of_a_batch(chunk: Chunk, first: int, count_max: int, version: int) -> None:
+@given(
+    CHUNKS,
+    st.lists(ATTEMPTS, max_size=12),
+    st.integers(0, 13),
+    st.integers(0, 13),
+    st.sampled_from([1, 2]),
+)
+def test_any_part_of_a_batch(
+    chunk: Chunk, attempts: list[int], first: int, count_max: int, version: int
+) -> None:
     if version == 1:
         raw = version_1.encode_messages(chunk.first, chunk.messages(), 77, 5)
     else:
-        raw = encode_chunk(chunk, 5).raw
+        raw = encode_chunk(limited(chunk, attempts), 5).raw
     part = decode_chunk(raw, first, count_max)
     first = min(first, len(chunk))
     assert columns(part) == columns(decode_chunk(raw).part(first, first + count_max))
@@ -106,9 +129,10 @@ def test_version_1_is_read(messages: list[Message], base_offset: int) -> None:
     assert decoded.messages() == messages
 
 
-@given(CHUNKS.filter(lambda chunk: len(chunk) == 1))
+@given(LIMITED.filter(lambda chunk: len(chunk) == 1))
 def test_the_short_way_for_one_row_makes_the_same_bytes(chunk: Chunk) -> None:
     flags, payload = encode_columns(chunk)
+    limit = chunk.attempts[0] if chunk.attempts is not None else 0
     chunk.extend(chunk.part(0, 1))
     assert encode_columns(chunk)[0] & ~Column.DICTIONARY == flags
     assert payload == b"".join(
@@ -117,7 +141,7 @@ def test_the_short_way_for_one_row_makes_the_same_bytes(chunk: Chunk) -> None:
         else struct.pack("<I4x", len(value)) + value + bytes(-len(value) & 7)
         for name in ("ids", "tags", "keys", "headers", "bodies", "due", "expires", "once")
         if (value := (getattr(chunk, name) or [b""])[0])
-    )
+    ) + (struct.pack("<I4x", limit) if limit else b"")
 
 
 def test_layout_is_as_documented() -> None:
@@ -136,6 +160,23 @@ def test_layout_is_as_documented() -> None:
     assert batch.raw == head + struct.pack("<I", batch.header.crc) + payload
 
 
+@pytest.mark.parametrize("attempts", [[3], [0, 3], [2, 0, 1]])
+def test_layout_of_limits_of_attempts(attempts: list[int]) -> None:
+    """The batch is of version 3, so that older programs know that they do not know it."""
+    chunk = Chunk(9, 1000)
+    for limit in attempts:
+        chunk.add(b"", b"", b"x", attempts_max=limit)
+    count = len(attempts)
+    payload = struct.pack(f"<{count}I", *[1] * count) + bytes(4 * count & 7)
+    payload += b"x" * count + bytes(-count & 7)
+    payload += struct.pack(f"<{count}I", *attempts) + bytes(4 * count & 7)
+    head = struct.pack("<4sBBHIQQII", b"zbus", 3, 1, 16 | 512, count, 9, 1000, 3, len(payload))
+    batch = encode_chunk(chunk, 3)
+    assert batch.raw == head + struct.pack("<I", batch.header.crc) + payload
+    assert decode_chunk(batch).attempts == attempts
+    assert decode_chunk(batch, count - 1).attempts == attempts[-1:]
+
+
 def test_layout_of_a_dictionary() -> None:
     chunk = Chunk()
     for lines in (b"a", b"bcd", b"a"):
@@ -148,7 +189,7 @@ def test_layout_of_a_dictionary() -> None:
 def test_empty_columns_are_absent() -> None:
     chunk = Chunk.of([Message(b"")] * 3)
     chunk.tags, chunk.keys, chunk.once = [b""] * 3, [b""] * 3, [b""] * 3
-    chunk.due, chunk.expires = [0] * 3, [0] * 3
+    chunk.due, chunk.expires, chunk.attempts = [0] * 3, [0] * 3, [0] * 3
     batch = encode_chunk(chunk, 0)
     assert len(batch.raw) == HEADER_BYTES
     assert columns(decode_chunk(batch)) == columns(chunk)
@@ -182,7 +223,9 @@ HOSTILE = {
     "columns too short": sealed(1, 1, bytes(16)),
     "columns where none are": sealed(0, 1, bytes(8)),
     "records without columns": sealed(0, 2**32 - 1, b""),
-    "flags that do not exist": sealed(512, 1, b""),
+    "flags that do not exist": sealed(1024, 1, b"", version=3),
+    "flags that version 2 has not": sealed(512, 1, bytes(8)),
+    "limits of attempts past the end": sealed(512, 3, bytes(8), version=3),
     "flags that version 1 has not": sealed(128, 1, bytes(8), version=1),
     "dictionary past the end": sealed(264, 1000, bytes(8)),
     "dictionary of very many": sealed(264, 2, struct.pack("<IIII", 2**32 - 1, 0, 0, 0)),
@@ -196,7 +239,7 @@ HOSTILE = {
     "kind 0": sealed(0, 0, b"", kind=0),
     "kind 4": sealed(0, 0, b"", kind=4),
     "version 0": sealed(0, 1, b"", version=0),
-    "version 3": sealed(0, 1, b"", version=3),
+    "version 4": sealed(0, 1, b"", version=4),
     "length not of eights": sealed(1, 1, bytes(9)),
     "not the magic": b"zbuS" + sealed(0, 1, b"")[4:],
     "header cut short": sealed(0, 1, b"")[:39],
@@ -216,7 +259,7 @@ def test_odd_state_is_refused(flags: int, count: int, kind: int) -> None:
     assert not isinstance(inspect_header(sealed(0, 0, b"", kind=kind)), str)
 
 
-@given(st.binary(max_size=200), st.integers(0, 511), st.integers(0, 5), st.integers(1, 2))
+@given(st.binary(max_size=200), st.integers(0, 1023), st.integers(0, 5), st.integers(1, 3))
 def test_any_payload_is_decoded_or_refused(
     payload: bytes, flags: int, count: int, version: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import Any
 
 import attrs
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.core.delays import Columns, Delays
-from zbus.core.fates import Endings, Fate
+from zbus.core.fates import FORGOTTEN, Endings, Fate
+from zbus.core.live_ids import IdColumns
 from zbus.core.originals import Original
 from zbus.core.state import (
     Entries,
@@ -64,7 +66,8 @@ GROUPS = st.builds(
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
     fates=st.lists(
-        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from(Fate)), max_size=5
+        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from([*Fate, FORGOTTEN])),
+        max_size=5,
     ).map(endings),
     skipped=st.just(0) | NATURAL,
     dead=st.just(0) | NATURAL,
@@ -83,12 +86,17 @@ ORIGINALS = st.lists(
     ),
     max_size=5,
 ).map(tuple)
+IDS = st.dictionaries(st.binary(min_size=16, max_size=16), NATURAL, max_size=5).map(
+    lambda known: IdColumns(b"".join(known), array("Q", known.values()))
+)
 CHANGES = st.builds(
     StateChange,
     topic=st.none()
     | st.builds(TopicOptions, name=NAMES, calls=st.booleans(), opaque=OPAQUE, partitions=NATURAL),
     groups=st.lists(GROUPS, max_size=4).map(tuple),
     originals=ORIGINALS,
+    ids=IDS,
+    expiries=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
 )
 
 
@@ -224,8 +232,30 @@ def test_fates_as_they_are_stored() -> None:
     change = StateChange(
         groups=(GroupChange("g", 9, fates=endings([(7, 100, 2, 1), (8, 5, 0, 4)])),)
     )
+    forgotten = StateChange(groups=(GroupChange("g", fates=endings([(7, 1, 0, FORGOTTEN)])),))
+    vectors = struct.pack("<2QI4xB7x", 7, 1, 0, 255)
+    assert encode_change(forgotten) == payload(b'{"groups":[{"name":"g","fates":1}]}', vectors)
+    assert decode_change(encode_change(forgotten)) == forgotten
     text = b'{"groups":[{"name":"g","cursor":9,"fates":2}]}'
     vectors = struct.pack("<4Q2I2B6x", 7, 8, 100, 5, 2, 0, 1, 4)
+    assert encode_change(change) == payload(text, vectors)
+    assert decode_change(payload(text, vectors)) == change
+
+
+def test_ids_as_they_are_stored() -> None:
+    change = StateChange(ids=IdColumns(bytes(range(32)), array("Q", [7, 1 << 40])))
+    vectors = bytes(range(32)) + struct.pack("<2Q", 7, 1 << 40)
+    assert encode_change(change) == payload(b'{"ids":2}', vectors)
+    assert decode_change(payload(b'{"ids":2}', vectors)) == change
+
+
+def test_what_expires_as_it_is_stored() -> None:
+    """As what is delayed, behind all else."""
+    names = IdColumns(bytes(16), array("Q", [3]))
+    change = StateChange(ids=names, expiries=columns({1: 9, 2: 7, 515: 8}))
+    text = b'{"ids":1,"expiries":3,"expiry_pages":2}'
+    keys = (7 * 256 + 2, 9 * 256 + 1, 8 * 256 + 3)
+    vectors = bytes(16) + struct.pack("<8Q", 3, 0, 2, 2, 1, *keys)
     assert encode_change(change) == payload(text, vectors)
     assert decode_change(payload(text, vectors)) == change
 
@@ -250,6 +280,14 @@ HOSTILE = {
     "negative originals": payload(b'{"originals":-1}'),
     "originals past the end": payload(b'{"originals":2}', bytes(79)),
     "enormous originals": payload(b'{"originals":99999999999999}', bytes(40)),
+    "negative ids": payload(b'{"ids":-1}'),
+    "ids past the end": payload(b'{"ids":2}', bytes(40)),
+    "fewer ids than there are": payload(b'{"ids":1}', bytes(48)),
+    "enormous ids": payload(b'{"ids":99999999999999}', bytes(48)),
+    "negative expiries": payload(b'{"expiries":-1,"expiry_pages":1}'),
+    "expiries past the end": payload(b'{"expiries":1,"expiry_pages":1}', bytes(16)),
+    "expiries without pages": payload(b'{"expiries":1}', bytes(8)),
+    "enormous expiries": payload(b'{"expiry_pages":99999999999999}', bytes(40)),
     "unknown state": payload(b'{"groups":[{"name":"g","entries":1}]}', bytes(32) + b"\x09" * 8),
     "first unknown state": payload(
         b'{"groups":[{"name":"g","entries":1}]}',
@@ -269,6 +307,7 @@ HOSTILE = {
     "enormous fates": payload(b'{"groups":[{"name":"g","fates":99999999999999}]}', bytes(40)),
     "a fate that there is not": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(32)),
     "another": payload(b'{"groups":[{"name":"g","fates":1}]}', bytes(24) + b"\x06" + bytes(7)),
+    "one more": payload(b'{"groups":[{"name":"g","fates":2}]}', bytes(40) + b"\xff\xfe" + bytes(6)),
     "bytes left over": payload(b"{}", bytes(8)),
 }
 

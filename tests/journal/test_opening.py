@@ -317,10 +317,10 @@ def test_what_a_newer_program_wrote_is_no_unfinished_write(
     fill(data_dir, log)
     if landmarks:
         open_and_list(data_dir)
-    log[number] = of_version(3, log[number])
+    log[number] = of_version(4, log[number])
     fill(data_dir, log)
     before = {path: path.read_bytes() for path in data_dir.glob("*/*/*")}
-    newer = rf"at byte {sum(map(len, log[:number]))}: a newer zbus wrote this \(version 3\)"
+    newer = rf"at byte {sum(map(len, log[:number]))}: a newer zbus wrote this \(version 4\)"
     with pytest.raises(JournalError, match=newer):
         open_and_list(data_dir)
     with pytest.raises(JournalError, match=newer):

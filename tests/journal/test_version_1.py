@@ -82,6 +82,7 @@ def messages(data_dir: Path) -> Found:
 LATER = {
     *("attempts_max", "backoff_ms", "backoff_max_ms", "dead_letter", "on_loss", "order"),
     *("one_batch", "rate_per_s", "settled_ms", "bare", "unclaimed"),
+    "dedupe_live",
 }
 """Options that there were not yet."""
 
@@ -97,6 +98,8 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
 def state(change: StateChange) -> Any:
     """As it was written down with version 1, where what is delayed were entries like all others."""
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
+    assert not change.ids
+    del plain["ids"], plain["expiries"]
     for later in ("incarnation", "number", "emptied", "purges", "settlements", "settled"):
         assert not plain.pop(later)
     for group, known in zip(plain["groups"], change.groups, strict=True):

@@ -40,6 +40,33 @@ BACKLOGS: list[Mutant] = [
             BACKLOG,
         ),
         (
+            "lost-counted-twice",
+            "            lost += first - self.cursor - (len(self.ahead) - len(left))",
+            "            lost += first - self.cursor",
+            BACKLOG,
+        ),
+        (
+            "cursor-goes-first",
+            "            elif rank <= reached:",
+            "            elif rank < reached:",
+            BACKLOG,
+        ),
+        (
+            "order-of-changes",
+            "        self._touched.pop(offset, None)\n        self._touched[offset] = None",
+            "        self._touched[offset] = None",
+            "core/test_recovery.py",
+        ),
+        (
+            "skipped-on-the-way",
+            "        while self.cursor in self.ahead:",
+            "        if self.cursor in self.ahead:",
+            BACKLOG,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/told.py",
+        (
             "reset-not-applied",
             "        if change.reset:\n            self._clear()",
             "        if change.reset:\n            pass",
@@ -57,30 +84,6 @@ BACKLOGS: list[Mutant] = [
             "        self.cursor = self._lowest = change.cursor",
             BACKLOG,
         ),
-        (
-            "lost-counted-twice",
-            "            lost += first - self.cursor - (len(self.ahead) - len(left))",
-            "            lost += first - self.cursor",
-            BACKLOG,
-        ),
-        (
-            "cursor-goes-first",
-            "            if rank <= reached:",
-            "            if rank < reached:",
-            BACKLOG,
-        ),
-        (
-            "order-of-changes",
-            "        self._touched.pop(offset, None)\n        self._touched[offset] = None",
-            "        self._touched[offset] = None",
-            "core/test_recovery.py",
-        ),
-        (
-            "skipped-on-the-way",
-            "        while self.cursor in self.ahead:",
-            "        if self.cursor in self.ahead:",
-            BACKLOG,
-        ),
     ),
     *mutants_of(
         "zbus/core/places.py",
@@ -89,6 +92,12 @@ BACKLOGS: list[Mutant] = [
             "        return min(first, 0) - 1",
             "        return min(first, 0)",
             BACKLOG,
+        ),
+        (
+            "front-before-it-is-written",
+            "            if offset < end:\n                return offset",
+            "            if offset <= end:\n                return offset",
+            "core/test_put_front.py",
         ),
         (
             "put-back-behind-the-end",
@@ -558,8 +567,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "expired-a-moment-late",
-            "            elif expires_ms and expires_ms <= now_ms:",
-            "            elif expires_ms and expires_ms < now_ms:",
+            "            elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:",
+            "            elif chunk.expires is not None and 0 < chunk.expires[at] < now_ms:",
             "conformance/test_delay_and_expiry.py core/test_broker_delays.py",
         ),
         (
@@ -820,9 +829,21 @@ RETRIED: list[Mutant] = [
     *mutants_of(
         "zbus/core/retries.py",
         (
+            "lost-leases-in-the-wrong-order",
+            "        for offset in reversed(back):",
+            "        for offset in back:",
+            RETRIES,
+        ),
+        (
+            "leases-outlive-the-broker",
+            "leased.set(offset, max(1, now_ms))",
+            "leased.set(offset, leased.due_of(offset))",
+            RETRIES,
+        ),
+        (
             "one-attempt-too-many",
-            "attempts >= options.attempts_max",
-            "attempts > options.attempts_max",
+            "if limit and attempts >= limit:",
+            "if limit and attempts > limit:",
             RETRIES,
         ),
         (
@@ -839,7 +860,7 @@ RETRIED: list[Mutant] = [
         ),
         (
             "dead-letters-not-settling",
-            "            backlog.leased.settle_later(offset)\n",
+            "        group.backlogs[index].leased.settle_later(offset)\n",
             "",
             RETRIES,
         ),

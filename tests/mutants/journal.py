@@ -459,15 +459,18 @@ READING: list[Mutant] = [
             "journal/test_checkpoint.py",
         ),
         (
-            "entry-state-one-too-far",
-            "    if max(states) >= len(EntryState):",
-            "    if max(states) > len(EntryState):",
-            "journal/test_checkpoint.py",
-        ),
-        (
             "reset-not-stored",
             '    if group.reset:\n        stored["reset"] = True',
             "    if group.reset:\n        pass",
+            "journal/test_checkpoint.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/journal/vectors.py",
+        (
+            "entry-state-one-too-far",
+            "    if max(states) >= len(EntryState):",
+            "    if max(states) > len(EntryState):",
             "journal/test_checkpoint.py",
         ),
     ),

@@ -20,7 +20,7 @@ PLACES: list[Mutant] = [
         ),
         (
             "seek-of-what-is-gone",
-            "if topic.partitions[0].removed or group not in topic.groups.values():",
+            "if topic.partitions[0].removed or group.gone:",
             "if False:",
             DIALOGUES,
         ),

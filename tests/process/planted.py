@@ -15,6 +15,7 @@ from zbus.cli import main
 from zbus.core.backlog import Backlog
 from zbus.core.settlements import Settlements
 from zbus.core.state import Entries, EntryState, GroupChange, Origin, Settlement
+from zbus.core.told import Told
 from zbus.journal.local.files import OsFiles
 from zbus.store import replay
 
@@ -48,23 +49,23 @@ def write_behind() -> None:
 
 def forget_acks() -> None:
     """A restart forgets acknowledgements out of order."""
-    apply = Backlog.apply
+    apply = Told.apply
 
-    def apply_less(self: Backlog, change: GroupChange) -> None:
+    def apply_less(self: Told, change: GroupChange) -> None:
         left = [entry for entry in change.entries if entry.state is not EntryState.DONE]
         apply(self, attrs.evolve(change, entries=Entries.of(*left)))
 
-    Backlog.apply = apply_less  # type: ignore[method-assign]
+    Told.apply = apply_less  # type: ignore[method-assign]
 
 
 def skip() -> None:
     """A restart goes on one message too far."""
-    apply = Backlog.apply
+    apply = Told.apply
 
-    def apply_more(self: Backlog, change: GroupChange) -> None:
+    def apply_more(self: Told, change: GroupChange) -> None:
         apply(self, attrs.evolve(change, cursor=change.cursor + 1))
 
-    Backlog.apply = apply_more  # type: ignore[method-assign]
+    Told.apply = apply_more  # type: ignore[method-assign]
 
 
 def impatient() -> None:
@@ -72,7 +73,7 @@ def impatient() -> None:
     wake, next_wake = Backlog.wake, Backlog.next_wake
 
     def wake_early(
-        self: Backlog, now_ms: int, end: int, expire: Callable[[int], None] | None = None
+        self: Backlog, now_ms: int, end: int, expire: Callable[[list[int]], None] | None = None
     ) -> int:
         return wake(self, now_ms + 300, end, expire)
 

@@ -198,6 +198,14 @@ class GroupBook:
         self.leases.pop(serial, None)
         self.pauses.pop(serial, None)
 
+    def lose_all(self, now_ms: int) -> None:
+        """All who held something are gone, and the group may want that back."""
+        if self.retries.front:
+            self.leases.clear()
+            for serial, until_ms in self.pauses.items():
+                pause_ms = self.retries.pause_ms(len(self.handed.get(serial, [0])))
+                self.pauses[serial] = min(until_ms, now_ms + pause_ms)
+
     # -- what becomes of it -------------------------------------------------------------------
 
     def move(self, placed: dict[tuple[int, int], int], partition: int, place: int) -> None:

@@ -285,6 +285,7 @@ class Book:
                     group.forget_deliveries(partial(self._durable, topic))
                 elif broker_was == "killed":
                     group.forget_deliveries(lambda serial: self.written)
+                group.lose_all(self.now_ms)
         self.written = self.deliveries
 
     def _durable(self, topic: TopicBook, serial: int) -> int:

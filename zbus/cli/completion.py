@@ -7,17 +7,21 @@ Tab must not wait for long and must not be told of errors: without a quick answe
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
 from click.shell_completion import get_completion_class
 
 from zbus import client
-from zbus.cli.remote import command
+from zbus.cli.remote import command, json_option, url_option
 from zbus.wire.responses import Response
 
 PATIENCE_S = 0.5
 NAMES_MAX = 1_000
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _ask(context: click.Context, topic: str | None = None) -> list[str]:
@@ -56,6 +60,13 @@ def complete_group(
     """Groups of the topic before it that begin so."""
     topic = context.params.get("topic")
     return _begin(_ask(context, topic), incomplete) if topic else []
+
+
+def of_group(function: Function) -> Function:
+    """Give a command a topic and perhaps a group, and the common options."""
+    group = click.argument("group", required=False, shell_complete=complete_group)
+    topic = click.argument("topic", shell_complete=complete_topic)
+    return topic(group(json_option(url_option(function))))
 
 
 def _begin(names: list[str], incomplete: str) -> list[str]:

@@ -25,7 +25,7 @@ from zbus.cli.remote import (
     opened,
     url_option,
 )
-from zbus.cli.units import DURATION, SOME_TIME
+from zbus.cli.units import DURATION, LOSS, SOME_TIME
 from zbus.cli.words import Failed, counted, print_json, print_time
 from zbus.client import Delivery
 
@@ -78,6 +78,10 @@ def _headers(
     "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
 )
 @click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
+@click.option("--front", is_flag=True, default=None, help="Put it before all that is ready.")
+@click.option(
+    "--max-attempts", type=POSITIVE, help="Hand it out at most so often; else as the group says."
+)
 @click.option("--ack-topic", metavar="TOPIC", help="Acknowledge deliveries of TOPIC with it,")
 @click.option("--ack-group", metavar="GROUP", help="of this group,")
 @click.option("--ack-offset", metavar="OFFSETS", help="at 3,5-9,12: both are done, or neither.")
@@ -141,6 +145,8 @@ def produce(
         "ttl": labels["ttl_ms"],
         "idempotency-key": labels["idempotency_key"],
         "expected_offset": labels["expected_offset"],
+        "front": labels["front"] and 1,
+        "max_attempts": labels["max_attempts"],
         **{name: labels[name] for name in ACKS},
     }
     # An option that was not given must not hide a --header of its name.
@@ -170,7 +176,7 @@ def _produce_file(
 ) -> None:
     own = {
         name: labels[name]
-        for name in ("tag", "key", "partition", "delay_ms", "ttl_ms")
+        for name in ("tag", "key", "partition", "delay_ms", "ttl_ms", "front", "max_attempts")
         if labels[name] is not None
     }
     with opened(url) as bus, progress_bar(file, progress) as advance:
@@ -205,6 +211,11 @@ def _produce_file(
 )
 @click.option("--batch", type=POSITIVE, help="Fetch up to this many messages at once.")
 @click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
+@click.option(
+    "--on-loss",
+    type=LOSS,
+    help="What becomes of its leases when this ends; else as the group says.",
+)
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
@@ -228,6 +239,7 @@ def consume(
     standby: bool,
     batch: int | None,
     lease_ms: int | None,
+    on_loss: str | None,
     acks: bool,
     out: str | None,
     form: str,
@@ -239,6 +251,7 @@ def consume(
     if batch is None and (acks or out):
         batch = FILE_BATCH
     wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
+    wanted["on_loss"] = on_loss
     wanted["standby"] = int(standby) or None
     encode = show.FORMS["json" if as_json else form]
     taken = 0

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from zbus.cli.completion import complete_group, complete_topic
-from zbus.cli.remote import Remote, json_option, opened, url_option
+from zbus.cli.completion import of_group
+from zbus.cli.remote import Remote, opened
 from zbus.cli.units import DURATION
 from zbus.cli.words import counted, print_json
 from zbus.client import single
@@ -20,13 +20,6 @@ POSITIVE = click.IntRange(min=1)
 PAGE = 1_000
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _of_group(function: Function) -> Function:
-    """Topic and group, and the common options."""
-    group = click.argument("group", required=False, shell_complete=complete_group)
-    topic = click.argument("topic", shell_complete=complete_topic)
-    return topic(group(json_option(url_option(function))))
 
 
 def _named(function: Function) -> Function:
@@ -72,7 +65,7 @@ def _order(
 
 
 @click.command()
-@_of_group
+@of_group
 @_named
 @_offsets
 def delete(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
@@ -84,7 +77,7 @@ def delete(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401
 
 
 @click.command()
-@_of_group
+@of_group
 @_named
 @_offsets
 def cancel(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
@@ -96,7 +89,7 @@ def cancel(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401
 
 
 @click.command()
-@_of_group
+@of_group
 @_named
 @_offsets
 def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
@@ -108,7 +101,7 @@ def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 -
 
 
 @click.command()
-@_of_group
+@of_group
 @_named
 @_offsets
 @click.option("--delay", "--delay-ms", "delay_ms", type=DURATION, help="Due after this time.")
@@ -130,7 +123,7 @@ def reschedule(
 
 
 @click.command()
-@_of_group
+@of_group
 @click.option(
     "--count", type=POSITIVE, help="Put back at most this many, the first ones; default 1,000."
 )
@@ -157,7 +150,7 @@ def _number(text: str) -> int:
 
 
 @click.command()
-@_of_group
+@of_group
 @click.option(
     "--state",
     type=click.Choice(["delayed", "leased", "ready"]),
@@ -229,7 +222,7 @@ def _time(time_ms: int) -> str:
 
 
 @click.command()
-@_of_group
+@of_group
 @_named
 @click.option("--offset", type=NON_NEGATIVE, help="Of the message.")
 def why(

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from zbus.cli.completion import complete_group, complete_topic
+from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.remote import Remote, Reply, json_option, url_option
-from zbus.cli.units import DURATION, SIZE
+from zbus.cli.units import DURATION, LOSS, SIZE
 from zbus.cli.words import print_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
-LOSSES = ("keep", "front")
 
 
 PLACE = "earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z, time:<epoch ms>."
@@ -92,6 +91,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     help="Keep what became of messages for this time; 0: off.",
 )
 @_switches(
+    ("--dedupe-live", "dedupe_live", "Store an id once while its message is not finished."),
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
     ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
     ("--topic-exclusive", "topic_exclusive", "Likewise."),
@@ -120,7 +120,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 )
 @click.option(
     *("--on-loss", "group_on_loss"),
-    type=click.Choice(LOSSES),
+    type=LOSS,
     help="Leases of a connection that ends: keep them, or give them back in front.",
 )
 @click.option(
@@ -202,55 +202,38 @@ def list_names(topic: str | None, as_json: bool, url: str) -> None:
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", required=False, shell_complete=complete_group)
-@json_option
-@url_option
+@of_group
 def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Delete TOPIC with all its messages, or only its GROUP."""
-    _order("remove", topic, group, as_json, url)
+    print_time(_answer("remove", topic, group, url).body, as_json)
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", required=False, shell_complete=complete_group)
-@json_option
-@url_option
-def empty(topic: str, group: str | None, as_json: bool, url: str) -> None:
+@of_group
+@click.option("--keep-leased", is_flag=True, help="Of GROUP: but what it has leased.")
+def empty(topic: str, group: str | None, keep_leased: bool, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
-    _order("empty", topic, group, as_json, url)
+    kept = {"keep_leased": 1} if keep_leased else {}
+    print_time(_answer("empty", topic, group, url, **kept).body, as_json)
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", required=False, shell_complete=complete_group)
-@json_option
-@url_option
+@of_group
 def pause(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Hold the deliveries of GROUP back; print it as JSON."""
-    _set("pause", topic, group, as_json, url)
+    _print_json(_answer("pause", topic, group, url), as_json)
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", required=False, shell_complete=complete_group)
-@json_option
-@url_option
+@of_group
 def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Go on with the deliveries of GROUP; print it as JSON."""
-    _set("resume", topic, group, as_json, url)
+    _print_json(_answer("resume", topic, group, url), as_json)
 
 
-def _set(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
+def _answer(word: str, topic: str, group: str | None, url: str, **more: int) -> Reply:
     with Remote(url) as remote:
-        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
-    _print_json(reply, as_json)
-
-
-def _order(word: str, topic: str, group: str | None, as_json: bool, url: str) -> None:
-    with Remote(url) as remote:
-        reply = remote.request({"cmd": word, "topic": topic, "consume_group": group})
-    print_time(reply.body, as_json)
+        return remote.request({"cmd": word, "topic": topic, "consume_group": group, **more})
 
 
 def _print_json(reply: Reply, as_json: bool) -> None:

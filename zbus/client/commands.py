@@ -14,6 +14,7 @@ import msgspec
 
 from zbus.client.managing import (
     Level,
+    Loss,
     Nothing,
     Retries,
     declare,
@@ -110,38 +111,38 @@ def produce(
     id: str | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    front: bool = False,
+    max_attempts: int | None = None,
     acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[Stored]:
     """Store one message; returns when it is durable, and says where it is.
 
     `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-    partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-    back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-    are deliveries of one group and one partition that are acknowledged by it: both or neither.
+    partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+    lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+    there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+    deliveries of one group and partition that are acknowledged by it: both or neither.
 
-    Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-    TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-    says whether it may have been; TypeError and ValueError for what cannot be sent.
+    Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+    ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+    stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+    ValueError for what cannot be sent.
 
-    With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-    With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-    it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-    (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+    With `retries` the message gets an idempotency key of its own, and is stored once, however often
+    it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+    Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
     """
     lines = start(b"produce", topic)
     if tag is not None or key is not None:
         lines += optional(tag=tag, key=key)
-    if headers:
-        lines += own_lines(headers)
     if json is not UNSET:
-        body = _json_instead_of(body, json)
-        if not headers or "content-type" not in {name.lower() for name in headers}:
-            lines += b"content-type: application/json\r\n"
-    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key
-    if where != _NOT_GIVEN:
-        lines += _place(*where)
+        body, type_line = _json_instead_of(body, json, headers)
+        lines += type_line
+    lines += own_lines(headers) if headers else b""
+    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, max_attempts
+    if where != _NOT_GIVEN or front or idempotency_key is not None:
+        lines += _place(*where, front, idempotency_key)
     parse: Callable[[Response], Stored] = parse_stored
     if acks is not None:
         named, parse = settling(acks, parse)
@@ -157,10 +158,14 @@ def produce(
     )
 
 
-def _json_instead_of(body: Body, json: object) -> bytes:
+def _json_instead_of(
+    body: Body, json: object, headers: Mapping[str, str] | None
+) -> tuple[bytes, bytes]:
+    """The body, and the line that says what it is."""
     if type(body) is not bytes or body:
         raise TypeError("body and json contradict each other: give one of them")
-    return msgspec.json.encode(json)
+    told = headers and "content-type" in {name.lower() for name in headers}
+    return msgspec.json.encode(json), b"" if told else b"content-type: application/json\r\n"
 
 
 _NOT_GIVEN = (None,) * 6
@@ -172,6 +177,8 @@ def _place(
     deliver_at_ms: int | None,
     ttl_ms: int | None,
     expected_offset: int | None,
+    max_attempts: int | None,
+    front: bool,
     idempotency_key: str | None,
 ) -> bytes:
     """Lines that say where messages are put, and when they are due."""
@@ -182,6 +189,8 @@ def _place(
         deliver_at=deliver_at_ms,
         ttl=ttl_ms,
         expected_offset=expected_offset,
+        max_attempts=max_attempts,
+        front=front or None,
     )
     return lines if idempotency_key is None else lines + line(b"idempotency-key", idempotency_key)
 
@@ -205,6 +214,8 @@ def produce_many(
     ttl_ms: int | None = None,
     idempotency_key: str | None = None,
     expected_offset: int | None = None,
+    front: bool = False,
+    max_attempts: int | None = None,
     acks: Acks | None = None,
     timeout_s: float | None = None,
 ) -> Request[StoredBatch]:
@@ -233,7 +244,8 @@ def produce_many(
             b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
         )
     lines = start(b"produce", topic) + optional(tag=tag, key=key)
-    lines += _place(partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, idempotency_key)
+    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, max_attempts
+    lines += _place(*where, front, idempotency_key)
     parse: Callable[[Response], StoredBatch] = parse_stored_batch
     if acks is not None:
         places, parse = settling(acks, parse)
@@ -259,12 +271,14 @@ def pull(
     wait_ms: int = 0,
     partition: int | None = None,
     lease_ms: int | None = None,
+    on_loss: Loss | None = None,
     standby: bool = False,
     timeout_s: float | None = None,
 ) -> Request[list[Delivery]]:
     """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-    They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
-    exclusive group, `standby` waits until that one has left.
+    They are leased for `lease_ms` milliseconds, or as long as the group says. `on_loss` says what
+    becomes of the leases when the connection ends, if that is not what the group says. If another
+    reads the exclusive group, `standby` waits until that one has left.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
     group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -275,6 +289,7 @@ def pull(
         timeout=wait_ms,
         partition=partition,
         lease=lease_ms,
+        on_loss=on_loss,
         standby=standby or None,
     )
     return Request(
@@ -323,7 +338,7 @@ def nack(
     """Give deliveries back before their lease ends; returns how many were.
 
     They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-    NotFound if none is leased any more, or there is no such topic, group or partition.
+    NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
     """
     if delay_ms and not front:
         raise TypeError(

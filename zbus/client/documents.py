@@ -96,6 +96,8 @@ class TopicInfo(Struct, frozen=True, kw_only=True):
     """What all groups have finished is dropped."""
     dedupe_ms: int = field(default=0, name="dedupeMs")
     """How long ids are remembered; 0: they are not looked at."""
+    dedupe_live: bool = field(default=False, name="dedupeLive")
+    """An id is taken as long as its message is not finished in every group."""
     settled_ms: int = field(default=0, name="settledMs")
     """How long it is known what became of messages; 0: it is forgotten at once."""
     sender_headers: bool = field(default=False, name="senderHeaders")

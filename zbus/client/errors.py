@@ -164,6 +164,6 @@ STATUSES: dict[int, type[Refused]] = {
 
 def refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Refused:
     """The error of a status from 400 on."""
-    if status == 404 and text.startswith("404: offset ") and " is not leased" in text:
+    if status == 404 and headers is not None and headers.get("reason") == "not-leased":
         return NotLeased(status, text, headers)
     return STATUSES.get(status, Refused)(status, text, headers)

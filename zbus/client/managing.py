@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.requests import (
@@ -24,6 +24,10 @@ Nothing = Literal["none"]
 """Takes back what was declared."""
 
 
+Loss: TypeAlias = Literal["keep", "front"]
+"""What becomes of the leases of a connection that ends."""
+
+
 class Retries(TypedDict, total=False):
     """What becomes of a message of a group that is not acknowledged, and how fast the group is
     served. `"none"` takes back what was declared."""
@@ -31,7 +35,7 @@ class Retries(TypedDict, total=False):
     max_attempts: int | Nothing  # handed out so often, it is dead
     backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
     dead_letter: str  # the topic for what is dead; "" = it is dropped
-    on_loss: Literal["keep", "front"]  # a lost consumer's leases: they stay, or are given back
+    on_loss: Loss  # a lost consumer's leases: they stay, or are given back
     rate: int | Nothing  # messages a second
     one_batch: bool  # what was handed out of a partition has to be settled before there is more
 
@@ -68,6 +72,7 @@ def declare(
     retention_count: int | None = None,
     retention_done: bool | None = None,
     dedupe_ms: int | None = None,
+    dedupe_live: bool | None = None,
     settled_ms: int | None = None,
     sender_headers: bool | None = None,
     timeout_s: float | None = None,
@@ -88,7 +93,8 @@ def declare(
     if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
     partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
     long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-    not at all. `sender_headers` stores with each message how it came.
+    not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+    `sender_headers` stores with each message how it came.
 
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
     or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -105,7 +111,7 @@ def declare(
 _OPTIONS = {
     **{name: name for name in ("partitions", "durability", "rpc", "retention_ms")},
     **{name: name for name in ("retention_bytes", "retention_count", "retention_done")},
-    **{name: name for name in ("dedupe_ms", "settled_ms", "sender_headers")},
+    **{name: name for name in ("dedupe_ms", "dedupe_live", "settled_ms", "sender_headers")},
     **{name: name for name in ("exclusive", "temporary", "paused")},
     "ack": "group_ack",
     "lease_ms": "group_lease",
@@ -213,12 +219,20 @@ def remove(
     return Request(lines, parse_nothing, removes=True, timeout_s=timeout_s)
 
 
-def empty(topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Request[None]:
-    """Forget what a group has still to do; without `group`, of all groups, and the messages.
+def empty(
+    topic: str,
+    group: str | None = None,
+    *,
+    keep_leased: bool = False,
+    timeout_s: float | None = None,
+) -> Request[None]:
+    """Forget what a group has still to do; without `group`, of all groups, and the messages. With
+    `keep_leased`, what a group has leased stays so.
 
     Returns when that is durable. Raises NotFound, Forbidden.
     """
-    return Request(of_group(b"empty", topic, group), parse_nothing, timeout_s=timeout_s)
+    lines = of_group(b"empty", topic, group) + optional(keep_leased=keep_leased or None)
+    return Request(lines, parse_nothing, timeout_s=timeout_s)
 
 
 def ping(*, timeout_s: float | None = None) -> Request[int]:

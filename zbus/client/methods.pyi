@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
-from zbus.client.managing import Level, Retries
+from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
 from zbus.client.single import Document, Listed, Redriven, State
@@ -43,6 +43,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -63,7 +64,8 @@ class BlockingMethods:
         if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
         partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
         long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-        not at all. `sender_headers` stores with each message how it came.
+        not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+        `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -93,6 +95,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -122,6 +125,7 @@ class BlockingMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -179,9 +183,15 @@ class BlockingMethods:
         """
 
     def empty(
-        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        keep_leased: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
-        """Forget what a group has still to do; without `group`, of all groups, and the messages.
+        """Forget what a group has still to do; without `group`, of all groups, and the messages. With
+        `keep_leased`, what a group has leased stays so.
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
@@ -218,25 +228,27 @@ class BlockingMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -252,6 +264,8 @@ class BlockingMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
@@ -272,12 +286,14 @@ class BlockingMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        on_loss: Loss | None = None,
         standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
-        exclusive group, `standby` waits until that one has left.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. `on_loss` says what
+        becomes of the leases when the connection ends, if that is not what the group says. If another
+        reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -314,7 +330,7 @@ class BlockingMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -355,12 +371,14 @@ class BlockingMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     def cancel(
@@ -497,6 +515,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -517,7 +536,8 @@ class AsyncMethods:
         if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
         partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
         long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
-        not at all. `sender_headers` stores with each message how it came.
+        not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+        `sender_headers` stores with each message how it came.
 
         Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
         or never be, TooMany, Forbidden; TypeError for options that contradict each other.
@@ -547,6 +567,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -576,6 +597,7 @@ class AsyncMethods:
         retention_count: int | None = None,
         retention_done: bool | None = None,
         dedupe_ms: int | None = None,
+        dedupe_live: bool | None = None,
         settled_ms: int | None = None,
         sender_headers: bool | None = None,
         timeout_s: float | None = None,
@@ -635,9 +657,15 @@ class AsyncMethods:
         """
 
     async def empty(
-        self, topic: str, group: str | None = None, *, timeout_s: float | None = None
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        keep_leased: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
-        """Forget what a group has still to do; without `group`, of all groups, and the messages.
+        """Forget what a group has still to do; without `group`, of all groups, and the messages. With
+        `keep_leased`, what a group has leased stays so.
 
         Returns when that is durable. Raises NotFound, Forbidden.
         """
@@ -674,25 +702,27 @@ class AsyncMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Stored:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
@@ -708,6 +738,8 @@ class AsyncMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> StoredBatch:
@@ -728,12 +760,14 @@ class AsyncMethods:
         wait_ms: int = 0,
         partition: int | None = None,
         lease_ms: int | None = None,
+        on_loss: Loss | None = None,
         standby: bool = False,
         timeout_s: float | None = None,
     ) -> list[Delivery]:
         """Take up to `batch` messages of a group, waiting up to `wait_ms` milliseconds for the first.
-        They are leased for `lease_ms` milliseconds, or as long as the group says. If another reads the
-        exclusive group, `standby` waits until that one has left.
+        They are leased for `lease_ms` milliseconds, or as long as the group says. `on_loss` says what
+        becomes of the leases when the connection ends, if that is not what the group says. If another
+        reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
         group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
@@ -770,7 +804,7 @@ class AsyncMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(
@@ -811,12 +845,14 @@ class AsyncMethods:
         *,
         id: str | None = None,
         partition: int = 0,
+        forget: bool = False,
         timeout_s: float | None = None,
     ) -> int:
         """Finish messages that a group has not finished, whatever their state; returns how many.
 
         A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-        `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+        `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+        them, nor of those that are finished. Raises NotFound if there is nothing to finish.
         """
 
     async def cancel(
@@ -945,25 +981,27 @@ class PipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     def produce_many(
@@ -979,6 +1017,8 @@ class PipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> Pending[StoredBatch]:
@@ -1020,7 +1060,7 @@ class PipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     def extend(
@@ -1076,25 +1116,27 @@ class AsyncPipelineMethods:
         id: str | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[Stored]:
         """Store one message; returns when it is durable, and says where it is.
 
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
-        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch milliseconds) hold it
-        back, `ttl_ms` lets it expire. With `expected_offset` it is stored there or not at all. `acks`
-        are deliveries of one group and one partition that are acknowledged by it: both or neither.
+        partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
+        lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
+        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        deliveries of one group and partition that are acknowledged by it: both or neither.
 
-        Raises NotFound (declare the topic first), Conflict (`expected_offset`), BadRequest, TooLarge,
-        TooMany, Full or Overloaded: then nothing was stored; ConnectionLost or Timeout, whose `unknown`
-        says whether it may have been; TypeError and ValueError for what cannot be sent.
+        Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
+        ended, or were done before), BadRequest, TooLarge, TooMany, Full or Overloaded: then nothing was
+        stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
+        ValueError for what cannot be sent.
 
-        With `acks` also NotLeased: a lease has ended, or an earlier attempt was done, its answer lost.
-
-        With `retries` the message gets an idempotency key of its own: however often it had to be sent,
-        it is stored once. If you give an `id`, that is left to you, since a topic may remember ids
-        (`dedupe_ms`): then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once, however often
+        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
+        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
         """
 
     async def produce_many(
@@ -1110,6 +1152,8 @@ class AsyncPipelineMethods:
         ttl_ms: int | None = None,
         idempotency_key: str | None = None,
         expected_offset: int | None = None,
+        front: bool = False,
+        max_attempts: int | None = None,
         acks: Acks | None = None,
         timeout_s: float | None = None,
     ) -> AsyncPending[StoredBatch]:
@@ -1151,7 +1195,7 @@ class AsyncPipelineMethods:
         """Give deliveries back before their lease ends; returns how many were.
 
         They come again first; or at the end (`front=False`); or after `delay_ms` milliseconds. Raises
-        NotFound if none is leased any more, or there is no such topic, group or partition.
+        NotLeased if none is leased any more, NotFound if there is no such topic, group or partition.
         """
 
     async def extend(

@@ -28,8 +28,10 @@ _RESERVED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic"
         b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
-        b" group host id idempotency-key keep-alive key offset partition recver retry sender"
-        b" skipped tag te timeout timestamp token topic trailer transfer-encoding ttl upgrade"
+        b" front group host id idempotency-key keep-alive key max_attempts offset"
+        b" partition recver retry sender skipped tag te timeout timestamp token topic trailer"
+        b" transfer-encoding ttl"
+        b" upgrade"
     ).split()
 )
 """Headers that are the client's or the broker's business."""

@@ -46,14 +46,17 @@ def delete(
     *,
     id: str | None = None,
     partition: int = 0,
+    forget: bool = False,
     timeout_s: float | None = None,
 ) -> Request[int]:
     """Finish messages that a group has not finished, whatever their state; returns how many.
 
     A message is named by its offset, or by its id if the topic remembers ids (`dedupe_ms`). Without
-    `group` all groups of the topic are meant. Raises NotFound if there is nothing to finish.
+    `group` all groups of the topic are meant. With `forget` it is not even kept what became of
+    them, nor of those that are finished. Raises NotFound if there is nothing to finish.
     """
     lines = of_group(b"delete", topic, group) + _named(offsets, id, partition)
+    lines += optional(forget=forget or None)
     return Request(lines, parse_count, removes=True, timeout_s=timeout_s)
 
 

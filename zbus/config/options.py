@@ -12,6 +12,8 @@ import attrs
 import msgspec
 
 from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.faces.adf.settings import AdfOptions
+from zbus.faces.camellia.settings import CamelliaOptions
 from zbus.faces.guard import GuardOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
@@ -35,15 +37,12 @@ ORDER: Final = (
     *("cache_bytes_max", "history_bytes_max"),
     *("topics_max", "groups_per_topic_max", "partitions_max", "topic_messages_per_s"),
     *("topic_bytes_per_s", "allowed_hosts", "cors_origins"),
-    *(
-        "pages",
-        "browser_get",
-        "reload_window_ms",
-        "rpc_url",
-        "tick_events_max",
-        "log_level",
-        "log_format",
-    ),
+    *("pages", "browser_get", "reload_window_ms", "rpc_url"),
+    *("camellia_ttl_ms", "camellia_max_retry", "camellia_ack_timeout_ms", "camellia_ended_ms"),
+    *("camellia_batch", "camellia_poll_timeout_ms", "camellia_monitor_ms", "camellia_idle_ms"),
+    *("tick_events_max", "log_level", "log_format"),
+    *("adf_auto_create", "adf_body_bytes_max", "adf_requestid_length_max"),
+    *("adf_first_duplications", "adf_http_lease_ms", "adf_pull_timeout_ms"),
 )
 """As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
 
@@ -117,6 +116,8 @@ class Config(
     GuardOptions,
     RightsOptions,
     NativeOptions,
+    AdfOptions,
+    CamelliaOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 
@@ -129,9 +130,11 @@ class Config(
         _at_least(self, "bodies_bytes_max", "body_bytes_max")
 
     def part(self, kind: type[_Part], **more: object) -> _Part:
-        """An object of this class: of the options, what it has a field of the same name for."""
+        """An object of this class: of the options, and of what else is known, what it has a field
+        of the same name for."""
         names = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]  # of attrs
-        return kind(**{name: getattr(self, name) for name in names & OPTIONS.keys()}, **more)
+        told = {name: getattr(self, name) for name in names & OPTIONS.keys()}
+        return kind(**told, **{name: more[name] for name in names & more.keys()})
 
 
 def _declared() -> dict[str, Option]:

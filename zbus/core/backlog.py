@@ -16,57 +16,28 @@ An exception at or past the cursor is always in `ahead` too. A log read in order
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
 seen: the caller passes both.
 
-`changes` hands out what became different since the last call, in a form (`zbus.core.state`) that
-`apply` takes back. Recovery is nothing else.
+What became of it is told to a journal in `zbus.core.told`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
-import attrs
-
-from zbus.core.delays import NOTHING, Columns, Delays
 from zbus.core.fates import Fate, Fates
-from zbus.core.keyed import PARKED_MAX, Keyed
+from zbus.core.keyed import PARKED_MAX
 from zbus.core.life import Life
-from zbus.core.open_leases import OpenLeases
-from zbus.core.overdue import LOOK_MS, Overdue
-from zbus.core.places import Places
-from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
-from zbus.core.told import all_entries, some_entries
+from zbus.core.overdue import LOOK_MS
+from zbus.core.told import Told
 
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
 
 
-class Backlog(Places):
+class Backlog(Told):
     """See the module."""
 
-    __slots__ = (
-        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
-        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
-    )
-
-    def __init__(self, cursor: int = 0) -> None:
-        super().__init__()
-        self.cursor = cursor
-        self.delayed = Delays()
-        self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
-        self.leased = OpenLeases()
-        self.ahead: set[int] = set()
-        self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
-        self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
-        self._reset = False
-        self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
-        self.skipped = 0  # messages that the log forgot before they were finished
-        self.untold = 0  # those of them that the group has not been told of
-        self.fates: Fates | None = None  # what became of messages, if that is kept
-        self.dead = 0  # messages that were given up, ever
-        self.keyed: Keyed | None = None  # of a group with order per key
-        self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
-        self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
+    __slots__ = ()
 
     @property
     def in_order(self) -> bool:
@@ -79,7 +50,7 @@ class Backlog(Places):
         """The offset to hand out next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
-        reached = self.cursor
+        reached, there = self.cursor, end
         if self.keyed is not None:
             self.keyed.settle(self)
             if self.parked_count >= PARKED_MAX:
@@ -89,7 +60,11 @@ class Backlog(Places):
             self._catch_up(reached)
         if self._ready:
             (rank, _), offset = self._ready.peekitem(0)
-            if rank <= reached:
+            if rank <= reached and offset >= there:
+                written = self._written(reached, there)
+                if written is not None:
+                    return written
+            elif rank <= reached:
                 return offset
         return self.cursor if self.cursor < end else None
 
@@ -207,20 +182,37 @@ class Backlog(Places):
             self.keyed = None
             self.unpark_all()
 
-    def wake(self, now_ms: int, end: int, expire: Callable[[int], None] | None = None) -> int:
-        """Messages whose lease ended go back to their places, or where `expire` puts each of them;
-        what is due, to the end. How many were made ready: of what is due, no more than a lot; the
-        others when they are needed."""
+    def wake(self, now_ms: int, end: int, expire: Callable[[list[int]], None] | None = None) -> int:
+        """Messages whose lease ended go back to their places, or where `expire` puts them; what is
+        due, to the end. How many were made ready: of what is due, no more than a lot; the others
+        when they are needed."""
         ended = self.leased.ended(now_ms)
-        for offset in ended:
-            if offset in self.leased:  # what was done about another may have settled it
-                (expire or self.put_back)(offset)
+        if ended and expire is not None:
+            expire(ended)
+        else:
+            for offset in ended:
+                self.put_back(offset)
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)
         many = bool(self.overdue)  # then some were made ready before them
         self._serial = self.overdue.add(now_ms, end, self._serial)
         return len(ended) + (0 if many else self._make_ready())
+
+    def drop_waiting(self, end: int) -> int:
+        """READY or DELAYED -> DONE, all below `end`; how many. What is leased stays so."""
+        count = self.ready_count(end) + len(self.delayed)
+        for part in (self._ready, self.places, self._touched):
+            part.clear()
+        self.delayed.clear()
+        self.overdue.clear()
+        self.ahead.clear()
+        self.attempts = {o: count for o, count in self.attempts.items() if o in self.leased}
+        self.cursor = max(self.cursor, end)
+        self._lowest = -1
+        self._reset = True
+        self._touch_keyed()
+        return count
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
@@ -284,83 +276,7 @@ class Backlog(Places):
         self.delayed.truncate(self.cursor)
         self._reset = True
 
-    # -- memory of a tick -----------------------------------------------------------------
-
-    def changes(self, name: str, incarnation: int = 0) -> GroupChange:
-        """What became different since the last call."""
-        touched, self._touched = self._touched, {}
-        if self._reset:
-            self._reset = False
-            return attrs.evolve(self.snapshot(name, incarnation), reset=True)
-        entries = NO_ENTRIES
-        delayed = NOTHING
-        if touched:
-            offsets: Collection[int] = touched
-            attempts = self.attempts
-            if self.delayed:
-                delayed, others = self.delayed.select([o for o in touched if o not in attempts])
-                offsets = [offset for offset in touched if offset in others or offset in attempts]
-            entries = some_entries(offsets, attempts, self.places, self.leased, self.delayed)
-        return self._told(name, incarnation, entries, delayed)
-
-    def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
-        """All there is, as a change from nothing."""
-        ahead, attempts, places, leased = self.ahead, self.attempts, self.places, self.leased
-        entries, delayed = NO_ENTRIES, self.delayed
-        if places or leased or attempts or ahead:
-            entries = all_entries(ahead, attempts, self._all_in_order(), places, leased, delayed)
-        return self._told(name, incarnation, entries, delayed.columns())
-
-    def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
-        change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
-        change.skipped, change.untold, change.dead = self.skipped, self.untold, self.dead
-        change.incarnation = number
-        return change
-
-    def apply(self, change: GroupChange) -> None:
-        """Take over what `changes` or `snapshot` told."""
-        if change.reset:
-            self._clear()
-        self.cursor = change.cursor
-        self._lowest = -1
-        self.skipped = change.skipped
-        self.untold = change.untold
-        self.dead = change.dead
-        if self.ahead:
-            self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
-        if change.delayed:
-            self._apply_delayed(change.delayed)
-        for offset, state, time_ms, attempts, rank in change.entries.rows():
-            self._apply_entry(offset, state, time_ms, attempts, rank)
-
-    def _apply_delayed(self, delayed: Columns) -> None:
-        if self.places or self.leased or self.attempts:
-            for offset in delayed.offsets():
-                self._forget(offset)
-                self.attempts.pop(offset, None)
-        self.delayed.load(delayed)
-        self.ahead.update(delayed.offsets(self.cursor))
-
-    def _apply_entry(self, offset: int, state: int, time_ms: int, attempts: int, rank: int) -> None:
-        self._forget(offset)
-        if offset >= self.cursor:
-            self.ahead.add(offset)
-        if attempts:
-            self.attempts[offset] = attempts
-        else:
-            self.attempts.pop(offset, None)
-        if state == EntryState.LEASED:
-            self.leased.set(offset, time_ms)
-        elif state == EntryState.DELAYED:
-            self.delayed.set(offset, time_ms)
-        elif state == EntryState.READY:
-            self._insert(offset, rank)
-
     # -- parts ----------------------------------------------------------------------------
-
-    def _forget(self, offset: int) -> bool:
-        """Take an offset out of every exception but `ahead`; True if it was in one."""
-        return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -399,10 +315,6 @@ class Backlog(Places):
         if self.keyed is not None:
             self.keyed.touch(offset)
 
-    def _touch_keyed(self) -> None:
-        if self.keyed is not None:
-            self.keyed.touch_all()
-
     def _step_over(self) -> None:
         while self.cursor in self.ahead:
             self.ahead.remove(self.cursor)
@@ -416,17 +328,6 @@ class Backlog(Places):
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
         self._touched = {offset: None for offset in self._touched if offset < end}
-        self._touch_keyed()
-
-    def _clear(self) -> None:
-        for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
-            part.clear()
-        self.delayed.clear()
-        self.overdue.clear()
-        self.ahead.clear()
-        if self.fates is not None:
-            self.fates = Fates()  # what is read again is another story
-        self._lowest = -1
         self._touch_keyed()
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from sys import maxsize
 
-from zbus.core import deciding, leases, leaving, purging, reads
+from zbus.core import deciding, expiring, leases, leaving, purging, reads, retries
 from zbus.core.calls import Calls
 from zbus.core.changes import Changes
 from zbus.core.chunk import Chunk
@@ -31,7 +31,7 @@ from zbus.core.invariants import check_topics
 from zbus.core.limited import make_puts
 from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.core.log import Log, Memory
-from zbus.core.once import forget, remind
+from zbus.core.once import remind
 from zbus.core.outcomes import DONE, EmptyReason, Routed
 from zbus.core.outside import Outside
 from zbus.core.ranges import Ranges
@@ -69,7 +69,6 @@ class Broker:
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
         self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max)
         self.tick = self.dispatch.tick
-        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
@@ -78,6 +77,10 @@ class Broker:
         self.turns = 0
         self.removed = 0  # partitions, ever: they and their topics know each other
         self.stopping = False
+        # Emptying.
+        self.drop_waiting = partial(purging.drop_waiting, self.tick)
+        self.purge_group = partial(purging.purge_group, self.tick)
+        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, recorder)
         self.puts = puts = make_puts(self.tick, limits)
         # Looking at what is stored, which changes nothing.
         self.peek = reads.peek
@@ -85,6 +88,7 @@ class Broker:
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
+        self.put_front = puts.put_front
         self.put_along_with_key = puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
@@ -176,8 +180,7 @@ class Broker:
         for group in topic.groups.values():
             if group.origin is not None:
                 deciding.tell(self.tick, group)
-            for index in range(len(group.backlogs)):
-                self.dispatch.schedule(group, index)
+            self._take_back(group)
             if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
                 self._orphans.set(group, self.now_ms + ORPHAN_MS)
@@ -188,6 +191,7 @@ class Broker:
         partition.recovered = partition.end
         self.settling.found.append(partition)
         remind(self.tick, partition)
+        expiring.arm(self.tick, partition)
         if partition.topic_changed or not self.recorder.holds(partition):
             self.tick.touch(partition)
 
@@ -279,15 +283,14 @@ class Broker:
         """The group was read again, and its options with it: some may have been lost."""
         if group.options.unclaimed and group.readers:
             claim(self.tick, group)
+        self._take_back(group)
         self.standbys.admit(group)
 
-    def purge_group(self, ticket: Ticket, group: Group) -> None:
-        """Forget everything the group has still to do."""
-        purging.purge_group(self.tick, ticket, group)
-
-    def purge_topic(self, ticket: Ticket, topic: Topic) -> None:
-        """Forget everything stored; offsets go on from where they are."""
-        purging.purge_topic(self.tick, self.retention, self.recorder, ticket, topic)
+    def _take_back(self, group: Group) -> None:
+        """It was read from storage, and its leases with it."""
+        retries.lose(group, self.now_ms)
+        for index in range(len(group.backlogs)):
+            self.dispatch.schedule(group, index)
 
     # -- messages -------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Chunk:
     """See the module. Rows are only ever added; nobody changes one after it was added."""
 
     __slots__ = (
+        "attempts",
         "bodies",
         "due",
         "expires",
@@ -55,6 +56,7 @@ class Chunk:
         self.due: list[int] | None = None  # epoch ms; not delivered before it; 0 = at once
         self.expires: list[int] | None = None  # epoch ms; not delivered from it on; 0 = never
         self.once: list[bytes] | None = None  # idempotency keys, as in a header line; empty = none
+        self.attempts: list[int] | None = None  # at most; 0 = as often as the group says
         self.plain = True  # no row has anything but id, headers and body
         # The books of `zbus.core.log`.
         self.held_bytes = 0  # of memory, about
@@ -67,7 +69,8 @@ class Chunk:
         """A chunk of these messages; their own time of production is not taken over."""
         chunk = cls(first, time_ms)
         for m in messages:
-            chunk.add(m.id, m.headers, m.body, m.tag, m.key, m.due_ms, m.expires_ms, m.once)
+            rare = m.due_ms, m.expires_ms, m.once, m.attempts_max
+            chunk.add(m.id, m.headers, m.body, m.tag, m.key, *rare)
         return chunk
 
     def __len__(self) -> int:
@@ -96,6 +99,7 @@ class Chunk:
         due_ms: int = 0,
         expires_ms: int = 0,
         once: bytes = b"",
+        attempts_max: int = 0,
     ) -> None:
         """Append one message."""
         count = len(self.bodies)
@@ -103,7 +107,7 @@ class Chunk:
         self.headers.append(headers)
         self.bodies.append(body)
         if self.plain:
-            if not (tag or key or due_ms or expires_ms or once):
+            if not (tag or key or due_ms or expires_ms or once or attempts_max):
                 return
             self.plain = False
         if tag or self.tags is not None:
@@ -116,6 +120,8 @@ class Chunk:
             self.expires = _with(self.expires, count, 0, (expires_ms,))
         if once or self.once is not None:
             self.once = _with(self.once, count, b"", (once,))
+        if attempts_max or self.attempts is not None:
+            self.attempts = _with(self.attempts, count, 0, (attempts_max,))
 
     def fill(
         self,
@@ -127,6 +133,7 @@ class Chunk:
         due_ms: int = 0,
         expires_ms: int = 0,
         once: bytes = b"",
+        attempts_max: int = 0,
     ) -> None:
         """Give an empty chunk its messages; what is one value is that of all."""
         count = len(bodies)
@@ -136,7 +143,9 @@ class Chunk:
         self.due = [due_ms] * count if due_ms else None
         self.expires = [expires_ms] * count if expires_ms else None
         self.once = [once] * count if once else None
-        self.plain = not (due_ms or expires_ms or once or self.tags or self.keys)
+        self.attempts = [attempts_max] * count if attempts_max else None
+        one = due_ms or expires_ms or once or attempts_max
+        self.plain = not (one or self.tags or self.keys)
 
     def extend(self, other: Chunk) -> None:
         """Append all rows of another chunk. They keep their times of production."""
@@ -155,6 +164,7 @@ class Chunk:
         self.due = _joined(self.due, other.due, count, more, 0)
         self.expires = _joined(self.expires, other.expires, count, more, 0)
         self.once = _joined(self.once, other.once, count, more, b"")
+        self.attempts = _joined(self.attempts, other.attempts, count, more, 0)
 
     def part(self, start: int, stop: int) -> Chunk:
         """A chunk of its own with the rows from `start` to before `stop`."""
@@ -168,6 +178,7 @@ class Chunk:
         part.due = None if self.due is None else self.due[rows]
         part.expires = None if self.expires is None else self.expires[rows]
         part.once = None if self.once is None else self.once[rows]
+        part.attempts = None if self.attempts is None else self.attempts[rows]
         return part
 
     def clear(self) -> None:
@@ -175,6 +186,7 @@ class Chunk:
         self.ids, self.headers, self.bodies = [], [], []
         self.plain = True
         self.times = self.tags = self.keys = self.due = self.expires = self.once = None
+        self.attempts = None
 
     def time_of(self, at: int) -> int:
         """When row `at` was produced, epoch ms."""
@@ -202,6 +214,7 @@ class Chunk:
             0 if self.due is None else self.due[at],
             0 if self.expires is None else self.expires[at],
             b"" if self.once is None else self.once[at],
+            0 if self.attempts is None else self.attempts[at],
         )
 
     def messages(self) -> list[Message]:
@@ -222,10 +235,9 @@ class Chunk:
 
     def check(self) -> None:
         """Assert the invariants."""
-        columns = (self.ids, self.headers, self.tags, self.keys, self.due, self.expires, self.once)
-        for column in (*columns, self.times):
+        rare = (self.tags, self.keys, self.due, self.expires, self.once, self.attempts)
+        for column in (self.ids, self.headers, *rare, self.times):
             assert column is None or len(column) == len(self.bodies)
-        rare = (self.tags, self.keys, self.due, self.expires, self.once)
         assert not (self.plain and any(column is not None for column in rare))
 
 

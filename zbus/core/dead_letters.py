@@ -60,14 +60,30 @@ class DeadLetters:
         self._settling = settling
         self._puts = puts
         self._again = timers.timer(self._store, lambda dying: dying.group)
-        dispatch.dead = lambda *dying: self._store(Dying(*dying))
+        # By group, partition and offset. A message may die twice, if its partition was read again
+        # before it was stored: the last time counts.
+        self._open: dict[tuple[Group, int, int], Dying] = {}
+        dispatch.dead = lambda *dying: self._begin(Dying(*dying))
+
+    def _begin(self, dying: Dying) -> None:
+        known = self._open.get(dying[:3])
+        if known is not None:
+            self._again.discard(known)
+        self._open[dying[:3]] = dying
+        self._store(dying)
+
+    def end(self, dying: Dying) -> None:
+        """It is stored, or need not be."""
+        if self._open.get(dying[:3]) is dying:
+            del self._open[dying[:3]]
 
     def _store(self, dying: Dying) -> None:
         group, index, offset, _ = dying
         partition, backlog = group.topic.partitions[index], group.backlogs[index]
-        gone = partition.removed or group.topic.groups.get(group.name.lower()) is not group
+        gone = partition.removed or group.gone
         if gone or offset not in backlog.leased.settling:
-            return  # it was acknowledged meanwhile
+            self.end(dying)  # it was acknowledged meanwhile
+            return
         if partition.fenced is None and self._target(group) is not None:
             partition.log.get(offset, partial(self._found, dying))
         else:
@@ -76,7 +92,11 @@ class DeadLetters:
     def later(self, dying: Dying) -> None:
         """It cannot be stored now."""
         backlog = dying.group.backlogs[dying.partition]
-        if dying.offset in backlog.leased:
+        if self._open.get(dying[:3]) is not dying:
+            return
+        if dying.offset not in backlog.leased:
+            self.end(dying)
+        else:
             backlog.leased.settle_later(dying.offset)
             self._again.set(dying, self._tick.now_ms + AGAIN_MS)
 
@@ -88,9 +108,13 @@ class DeadLetters:
     def _found(self, dying: Dying, found: tuple[Chunk, int] | BrokerError) -> None:
         group, index, offset, _ = dying
         backlog, target = group.backlogs[index], self._target(group)
+        if self._open.get(dying[:3]) is not dying:
+            return
         if offset not in backlog.leased.settling:
+            self.end(dying)
             return
         if isinstance(found, BrokerError) and found.refusal is Refusal.OFFSET_UNKNOWN:
+            self.end(dying)
             backlog.give_up(offset)  # the log has forgotten it
             self._tick.change(group.topic.partitions[index], group)
             return
@@ -98,7 +122,7 @@ class DeadLetters:
             self.later(dying)
             return
         chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
-        partition = target.partition_for(b"" if chunk.keys is None else chunk.keys[0])
+        partition = target.partition_for(chunk.key_of(0))
         source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
         put = partial(self._puts.put_all, partition, chunk)
         self._settling.put_with(partition, [source], _Stored(self, dying), put)
@@ -117,6 +141,8 @@ class _Stored(Silent):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
             self._dead_letters.later(self._dying)
+        else:
+            self._dead_letters.end(self._dying)
 
 
 def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
@@ -129,15 +155,10 @@ def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     )
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
     found = Chunk()
-    id = chunk.id_of(at, index)
-    found.add(id, without_lines(chunk.headers[at]) + lines, chunk.bodies[at], *labels(chunk, at))
+    lines = without_lines(chunk.headers[at]) + lines
+    id, tag, key = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
+    found.add(id, lines, chunk.bodies[at], tag, key)
     return found
-
-
-def labels(chunk: Chunk, at: int) -> tuple[bytes, bytes]:
-    """Tag and key of a row."""
-    tag = b"" if chunk.tags is None else chunk.tags[at]
-    return tag, b"" if chunk.keys is None else chunk.keys[at]
 
 
 def without_lines(headers: bytes) -> bytes:

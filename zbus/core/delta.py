@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import attrs
 
+from zbus.core.delays import NOTHING
+from zbus.core.live_ids import NO_IDS
 from zbus.core.originals import KEY_MS
 from zbus.core.settlements import Settlements
 from zbus.core.state import GroupChange, StateChange
@@ -13,6 +15,8 @@ from zbus.core.topic import Partition
 
 def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     """Everything a checkpoint has to hold."""
+    if partition.expiries is not None:  # of what every group is done with nobody need know it
+        partition.expiries.fall_off(max(partition.first, partition.finished() or 0))
     partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
     topic, index, known = partition.topic, partition.index, partition.settlements
     groups = []
@@ -33,6 +37,8 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
         tuple(groups),
         max(partition.first, _purged_to(partition)),
         partition.originals.snapshot(),
+        NO_IDS if partition.ids is None else partition.ids.snapshot(),
+        NOTHING if partition.expiries is None else partition.expiries.columns(),
         incarnation=topic.incarnation,
         number=0 if index else topic.number,
         emptied=() if index else topic.emptied,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from zbus.core import retries
+from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
+from zbus.core.once import forget
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Piece
 from zbus.core.outside import Outside
 from zbus.core.pace import Pace
@@ -54,6 +55,9 @@ class Dispatch:
     ) -> None:
         self._outside = outside
         self.tick = Tick(recorder, self.wake_readers, timers.faults)
+        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
+        self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
+        self.tick.expiring = partial(expiring.note, self.tick)
         self._blame = timers.faults.blame
         self.following = Following(timers)
         self.active: list[Group] = []
@@ -164,6 +168,11 @@ class Dispatch:
 
     # -- serving --------------------------------------------------------------------------
 
+    def serve(self, group: Group) -> None:
+        """Hand out now what is durable, and not at the end of the turn: somebody goes by it."""
+        if group.active and group.waiting and not group.paused:
+            self._serve(group)
+
     def run(self) -> None:
         """Serve every active group."""
         active, self.active = self.active, []
@@ -265,7 +274,7 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        if group.lease and group.options.on_loss == "front":
+        if group.lease and (pull.wants.on_loss or group.options.on_loss) == retries.FRONT:
             retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
@@ -343,10 +352,9 @@ class Dispatch:
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)
-            if (
-                chunk is None
-                and (chunk := self.reach.fetch(group, index, partition, offset)) is None
-            ):
+            if chunk is None:
+                chunk = self.reach.fetch(group, index, partition, offset)
+            if chunk is None:
                 return
             if not backlog.dirty:
                 self.tick.change(partition, group)
@@ -356,17 +364,17 @@ class Dispatch:
                 backlog.cursor = chunk.first + stop
                 continue
             due_ms = 0 if chunk.due is None else chunk.due[at]
-            expires_ms = 0 if chunk.expires is None else chunk.expires[at]
             if due_ms > now_ms and offset == backlog.cursor:  # of others it was looked at before
                 backlog.delay(offset, due_ms)
                 self.schedule(group, index)
-                if (watch := partition.topic.followed) is not None:
-                    self.following.delay(watch, index, offset, due_ms)
-            elif expires_ms and expires_ms <= now_ms:
+                self.following.delay(partition.topic.followed, index, offset, due_ms)
+            elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
                 backlog.finish(offset, Fate.EXPIRED)
             elif match is not None and not match(chunk.tag_of(at)):
                 backlog.finish(offset, Fate.FILTERED)
                 pull.skipped = True
+            elif chunk.attempts is not None and lease and retries.tried(backlog, chunk, at):
+                retries.bury(self, group, index, offset)
             elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
                 pass  # it waits for others of its key
             elif lease:
@@ -376,6 +384,8 @@ class Dispatch:
                 lease_ms = pull.wants.lease_ms or group.options.lease_ms
                 attempts = backlog.lease(offset, self._leased_ms + lease_ms)
                 backlog.leased.holders[offset] = pull.session.id
+                if chunk.attempts is not None and (limit := chunk.attempts[at]):
+                    backlog.leased.limits[offset] = limit
                 self.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue
@@ -401,10 +411,9 @@ class Dispatch:
     def _refuse_surplus(self) -> None:
         """There was nothing for them at once, and more wait than may."""
         surplus, self._surplus = self._surplus, []
-        text = f"{self._waiting_max} requests for messages wait on this broker already"
         for pull in surplus:
             if pull.open and self.waiting > self._waiting_max:
-                self.end(pull, BrokerError(Refusal.TOO_MANY, text))
+                self.end(pull, too_many_wait(self._waiting_max))
 
     def _time_is_up(self, pull: Pull) -> None:
         """A pull has waited as long as it would."""

@@ -20,6 +20,7 @@ class Refusal(enum.Enum):
     TOPIC_UNKNOWN = "topic unknown"
     GROUP_UNKNOWN = "group unknown"
     OFFSET_UNKNOWN = "offset unknown"
+    NOT_LEASED = "not leased"  # any more: the lease has ended, or what it was for is settled
     SESSION_UNKNOWN = "session unknown"
     FORBIDDEN = "forbidden"  # whoever asks may not
     EXCLUSIVE = "exclusive"  # another session holds the group
@@ -68,6 +69,11 @@ def offset_unknown(offset: int) -> BrokerError:
 def offset_outside(index: int, first: int, end: int) -> BrokerError:
     """The log does not reach back that far, or not yet that far."""
     return BrokerError(Refusal.OFFSET_UNKNOWN, f"partition {index} has offsets {first} to {end}")
+
+
+def too_many_wait(waiting_max: int) -> BrokerError:
+    text = f"{waiting_max} requests for messages wait on this broker already"
+    return BrokerError(Refusal.TOO_MANY, text)
 
 
 def conflict(partition: int, end: int) -> BrokerError:

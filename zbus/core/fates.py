@@ -73,6 +73,9 @@ class Endings:
 NO_ENDINGS: Final = Endings()
 """Stays empty."""
 
+FORGOTTEN: Final = 255
+"""In place of a fate: what was said of the message counts no more. Stored, but in no checkpoint."""
+
 _Row = tuple[int, int, int]  # time, attempts, fate
 
 
@@ -94,10 +97,18 @@ class Fates:
         ended, others = (0, fate), set(but)
         self._fresh.update({offset: ended for offset in offsets if offset not in others})
 
+    def forget(self, offset: int) -> bool:
+        """Nobody is to know what became of a message; whether somebody could."""
+        fresh = self._fresh.pop(offset, None)
+        if offset in self._known:
+            self._fresh[offset] = 0, FORGOTTEN
+            return fresh is None or fresh[1] != FORGOTTEN
+        return fresh is not None
+
     def find(self, offset: int, now_ms: int, kept_ms: int) -> Ending | None:
         """What became of a message, if that is not forgotten."""
         if (fresh := self._fresh.get(offset)) is not None:
-            return Ending(Fate(fresh[1]), now_ms, fresh[0])
+            return None if fresh[1] == FORGOTTEN else Ending(Fate(fresh[1]), now_ms, fresh[0])
         row = self._known.get(offset)
         if row is None or row[0] + kept_ms <= now_ms:
             return None
@@ -128,8 +139,11 @@ class Fates:
         """Take over what `take` or `snapshot` told."""
         known = self._known
         for offset, time_ms, attempts, fate in told.rows():
-            known[offset] = time_ms, attempts, fate
-            known.move_to_end(offset)
+            if fate == FORGOTTEN:
+                known.pop(offset, None)
+            else:
+                known[offset] = time_ms, attempts, fate
+                known.move_to_end(offset)
         while len(known) > COUNT_MAX:
             known.popitem(last=False)
 

@@ -387,10 +387,9 @@ class Following:
                 told.append(data)
             row += 1
 
-    def delay(self, watch: Followed, index: int, offset: int, due_ms: int) -> None:
+    def delay(self, watch: Followed | None, index: int, offset: int, due_ms: int) -> None:
         """A follower or group has passed a message because it is not due."""
-        assert isinstance(watch, Watch)
-        if (index, offset) not in watch.delayed:
+        if isinstance(watch, Watch) and (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)
 

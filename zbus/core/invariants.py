@@ -13,6 +13,8 @@ def check_topics(topics: Iterable[Topic]) -> None:
         for partition in topic.partitions:
             assert partition.first <= partition.visible <= partition.end
             partition.originals.check()
+            if partition.ids is not None:
+                partition.ids.check()
             partition.log.check()
         if topic.followed is not None:
             topic.followed.check()

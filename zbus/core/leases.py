@@ -106,7 +106,7 @@ def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) 
         text = f"offset {ranges[0].start if ranges else 0} is not leased"
         if count > 1:
             text = f"none of these {count} offsets is leased"
-        ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+        ticket.settle(BrokerError(Refusal.NOT_LEASED, text))
     return list(found)
 
 

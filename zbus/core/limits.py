@@ -27,7 +27,7 @@ class Limits:
     groups_per_topic_max: int = number(1_000, 1, 1_000_000, "Consumer groups of one topic.")
     partitions_max: int = number(64, 1, 4_096, "Partitions of one topic.")
     waiting_max: int = number(
-        100_000, 1, 100_000_000, "Consumes that wait for messages, of all connections together."
+        400_000, 1, 100_000_000, "Requests that wait for messages, of all connections together."
     )
     topic_messages_per_s: int = number(
         0, 0, 1_000_000_000, "Messages a second that a topic takes; more get a 429. 0 = all."

@@ -11,6 +11,7 @@ class Message:
     """One message. Slotted and mutable only for speed; nobody changes it after it was put."""
 
     __slots__ = (
+        "attempts_max",
         "body",
         "due_ms",
         "expires_ms",
@@ -33,6 +34,7 @@ class Message:
         due_ms: int = 0,
         expires_ms: int = 0,
         once: bytes = b"",
+        attempts_max: int = 0,
     ) -> None:
         self.id = id  # the producer's, or one made by the broker; not necessarily unique
         self.tag = tag  # dot-separated words that filters match; empty = untagged
@@ -43,6 +45,7 @@ class Message:
         self.due_ms = due_ms  # epoch; not delivered before it; 0 = at once
         self.expires_ms = expires_ms  # epoch; not delivered from it on; 0 = never
         self.once = once  # the idempotency key that it was put with; empty = none
+        self.attempts_max = attempts_max  # handed out so often, it is dead; 0 = as the group says
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

@@ -1,14 +1,15 @@
 """Putting what may have been put before, or only where the log ends as expected.
 
-A put is recognised by its idempotency key if it has one, else (in a topic with `dedupe_ms`) each
-message by its id. What is recognised is not stored again. Its ticket ends with Duplicate when the
-original is durable, and is refused if the original is: the two have one fate.
+A put is recognised by its idempotency key if it has one, else (in a topic with `dedupe_ms` or
+`dedupe_live`) each message by its id. What is recognised is not stored again. Its ticket ends with
+Duplicate when the original is durable, and is refused if the original is: the two have one fate.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zbus.core import taken
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, conflict
 from zbus.core.originals import (
@@ -58,12 +59,14 @@ def put_once(
         _put_with_key(tick, partition, chunk, ticket, expected_offset, refused)
         return
     fresh, known = chunk, _NOWHERE
-    if topic.options.dedupe_ms:
-        fresh, known = _by_ids(topic, chunk)
+    if topic.options.remembers_ids:
+        fresh, known = _by_ids(tick, topic, chunk)
     if fresh and refused is not None:
         ticket.settle(refused)
     elif fresh and expected_offset not in (None, partition.end):
         _refuse(tick, partition, ticket)
+    elif topic.options.dedupe_live and not _make_room(tick, partition, fresh):
+        ticket.settle(_too_many_ids(partition))
     elif len(fresh) == len(chunk):
         _store(tick, partition, fresh, ticket)
     else:
@@ -190,14 +193,36 @@ def _find(topic: Topic, name: bytes) -> _Place | None:
     return None
 
 
-def _by_ids(topic: Topic, chunk: Chunk) -> tuple[Chunk, list[_Place]]:
+def _find_id(tick: Tick, topic: Topic, name: bytes) -> _Place | None:
+    place = _find(topic, name)
+    if place is not None or not topic.options.dedupe_live:
+        return place
+    for partition in topic.partitions:
+        found, offset = taken.find(partition, name, tick.now_ms)
+        if found == taken.TAKEN:
+            return partition, Original(name, offset, 1, 0, 0)
+    return None
+
+
+def _make_room(tick: Tick, partition: Partition, chunk: Chunk) -> bool:
+    count = len(chunk) - chunk.ids.count(b"")
+    return not count or taken.make_room(partition, tick.now_ms, count)
+
+
+def _too_many_ids(partition: Partition) -> BrokerError:
+    topic, most = partition.topic.name, taken.LIVE_IDS_MAX
+    text = f"{topic} has {most} messages with ids to come in partition {partition.index}"
+    return BrokerError(Refusal.TOO_MANY, f"{text}: send again when some are finished")
+
+
+def _by_ids(tick: Tick, topic: Topic, chunk: Chunk) -> tuple[Chunk, list[_Place]]:
     """The messages that are new, each id once, and where the others are. One without an id of its
     own is always new."""
     rows: list[int] = []
     seen: set[bytes] = set()
     known = []
     for at, id in enumerate(chunk.ids):
-        place = _find(topic, id_name(id)) if id else None
+        place = _find_id(tick, topic, id_name(id)) if id else None
         if place is not None:
             known.append(place)
         elif not id or id not in seen:
@@ -213,6 +238,10 @@ def _store(tick: Tick, partition: Partition, chunk: Chunk, ticket: Ticket) -> No
         partition.originals.note(chunk, True)
         if partition not in tick.dedup_timer:
             remind(tick, partition)
+    if partition.ids is not None:
+        for at, id in enumerate(chunk.ids):
+            if id:
+                partition.ids.stage(id_name(id), partition.end + at)
     tick.put_all(partition, chunk, ticket)
 
 

@@ -1,6 +1,7 @@
 """The leases of a backlog that are open: until when, who holds them, and which are being settled.
 
-Who holds a lease is known in memory alone. After a restart nobody knows it, and leases end by time.
+Who holds a lease is known in memory alone, and so is the limit of attempts that the message has of
+its own. After a restart nobody knows them, and leases end by time.
 
 An offset that is *settling* was given up by its group, and somebody is at work to say what becomes
 of it, which takes more than one turn. Until then it stays leased, so that nobody else gets it: its
@@ -23,11 +24,12 @@ _NONE: Final[set[int]] = set()
 class OpenLeases(Deadlines[int]):
     """See the module. Items are offsets."""
 
-    __slots__ = ("holders", "settling")
+    __slots__ = ("holders", "limits", "settling")
 
     def __init__(self) -> None:
         super().__init__()
         self.holders: dict[int, bytes] = {}  # offset -> the session's id
+        self.limits: dict[int, int] = {}  # offset -> its own limit of attempts, if it has one
         self.settling = _NONE
 
     def discard(self, item: int) -> bool:
@@ -35,6 +37,8 @@ class OpenLeases(Deadlines[int]):
             return False
         if self.holders:
             self.holders.pop(item, None)
+        if self.limits:
+            self.limits.pop(item, None)
         if self.settling:
             self.settling.discard(item)
         return True
@@ -42,6 +46,7 @@ class OpenLeases(Deadlines[int]):
     def clear(self) -> None:
         super().clear()
         self.holders.clear()
+        self.limits.clear()
         self.settling = _NONE
 
     def ended(self, now_ms: int) -> list[int]:
@@ -73,4 +78,5 @@ class OpenLeases(Deadlines[int]):
         super().check()
         assert not _NONE
         assert self.holders.keys() <= self._entry_of.keys(), "somebody holds what is not leased"
+        assert self.limits.keys() <= self._entry_of.keys(), "a limit of what is not leased"
         assert self.settling <= self._entry_of.keys(), "what is settling is leased"

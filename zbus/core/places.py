@@ -6,6 +6,7 @@ Some of it may be *parked* (`zbus.core.keyed`): it has its place, and yet is not
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from sortedcontainers import SortedDict
@@ -14,6 +15,10 @@ from zbus.core.overdue import Place
 
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
+
+
+UNWRITTEN_MAX: Final = 1_000
+"""Messages in front that are not written yet and that `next` looks behind."""
 
 
 class Places:
@@ -45,6 +50,16 @@ class Places:
         if not self.parked_count:
             return list(self._ready.values())
         return sorted(self.places, key=self.places.__getitem__)
+
+    def _written(self, reached: int, end: int) -> int | None:
+        """What is next behind messages that were put in front and are not written yet; None if
+        there is nothing, or if those are too many to look behind them."""
+        for (rank, _), offset in islice(self._ready.items(), UNWRITTEN_MAX):
+            if rank > reached:
+                return None
+            if offset < end:
+                return offset
+        return None
 
     def _insert(self, offset: int, rank: int) -> None:
         self._serial += 1

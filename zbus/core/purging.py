@@ -6,7 +6,7 @@ from functools import partial
 
 from zbus.core import deciding
 from zbus.core.errors import BrokerError, Refusal
-from zbus.core.outcomes import Outcome
+from zbus.core.outcomes import Changed, Outcome
 from zbus.core.recorder import Recorder
 from zbus.core.retention import Retention, begin
 from zbus.core.tick import Tick
@@ -21,6 +21,19 @@ def purge_group(tick: Tick, ticket: Ticket, group: Group) -> None:
     for partition in partitions:
         tick.change(partition, group)
     tick.confirm_all(group.topic, ticket)
+
+
+def drop_waiting(tick: Tick, ticket: Ticket, group: Group) -> None:
+    """Finish everything that the group has still to do, but what is leased. Settles with
+    Changed."""
+    count = 0
+    for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
+        if partition.fenced is not None:
+            ticket.settle(partition.fenced)
+            return
+        count += backlog.drop_waiting(partition.end)
+        tick.change(partition, group)
+    tick.confirm_all(group.topic, ticket, Changed(count))
 
 
 def purge_topic(

@@ -98,6 +98,29 @@ class Puts:
             refused = self.refusal(partition.topic.options)
             put_once(self.tick, partition, chunk, ticket, expected_offset, refused)
 
+    def put_front(
+        self,
+        partition: Partition,
+        chunk: Chunk,
+        ticket: Ticket,
+        expected_offset: int | None = None,
+    ) -> None:
+        """What `put_once` does, and in each group that is there the new messages are before all
+        that is ready, in their order. What is due later has its turn when it is due."""
+        first, now_ms = partition.end, self.tick.now_ms
+        self.put_once(partition, chunk, ticket, expected_offset)
+        staged = partition.staged
+        if partition.end == first or staged is None:
+            return  # nothing of it is new, or it was refused
+        new = list(range(first, partition.end))
+        if (due := staged.due) is not None:
+            new = [offset for offset in new if due[offset - staged.first] <= now_ms]
+        for group in partition.topic.groups.values():
+            backlog = group.backlogs[partition.index]
+            for offset in reversed(new):
+                backlog.put_front(offset)
+            self.tick.change(partition, group)
+
     def put_with_key(
         self,
         partition: Partition,

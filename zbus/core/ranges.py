@@ -51,6 +51,18 @@ def finish_tried(backlog: Backlog, ranges: Ranges) -> int:
     return _finish(backlog, known_of(ranges, backlog.attempts))
 
 
+def delete_all(backlog: Backlog, offsets: range, forget: bool) -> int:
+    """Finish every one, and perhaps forget how all of them were; how many that made different."""
+    fates = backlog.fates
+    if fates is None or not forget:
+        return finish_all(backlog, offsets, Fate.DELETED)
+    known = [fates.forget(offset) for offset in offsets]
+    count = finish_all(backlog, offsets, Fate.DELETED)
+    for offset in offsets:
+        fates.forget(offset)
+    return sum(known) + count
+
+
 def finish_all(backlog: Backlog, offsets: range, fate: Fate = Fate.DONE) -> int:
     """Finish every one; how many were not finished. The cursor jumps over what it has come to, and
     that costs nothing."""

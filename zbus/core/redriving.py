@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from zbus.core.chunk import Chunk
-from zbus.core.dead_letters import labels, origin_of, without_lines
+from zbus.core.dead_letters import origin_of, without_lines
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal, group_unknown
 from zbus.core.fates import Fate
@@ -134,11 +134,7 @@ class _Job:
 
     @property
     def _ends(self) -> bool:
-        return self._left <= 0 or self._problem is not None or self._gone
-
-    @property
-    def _gone(self) -> bool:
-        return self.group.topic.groups.get(self.group.name.lower()) is not self.group
+        return self._left <= 0 or self._problem is not None or self.group.gone
 
     def _look(self, partition: Partition, offset: int) -> bool:
         """Read a message; False if it comes later. It is not leased before it was looked at: a
@@ -164,7 +160,7 @@ class _Job:
             self._problem = self._problem or partition.fenced
         elif isinstance(found, BrokerError):
             self._problem = self._problem or found
-        elif not self._gone and backlog.life(offset) is Life.READY:
+        elif not self.group.gone and backlog.life(offset) is Life.READY:
             self._move(partition, offset, *found)
             return
         self.ended()
@@ -182,8 +178,9 @@ class _Job:
             self._keep(partition, offset)
             return
         copy = Chunk()
-        headers, (tag, key) = without_lines(chunk.headers[at]), labels(chunk, at)
-        copy.add(chunk.id_of(at, partition.index), headers, chunk.bodies[at], tag, key)
+        headers, key = without_lines(chunk.headers[at]), chunk.key_of(at)
+        id = chunk.id_of(at, partition.index)
+        copy.add(id, headers, chunk.bodies[at], chunk.tag_of(at), key)
         into = topic.partition_for(key)
         source = Source(self.group, partition, [range(offset, offset + 1)])
         put = partial(self._redriving.puts.put_all, into, copy)
@@ -229,13 +226,13 @@ class _Job:
         self._open -= 1
         if self._open:
             return
-        if not self._gone:
+        if not self.group.gone:
             self._give_back()
         if self._ticket.open:
             self._ticket.settle(self._outcome())
 
     def _outcome(self) -> Outcome:
-        if not self._moved and self._gone:
+        if not self._moved and self.group.gone:
             return group_unknown(self.group.name)
         if not self._moved and self._problem is not None:
             return self._problem

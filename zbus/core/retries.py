@@ -9,18 +9,28 @@ pause is `backoff_ms`, and each after that is twice as long as the one before, u
         the group has a backoff             delayed by the pause
         otherwise                           ready
 
+A message may have a limit of its own, which takes the place of the group's. It is known when the
+message is handed out, and until that lease ends; after a restart it is not. Then a message that the
+group would give up is looked at before that, and what comes to its own limit earlier is ready, and
+is given up when it is its turn again.
+
 So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased, for nobody (`Backlog.settling`), and `dead` is called, which sees to the rest.
+message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
+rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from zbus.core.backlog import Backlog
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.open_leases import SETTLE_MS
 from zbus.core.quotas import RATE_MAX
 from zbus.core.state import GroupOptions
 from zbus.core.tick import Tick
@@ -31,12 +41,16 @@ ATTEMPTS_MAX: Final = 1_000_000
 BACKOFF_MS_MAX: Final = 3_600_000
 """The longest pause, if the group names none and its first one is not longer."""
 
-LOSSES: Final = ("keep", "front")
-"""What a group may do with the leases of a session that is gone."""
+FRONT: Final = "front"
+LOSSES: Final = ("keep", FRONT)
+"""What a group may do with leases that are lost. Their holder is gone: it keeps them until their
+time is over, or puts the messages in front. Their time is over: the messages go back to their own
+places, or in front."""
 
 EXPIRED: Final = "expired"
 GIVEN_BACK: Final = "given back"
 LOST: Final = "lost"  # its holder is gone
+TRIED: Final = "attempts"  # which of these it was is not known any more
 """Why a message was not acknowledged when it was handed out for the last time."""
 
 _DOUBLINGS_MAX: Final = DELAY_MS_MAX.bit_length()
@@ -52,6 +66,8 @@ class Dispatching(Protocol):
     dead: Dead
 
     def activate(self, group: Group) -> None: ...
+
+    def schedule(self, group: Group, index: int) -> None: ...
 
 
 def pause_ms(options: GroupOptions, attempts: int) -> int:
@@ -129,12 +145,16 @@ def retry(
     attempts = backlog.attempts.get(offset, 0)
     if not attempts:
         return False  # nobody has had it: it was to be redriven
-    if options.attempts_max and attempts >= options.attempts_max:
-        if options.dead_letter:
-            backlog.leased.settle_later(offset)
-            dispatch.dead(group, index, offset, reason)
-        else:
-            backlog.give_up(offset)
+    leased = backlog.leased
+    limit = leased.limits.get(offset) or options.attempts_max
+    if limit and attempts >= limit:
+        if offset in leased.holders:
+            _end(dispatch, group, index, offset, reason)
+        else:  # handed out before a restart: whether it has a limit of its own is not known
+            leased.set(offset, dispatch.tick.now_ms + SETTLE_MS)
+            dispatch.schedule(group, index)
+            look = partial(_looked, dispatch, group, backlog, index, offset, reason)
+            group.topic.partitions[index].log.get(offset, look)
         return True
     if options.backoff_ms and not at_once:
         backlog.delay(offset, dispatch.tick.now_ms + pause_ms(options, attempts))
@@ -142,10 +162,91 @@ def retry(
     return False
 
 
-def expire(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
-    """The time of its lease is over."""
-    if not retry(dispatch, group, index, offset, EXPIRED):
-        group.backlogs[index].put_back(offset)
+def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
+    """The time of these leases is over."""
+    backlog = group.backlogs[index]
+    # What is done about one may settle another.
+    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    if group.options.on_loss == FRONT:
+        for offset in reversed(back):  # what is put in front last is the first
+            if offset in backlog.leased:
+                backlog.put_front(offset)
+    else:
+        for offset in back:
+            if offset in backlog.leased:
+                backlog.put_back(offset)
+
+
+def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
+    return retry(dispatch, group, index, offset, EXPIRED)
+
+
+def lose(group: Group, now_ms: int) -> None:
+    """The group was read from storage, which does not know who holds its leases. If it wants them
+    back when their holders are gone, they end now."""
+    if group.options.on_loss == FRONT:
+        for backlog in group.backlogs:
+            leased = backlog.leased
+            for offset in [offset for offset in leased if offset not in leased.holders]:
+                leased.set(offset, max(1, now_ms))
+
+
+def _end(dispatch: Dispatching, group: Group, index: int, offset: int, reason: str) -> None:
+    """It is leased, and dead."""
+    if group.options.dead_letter:
+        group.backlogs[index].leased.settle_later(offset)
+        dispatch.dead(group, index, offset, reason)
+    else:
+        group.backlogs[index].give_up(offset)
+
+
+def _looked(
+    dispatch: Dispatching,
+    group: Group,
+    backlog: Backlog,
+    index: int,
+    offset: int,
+    reason: str,
+    found: tuple[Chunk, int] | BrokerError,
+) -> None:
+    """A message whose lease has ended was looked at: has it a limit of its own?"""
+    topic, leased = group.topic, backlog.leased
+    gone = topic.partitions[index].removed or group.gone
+    known = offset in leased.settling or offset in leased.holders or offset not in leased
+    if gone or known or group.backlogs[index] is not backlog:
+        return
+    if isinstance(found, BrokerError):
+        if found.refusal is Refusal.OFFSET_UNKNOWN:  # the log has forgotten it
+            _end(dispatch, group, index, offset, reason)
+        # Else it stays leased a little longer, and is looked at again.
+    elif (own_max := _own_max(*found)) > backlog.attempts[offset]:
+        # It has more attempts: now that this is known, its lease ends as any other.
+        leased.limits[offset], leased.holders[offset] = own_max, b""
+        leased.set(offset, dispatch.tick.now_ms)
+        dispatch.schedule(group, index)
+    else:
+        _end(dispatch, group, index, offset, reason)
+    dispatch.tick.change(topic.partitions[index], group)
+    dispatch.activate(group)
+
+
+def _own_max(chunk: Chunk, at: int) -> int:
+    return 0 if chunk.attempts is None else chunk.attempts[at]
+
+
+def tried(backlog: Backlog, chunk: Chunk, at: int) -> bool:
+    """Whether a message has been handed out as often as it says itself that it may be."""
+    return 0 < _own_max(chunk, at) <= backlog.attempts.get(chunk.first + at, 0)
+
+
+def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
+    """It is its turn, and it has been handed out as often as it may."""
+    backlog = group.backlogs[index]
+    if group.options.dead_letter:
+        backlog.hold(offset, dispatch.tick.now_ms + SETTLE_MS)
+        dispatch.dead(group, index, offset, TRIED)
+    else:
+        backlog.give_up(offset)
 
 
 def hold(group: Group, session: Session) -> None:
@@ -158,7 +259,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     """The session is gone: at most so many of the messages of the group that it holds go back in
     front, in the order in which it has them. How many; 0 = it holds none."""
     count = 0
-    if group.options.on_loss != "front" or group.topic.groups.get(group.name.lower()) is not group:
+    if group.gone:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:

@@ -87,7 +87,7 @@ class Seeking:
 
         def apply(places: list[int] | BrokerError) -> None:
             # It may have gone while its place was looked for.
-            if topic.partitions[0].removed or group not in topic.groups.values():
+            if topic.partitions[0].removed or group.gone:
                 ticket.settle(group_unknown(group.name))
             elif isinstance(places, BrokerError):
                 ticket.settle(places)

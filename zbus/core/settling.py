@@ -76,7 +76,7 @@ class Settling:
         expected_offset: int | None = None,
     ) -> None:
         """Store messages as `Puts.put_once` does, and settle deliveries of any groups with them:
-        settles as that does. OFFSET_UNKNOWN, and nothing is stored, if one is not leased."""
+        settles as that does. NOT_LEASED, and nothing is stored, if one is not leased."""
         problem = self._problem(sources)
         if problem is not None:
             ticket.settle(problem)
@@ -111,7 +111,7 @@ class Settling:
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
-                return BrokerError(Refusal.OFFSET_UNKNOWN, text)
+                return BrokerError(Refusal.NOT_LEASED, text)
         return None
 
     def release(self, sources: Sequence[Source]) -> None:
@@ -126,7 +126,7 @@ class Settling:
         """What was put is durable. Without numbers it was stored before, by whom nobody knows."""
         for at, source in enumerate(sources):
             number, group = numbers[at] if numbers else 0, source.group
-            if source.partition.removed or group.topic.groups.get(group.name.lower()) is not group:
+            if source.partition.removed or group.gone:
                 self._close(partition, number)
             elif source.partition.fenced is not None:
                 self._later(partition, number)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from zbus.core import taken
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal, offset_outside
@@ -24,7 +25,7 @@ from zbus.core.life import Life
 from zbus.core.looks import Looks, Place
 from zbus.core.originals import id_name
 from zbus.core.outcomes import Changed
-from zbus.core.ranges import Ranges, distinct, finish_all, known_of
+from zbus.core.ranges import Ranges, delete_all, distinct, known_of
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition, Topic
 
@@ -33,9 +34,11 @@ CHANGES_MAX: Final = 20_000
 
 
 def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | BrokerError:
-    """Where the message of an id is, in a topic that remembers ids."""
+    """Where the message of an id is, in a topic that remembers ids. Where ids are taken while
+    messages live: the one that has it; else the last that had, while it is known what became of
+    it."""
     kept_ms = topic.options.dedupe_ms
-    if not kept_ms:
+    if not topic.options.remembers_ids:
         text = f"{topic.name} does not remember ids (dedupe_ms): name the message by its offset"
         return BrokerError(Refusal.ILLEGAL, text)
     name = id_name(id)
@@ -43,8 +46,15 @@ def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | Bro
         original = partition.originals.find(name)
         if original is not None and original.time_ms > now_ms - kept_ms:
             return partition, original.offset
+    if topic.options.dedupe_live:
+        places = [(*taken.find(one, name, now_ms), one) for one in topic.partitions]
+        known, offset, partition = max(places, key=lambda place: place[0])
+        if known:
+            return partition, offset
     shown = id[:40].decode("utf-8", "replace")
     text = f"no message with the id {shown} was stored in the last {kept_ms} ms"
+    if topic.options.dedupe_live:
+        text = f"there is no message with the id {shown}, or it was finished long ago"
     return BrokerError(Refusal.OFFSET_UNKNOWN, text)
 
 
@@ -54,8 +64,10 @@ def delete(
     groups: Sequence[Group],
     partition: Partition,
     ranges: Ranges,
+    forget: bool = False,
 ) -> None:
-    """Finish messages, wherever they are in their life. Settles with Changed."""
+    """Finish messages, wherever they are in their life. Settles with Changed. `forget`: nor is it
+    kept what became of them, also of those that are finished already: they count as changed."""
     if (problem := _problem(groups, partition, ranges)) is not None:
         ticket.settle(problem)
         return
@@ -66,7 +78,7 @@ def delete(
         found = 0
         for offsets in _stored(partition, ranges):
             for part in _without(offsets, held):
-                found += finish_all(backlog, part, Fate.DELETED)
+                found += delete_all(backlog, part, forget)
         if found:
             count += found
             _changed(dispatch, group, partition)
@@ -137,8 +149,7 @@ class _Delayed:
         ticket, partition = self._ticket, self._partition
         if not ticket.open:
             return
-        topic = partition.topic
-        groups = [g for g in self._groups if topic.groups.get(g.name.lower()) is g]
+        groups = [group for group in self._groups if not group.gone]
         problem = problem or _problem(groups, partition, self._ranges)
         if problem is not None:
             ticket.settle(problem)
@@ -162,7 +173,7 @@ class _Delayed:
                 o for o in offsets if o in own and o >= backlog.cursor and o not in backlog.ahead
             ]
             for offset in sorted(fit):
-                if offset in own and offset >= backlog.cursor and watch is not None:
+                if offset in own and offset >= backlog.cursor:
                     dispatch.following.delay(watch, partition.index, offset, own[offset])
                 if self._due_ms is None:
                     backlog.finish(offset, Fate.DELETED)

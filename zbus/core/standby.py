@@ -13,7 +13,7 @@ from itertools import islice
 from sys import maxsize
 
 from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.outcomes import Empty, EmptyReason
 from zbus.core.timers import Timers
 from zbus.core.topic import Group, Pull, Session
@@ -42,8 +42,7 @@ class Standbys:
     def wait(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         """Another session reads the group: stand by."""
         if self.waiting + self._dispatch.waiting >= self._waiting_max:
-            text = f"{self._waiting_max} requests for messages wait on this broker already"
-            pull.settle(BrokerError(Refusal.TOO_MANY, text))
+            pull.settle(too_many_wait(self._waiting_max))
             return
         session, pull.group = pull.session, group
         pulls = self._lines.setdefault(group, {}).setdefault(session, {})

@@ -17,6 +17,7 @@ import attrs
 
 from zbus.core.delays import NOTHING, Columns
 from zbus.core.fates import NO_ENDINGS, Endings
+from zbus.core.live_ids import NO_IDS, IdColumns
 from zbus.core.originals import Original
 
 
@@ -130,6 +131,7 @@ class TopicOptions:
     paused: bool = False
     created_ms: int = 0
     dedupe_ms: int = 0  # how long an id is remembered, and no message of that id stored again
+    dedupe_live: bool = False  # nor while the message of that id is not finished in every group
     # What may be forgotten, by whole segments; nothing of it = the log is kept for ever.
     retention_ms: int = 0  # older than so much, whether it was read or not
     retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
@@ -137,6 +139,10 @@ class TopicOptions:
     retention_done: bool = False  # what all groups have finished
     settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.fates`)
     bare: bool = False  # a message has what its producer chose to say, and nothing of how it came
+
+    @property
+    def remembers_ids(self) -> bool:
+        return self.dedupe_ms > 0 or self.dedupe_live
 
     @property
     def retains(self) -> bool:
@@ -163,7 +169,7 @@ class GroupOptions:
     backoff_ms: int = 0  # before its second attempt, and twice as long before each one after that
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
-    on_loss: str = "keep"  # its holder is gone: "keep" the lease, or give it back in "front"
+    on_loss: str = "keep"  # "keep" what its holder lost until its time is over; or "front"
     # How fast, and to whom.
     order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
     one_batch: bool = False  # a partition is handed out again when its last batch is settled
@@ -229,6 +235,8 @@ class StateChange:
     groups: tuple[GroupChange, ...] = ()
     first: int = 0  # messages below it are no more: purged, or not retained
     originals: tuple[Original, ...] = ()  # stored lately; only with all there is
+    ids: IdColumns = NO_IDS  # of messages that are not finished, likewise
+    expiries: Columns = NOTHING  # when messages expire, likewise
     # Of topics with several partitions (`zbus.core.deciding`).
     incarnation: str = ""  # of the topic; only with all there is
     number: int = 0  # the last one given to a decision; in partition 0
@@ -257,6 +265,8 @@ class StateChange:
             groups=tuple(groups),
             first=first,
             originals=originals,
+            ids=self.ids.truncated(end),
+            expiries=self.expiries.truncated(end),
             purges=purges,
             settlements=tuple([one for one in self.settlements if one.end <= end]),
         )

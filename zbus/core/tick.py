@@ -46,6 +46,8 @@ class Tick:
 
     retention_timer: Timer[Partition]  # for `Retention`
     dedup_timer: Timer[Partition]  # for `zbus.core.once`
+    expiry_timer: Timer[Partition]  # for `zbus.core.expiring`
+    expiring: Callable[[Partition, Chunk], None]  # of that: messages are written that expire
     make_room: Callable[[Chunk], bool]  # of `Retention`, as the next
     keep_ring: Callable[[Partition], None]
     fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.fencing`
@@ -59,7 +61,8 @@ class Tick:
         self.faults = faults or Faults()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
-        self.forgotten = 0  # partitions of which `zbus.core.once` forgot something in this turn
+        # Partitions in which `zbus.core.once` or `zbus.core.expiring` was at work in this turn.
+        self.forgotten = 0
         self._recorder = recorder
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
@@ -175,6 +178,7 @@ class Tick:
         for partition in topic.partitions:
             self.behind.pop(partition, None)
             self.dedup_timer.discard(partition)
+            self.expiry_timer.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -227,6 +231,10 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
+        if chunk is not None and partition.ids is not None:
+            partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
+        if chunk is not None and chunk.expires is not None and not topic.options.calls:
+            self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
         change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
@@ -247,6 +255,8 @@ class Tick:
         else:
             first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
+            if chunk is not None and partition.ids is not None:
+                partition.ids.take_back(chunk)
             for ticket in puts:
                 ticket.settle(FULL)
             puts = []
@@ -331,6 +341,8 @@ class Tick:
         """Messages that found no room were never there."""
         partition.end = first
         partition.originals.truncate(first)
+        if partition.expiries is not None:
+            partition.expiries.truncate(first)
         if partition.settlements is not None:
             partition.settlements.truncate(first)
         partition.purged_to = min(partition.purged_to, first)

@@ -1,13 +1,140 @@
-"""The exceptions of a backlog as entries: what it tells a journal."""
+"""The exceptions of a backlog, and what a journal is told of them.
+
+`changes` hands out what became different since the last call, in a form (`zbus.core.state`) that
+`apply` takes back. Recovery is nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import attrs
+
 from zbus.core.deadlines import Deadlines
-from zbus.core.delays import Delays
-from zbus.core.overdue import Place
-from zbus.core.state import Entries, EntryState
+from zbus.core.delays import NOTHING, Columns, Delays
+from zbus.core.fates import Fates
+from zbus.core.keyed import Keyed
+from zbus.core.open_leases import OpenLeases
+from zbus.core.overdue import Overdue, Place
+from zbus.core.places import Places
+from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
+
+
+class Told(Places):
+    """See the module; what each exception is, `zbus.core.backlog` says."""
+
+    __slots__ = (
+        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
+        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
+    )
+
+    def __init__(self, cursor: int = 0) -> None:
+        super().__init__()
+        self.cursor = cursor
+        self.delayed = Delays()
+        self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
+        self.leased = OpenLeases()
+        self.ahead: set[int] = set()
+        self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
+        self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
+        self._reset = False
+        self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
+        self.skipped = 0  # messages that the log forgot before they were finished
+        self.untold = 0  # those of them that the group has not been told of
+        self.fates: Fates | None = None  # what became of messages, if that is kept
+        self.dead = 0  # messages that were given up, ever
+        self.keyed: Keyed | None = None  # of a group with order per key
+        self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
+        self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
+
+    def changes(self, name: str, incarnation: int = 0) -> GroupChange:
+        """What became different since the last call."""
+        touched, self._touched = self._touched, {}
+        if self._reset:
+            self._reset = False
+            return attrs.evolve(self.snapshot(name, incarnation), reset=True)
+        entries = NO_ENTRIES
+        delayed = NOTHING
+        if touched:
+            offsets: Collection[int] = touched
+            attempts = self.attempts
+            if self.delayed:
+                delayed, others = self.delayed.select([o for o in touched if o not in attempts])
+                offsets = [offset for offset in touched if offset in others or offset in attempts]
+            entries = some_entries(offsets, attempts, self.places, self.leased, self.delayed)
+        return self._told(name, incarnation, entries, delayed)
+
+    def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
+        """All there is, as a change from nothing."""
+        ahead, attempts, places, leased = self.ahead, self.attempts, self.places, self.leased
+        entries, delayed = NO_ENTRIES, self.delayed
+        if places or leased or attempts or ahead:
+            entries = all_entries(ahead, attempts, self._all_in_order(), places, leased, delayed)
+        return self._told(name, incarnation, entries, delayed.columns())
+
+    def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
+        change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
+        change.skipped, change.untold, change.dead = self.skipped, self.untold, self.dead
+        change.incarnation = number
+        return change
+
+    def apply(self, change: GroupChange) -> None:
+        """Take over what `changes` or `snapshot` told."""
+        if change.reset:
+            self._clear()
+        self.cursor = change.cursor
+        self._lowest = -1
+        self.skipped = change.skipped
+        self.untold = change.untold
+        self.dead = change.dead
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset >= self.cursor}
+        if change.delayed:
+            self._apply_delayed(change.delayed)
+        for offset, state, time_ms, attempts, rank in change.entries.rows():
+            self._apply_entry(offset, state, time_ms, attempts, rank)
+
+    def _apply_delayed(self, delayed: Columns) -> None:
+        if self.places or self.leased or self.attempts:
+            for offset in delayed.offsets():
+                self._forget(offset)
+                self.attempts.pop(offset, None)
+        self.delayed.load(delayed)
+        self.ahead.update(delayed.offsets(self.cursor))
+
+    def _apply_entry(self, offset: int, state: int, time_ms: int, attempts: int, rank: int) -> None:
+        self._forget(offset)
+        if offset >= self.cursor:
+            self.ahead.add(offset)
+        if attempts:
+            self.attempts[offset] = attempts
+        else:
+            self.attempts.pop(offset, None)
+        if state == EntryState.LEASED:
+            self.leased.set(offset, time_ms)
+        elif state == EntryState.DELAYED:
+            self.delayed.set(offset, time_ms)
+        elif state == EntryState.READY:
+            self._insert(offset, rank)
+
+    def _forget(self, offset: int) -> bool:
+        """Take an offset out of every exception but `ahead`; True if it was in one."""
+        return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
+
+    def _touch_keyed(self) -> None:
+        if self.keyed is not None:
+            self.keyed.touch_all()
+
+    def _clear(self) -> None:
+        for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
+            part.clear()
+        self.delayed.clear()
+        self.overdue.clear()
+        self.ahead.clear()
+        if self.fates is not None:
+            self.fates = Fates()  # what is read again is another story
+        self._lowest = -1
+        self._touch_keyed()
 
 
 def some_entries(
@@ -40,8 +167,7 @@ def all_entries(
     leased: Deadlines[int],
     delayed: Delays,
 ) -> Entries:
-    """Where all are that are not in `delayed` alone. `ready` is
-    `places`, in order."""
+    """Where all are that are not in `delayed` alone. `ready` is `places`, in order."""
     entries, count = Entries(), attempts.get
     # To look into `delayed` is dear, and what was tried and is nowhere else is there.
     retried = sorted([o for o in attempts if not (o in places or o in leased)])

@@ -13,10 +13,12 @@ from zbus.core.aside import Aside, Line
 from zbus.core.backlog import Backlog
 from zbus.core.calls import Routed
 from zbus.core.chunk import Chunk
+from zbus.core.delays import Delays
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.faults import Faults
 from zbus.core.filters import compile_filter
 from zbus.core.followed import Followed
+from zbus.core.live_ids import LiveIds
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
 from zbus.core.quotas import Bucket, Quota
@@ -153,15 +155,20 @@ class Group:
         self.paused = _either(options.paused, inherited.paused)
         if options.rate_per_s != (self.rate.per_s if self.rate else 0):
             self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
-        # It does nothing but read one log.
         kept = inherited.settled_ms > 0
         self.ordered = bool(options.order) and self.lease  # see `zbus.core.keyed`
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
             if not self.ordered:
                 backlog.order_no_more()
+        # It does nothing but read one log.
         usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
         self.usual = usual and not self.paused and self.rate is None
+
+    @property
+    def gone(self) -> bool:
+        """It was removed; there may be another of its name."""
+        return self.topic.groups.get(self.name.lower()) is not self
 
     # Pulls that wait here.
 
@@ -268,31 +275,20 @@ class Partition:
     topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
-        "changed",
-        "confirms",
-        "end",
-        "epoch",
-        "fenced",
-        "first",
-        "index",
-        "lane",
-        "last",
-        "log",
-        "options_changed",
-        "originals",
-        "purged_to",
-        "purges",
-        "puts",
-        "recovered",
-        "removed",
-        "removed_groups",
-        "settlements",
-        "staged",
-        "stored",
-        "topic",
-        "topic_changed",
-        "touched",
-        "visible",
+        *("changed", "confirms", "end", "epoch", "expiries", "fenced", "first", "ids"),
+        *(
+            "index",
+            "lane",
+            "last",
+            "log",
+            "options_changed",
+            "originals",
+            "purged_to",
+            "purges",
+            "puts",
+        ),
+        *("recovered", "removed", "removed_groups", "settlements", "staged", "stored", "topic"),
+        *("topic_changed", "touched", "visible"),
     )
 
     def __init__(self, topic: Topic, index: int, first: int = 0, end: int = 0) -> None:
@@ -304,6 +300,7 @@ class Partition:
         self.removed = False  # its topic is gone, and its lane may be another's by now
         self.fenced: BrokerError | None = None  # nothing of it is served, see `zbus.core.fencing`
         self.epoch = 0  # how often it was fenced
+        self.ids: LiveIds | None = None  # that are taken, in a topic that looks at that
         self.reset(first, end)
 
     def reset(self, first: int = 0, end: int = 0) -> None:
@@ -313,6 +310,8 @@ class Partition:
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = Originals()  # what must not be stored again
+        self.ids = None if self.ids is None else LiveIds()
+        self.expiries: Delays | None = None  # when messages expire, if some do
         self.settlements: Settlements | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
@@ -404,7 +403,9 @@ class Topic:
         self.options = options
         for partition in self.partitions:
             partition.last = None
-        self.careful = options.calls or options.dedupe_ms > 0  # a put is not just stored
+            if options.dedupe_live is not (partition.ids is not None):
+                partition.ids = LiveIds() if options.dedupe_live else None
+        self.careful = options.calls or options.remembers_ids  # a put is not just stored
         self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing

@@ -17,6 +17,7 @@ class Wants:
         "credit",
         "lease_ms",
         "many",
+        "on_loss",
         "partition",
         "replaces",
         "standby",
@@ -33,6 +34,7 @@ class Wants:
         window: int = 0,
         lease_ms: int = 0,
         standby: bool = False,
+        on_loss: str = "",
     ) -> None:
         self.count_max = count_max  # messages in one answer; waits for the first only
         # Of bodies and headers in one answer; the first message always fits. A long answer is a
@@ -44,6 +46,9 @@ class Wants:
         self.window = window  # messages that it may have leased at once; 0 = as the group may
         self.lease_ms = lease_ms  # of what it is handed; 0 = as the group says
         self.standby = standby  # of an exclusive group that another reads: wait until it is free
+        # What becomes of its leases when its session is gone (`zbus.core.retries`); "" = what the
+        # group says. The pulls of one session in one group all ask for the same.
+        self.on_loss = on_loss
         self.many = count_max > 1 or credit > 1
 
 

@@ -103,7 +103,7 @@ def _explain(group: Group, index: int, chunk: Chunk, at: int, now_ms: int) -> Wh
         stored_ms=chunk.time_of(at),
         id=chunk.id_of(at, index),
         tag=chunk.tag_of(at),
-        key=b"" if chunk.keys is None else chunk.keys[at],
+        key=chunk.key_of(at),
         expires_ms=0 if chunk.expires is None else chunk.expires[at],
         attempts=backlog.attempts.get(offset, 0),
     )

@@ -7,11 +7,16 @@ from typing import Final
 
 from zbus.core.broker import Broker
 from zbus.faces.access import Access
+from zbus.faces.adf.face import build as build_adf
+from zbus.faces.adf.settings import AdfSettings
+from zbus.faces.camellia.face import CamelliaFace
+from zbus.faces.camellia.settings import CamelliaSettings
 from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
 from zbus.faces.native.face import POLICY as NATIVE_POLICY
 from zbus.faces.native.face import build as build_native
+from zbus.faces.native.settings import NativeSettings
 from zbus.faces.pages import build as build_pages
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
@@ -19,8 +24,17 @@ from zbus.wire.heads import Heads
 FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "native": build_native,
     "pages": build_pages,
+    "adf": build_adf,
+    "camellia": CamelliaFace,
 }
 """Each dialect, and what builds it."""
+
+SETTINGS: Final[dict[str, type]] = {
+    "native": NativeSettings,
+    "adf": AdfSettings,
+    "camellia": CamelliaSettings,
+}
+"""What they are told: options, and what a running server knows."""
 
 MARKS: Final = frozenset((NATIVE_POLICY.mark,))
 """Fields that tell that the others are those of a message, and say nothing of the connection."""

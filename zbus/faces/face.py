@@ -65,8 +65,8 @@ class Parts:
     settings: object  # the face's own
 
 
-RESERVED = frozenset((b"queue", b"camellia", b"mq"))
-"""Prefixes of dialects to come; topics of these names are reached by headers."""
+RESERVED = frozenset((b"queue", b"mq"))
+"""Prefixes of dialects, some of them to come; topics of these names are reached by headers."""
 
 
 def first_segment(head: Head) -> bytes:

@@ -36,7 +36,10 @@ class Edge:
         if answer is not None:
             return asked.refuse(answer)
         if head.websocket and (codec := asked.opens()) is not None:
-            return plan_upgrade(head, self, codec, lambda peer: rights.admit(peer, head, asked))
+            any_key = self.face.policy.any_key
+            return plan_upgrade(
+                head, self, codec, lambda peer: rights.admit(peer, head, asked), any_key
+            )
         return rights.wrap(head, asked)
 
     def plan_unread(self, head: Head) -> Plan | None:

@@ -94,8 +94,8 @@ harmless would drop the application's own, which have any names.)"""
 
 _EXPOSED = (
     b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
-    b" origin_id, origin_method, origin_status, origin_url, partition, retry, retry-after, sender,"
-    b" skipped, tag, timestamp, topic"
+    b" origin_id, origin_method, origin_status, origin_url, partition, reason, retry, retry-after,"
+    b" sender, skipped, tag, timestamp, topic"
 )
 
 
@@ -154,6 +154,7 @@ class Policy:
 
     by_address: bool = False  # an address that a person opens may change something
     mark: bytes = b""  # with a field of this name, the fields are those of a message
+    any_key: bool = False  # the key of a WebSocket's handshake may be any text
 
 
 @attrs.frozen

@@ -104,6 +104,7 @@ class Peer(Session):
         "out",
         "out_bytes",
         "out_bytes_max",
+        "patient",
         "planner",
         "principal",
         "put_lines",
@@ -150,6 +151,7 @@ class Peer(Session):
         self.together: Together | None = None
         self.open_tickets = 0  # requests without a final answer
         self.open_waits = 0  # those of them that may take for ever: pulls and calls
+        self.patient = 0  # those of them that wait for ever, so that silence is no reason to close
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
         # A stream takes the whole connection: nothing is read from it any more, and this is sent
         # when there was nothing else for a while. None = there is no stream.

@@ -15,7 +15,7 @@ from zbus.faces.peer import Answering, Peer, Plan
 from zbus.faces.status import STATUS, retry_line
 from zbus.faces.upgrade import Codec
 from zbus.wire.heads import Head
-from zbus.wire.replies import encode_reply
+from zbus.wire.replies import encode_late_body, encode_late_head, encode_reply
 
 TEXT = b"content-type: text/plain\r\n"
 
@@ -147,6 +147,39 @@ class PlainPull(PlainAnswering, Pull):
     def settle(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         super().settle(outcome)
+
+
+class LatePull(PlainPull):
+    """A pull whose head goes out at once, so that its sender can tell waiting from not being heard:
+    the status is 200, whatever comes of it. Who waits for ever is not silent for too long."""
+
+    __slots__ = ("begun", "lines", "patient")
+
+    def __init__(
+        self, asked: PlainHead, peer: Peer, wants: Wants, lines: bytes, patient: bool
+    ) -> None:
+        super().__init__(asked, peer, wants)
+        self.lines = lines
+        self.patient = patient
+        peer.patient += patient
+        head, browser = asked.head, asked.browser
+        assert peer.turns is not None
+        # HTTP/1.0 knows no chunks; behind another reply it is made with its body.
+        self.begun = head.version_11 and peer.turns[0] is self
+        if self.begun:
+            covered = lines if browser is None else browser.cover(lines, b"", SANDBOX, None)
+            peer.write(encode_late_head(covered, close=not head.keep_alive))
+
+    def settle(self, outcome: Outcome) -> None:
+        self.peer.patient -= self.patient
+        super().settle(outcome)
+
+    def tell_late(self, body: bytes) -> None:
+        """The final answer, which is not empty."""
+        if self.begun:
+            self.send(encode_late_body(body))
+        else:
+            self.tell(200, self.lines, body)
 
 
 class Tell:

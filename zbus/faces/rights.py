@@ -14,6 +14,7 @@ import attrs
 from zbus.core.broker import Broker
 from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.topic import Group
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
 from zbus.faces.asked import Asked
 from zbus.faces.guard import Guard
@@ -153,6 +154,19 @@ class Rights:
         return bearer.is_known(self.broker.now_ms) and needs.met_by(bearer.grant)
 
 
+def admit_reader(peer: Peer, group: Group) -> None:
+    """Whoever asks has made the peer a reader of the group: it is one as long as he may read it. To
+    be called by plans whose heads do not say which group it is."""
+    groups, bearer = peer.groups, peer.asker
+    if bearer is None or groups is None or group not in groups:
+        return
+    admitted = peer.admitted or {}
+    admitted[group] = bearer
+    if len(admitted) > len(groups):
+        admitted = {group: by for group, by in admitted.items() if group in groups}
+    peer.admitted = admitted
+
+
 class Guarded:
     """A plan that is only run for those who may."""
 
@@ -215,7 +229,7 @@ class Guarded:
             plan = self._plan = self._asked.plan()
         plan.run(peer, id, body)
         if peer.groups and self._needs.operation == "consume":
-            self._remember(peer, bearer)
+            self._remember(peer)
 
     def _look_up(self, peer: Peer) -> Bearer:
         token = self._token
@@ -236,19 +250,13 @@ class Guarded:
         known = access.of_principal(peer.principal) if peer.principal else NOBODY
         return access.anonymous if known is NOBODY else known
 
-    def _remember(self, peer: Peer, bearer: Bearer) -> None:
-        """Who made the peer a reader of the group: it is one as long as that one may read it."""
+    def _remember(self, peer: Peer) -> None:
         topic = self._broker.topic(self._needs.topic)
-        groups = peer.groups
-        if topic is None or groups is None or not self._needs.groups:
+        if topic is None or not self._needs.groups:
             return
         group = topic.group(self._needs.groups[0])
-        if group is not None and group in groups:
-            admitted = peer.admitted or {}
-            admitted[group] = bearer
-            if len(admitted) > len(groups):
-                admitted = {group: by for group, by in admitted.items() if group in groups}
-            peer.admitted = admitted
+        if group is not None:
+            admit_reader(peer, group)
 
     def _tell_log(self, peer: Peer) -> None:
         """Who runs the broker learns of it, yet not of each: a line a second at most."""

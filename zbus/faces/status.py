@@ -9,6 +9,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.TOPIC_UNKNOWN: 404,
     Refusal.GROUP_UNKNOWN: 404,
     Refusal.OFFSET_UNKNOWN: 404,
+    Refusal.NOT_LEASED: 404,
     Refusal.SESSION_UNKNOWN: 404,
     Refusal.FORBIDDEN: 403,
     Refusal.EXCLUSIVE: 401,

@@ -30,7 +30,6 @@ from zbus.wire.websocket import (
     accept_handshake,
     encode_close,
     encode_frame,
-    encode_message,
 )
 
 _CODES = {408: POLICY, 413: TOO_BIG, 503: TRY_LATER}
@@ -55,11 +54,14 @@ class Handshake(bytes):
 class Codec(Protocol):
     """Makes requests of what comes on one WebSocket."""
 
-    def read(self, message: bytes) -> Request:
-        """The request of a message, text or binary. Its head is `contained`, and remembered by this
+    def read(self, kind: int, message: bytes) -> Request:
+        """The request of a message, TEXT or BINARY. Its head is `contained`, and remembered by this
         face alone: the plan that is kept on it is the face's.
 
         Raises WireError with the code of a close frame, if it is none."""
+
+    def encode(self, message: bytes) -> bytes:
+        """A whole reply as one frame."""
 
 
 Admit = Callable[[Peer], str]
@@ -67,11 +69,11 @@ Admit = Callable[[Peer], str]
 
 
 def plan_upgrade(
-    head: Head, planner: Planner, open_codec: Callable[[], Codec], admit: Admit
+    head: Head, planner: Planner, open_codec: Callable[[], Codec], admit: Admit, any_key: bool
 ) -> Plan:
     """A handshake is done, or refused and the connection closed."""
     try:
-        return Upgrade(head, planner, open_codec, admit)
+        return Upgrade(accept_handshake(head, any_key), planner, open_codec, admit)
     except WireError as error:
         return RefuseUpgrade(error.status, str(error))
 
@@ -80,9 +82,9 @@ class Upgrade:
     """Plan of a handshake."""
 
     def __init__(
-        self, head: Head, planner: Planner, open_codec: Callable[[], Codec], admit: Admit
+        self, answer: bytes, planner: Planner, open_codec: Callable[[], Codec], admit: Admit
     ) -> None:
-        self._answer = accept_handshake(head)
+        self._answer = answer
         self._planner = planner
         self._open_codec = open_codec
         self._admit = admit
@@ -159,7 +161,7 @@ class WebSocket:
         try:
             for kind, payload in reader.receive(data):
                 if kind <= BINARY:
-                    requests.append(self._read(payload))
+                    requests.append(self._read(kind, payload))
                 else:
                     requests.append((_PONG if kind == PING else _CLOSE, b"", payload))
         except WireError as error:
@@ -179,9 +181,9 @@ class WebSocket:
         self._reader.close()
         self.more = False
 
-    def _read(self, message: bytes) -> Request:
+    def _read(self, kind: int, message: bytes) -> Request:
         self.spent += _READ_COST + (len(message) >> 10)
-        request = self.codec.read(message)
+        request = self.codec.read(kind, message)
         if len(request[2]) > self._limits.body_bytes_max:
             self.refused = request[0]
             text = f"a body has at most {self._limits.body_bytes_max} bytes"
@@ -198,7 +200,8 @@ class WebSocket:
     def wrap(self, peer: Peer, message: bytes) -> bytes:
         """A whole reply as a frame; before the 101 is out, as it is."""
         if self.begun:
-            return encode_message(message) if message and type(message) is not Frame else message
+            framed = message and type(message) is not Frame
+            return self.codec.encode(message) if framed else message
         if type(message) is Handshake:
             self.begun = True
             peer.held_bytes -= self._held

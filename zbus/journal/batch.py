@@ -21,7 +21,8 @@ not one per message. Everything is little-endian and starts at a multiple of 8 b
 
 `flags` of a DATA batch tells which columns its payload has: see `zbus.journal.columns`. The payload
 of STATE and CHECKPOINT is described in `zbus.journal.checkpoint`; it is the same in all versions.
-Batches of version 1 are read wherever those of version 2 are, and no longer written.
+Batches of version 1 are read wherever those of version 2 are, and no longer written. A batch is of
+version 3 if it has the column that was added then.
 
 Lengths from a disk are as hostile as those from a peer: all are checked before they are used.
 """
@@ -36,6 +37,7 @@ from zlib import crc32
 
 from zbus.core.chunk import Chunk
 from zbus.journal.columns import (
+    ATTEMPTS,
     COLUMNS,
     KEY_LINE,
     PADDING,
@@ -49,7 +51,8 @@ MAGIC: Final = b"zbus"
 SNAPSHOT: Final = 1
 """The bit in a STATE batch's flags: it holds all there is, as a CHECKPOINT does. Stored."""
 VERSION: Final = 2
-"""Of all batches that are written."""
+"""Of nearly all batches that are written."""
+_NEWEST: Final = max(COLUMNS)
 HEADER_BYTES: Final = 40
 COUNT_MAX: Final = 1 << 20  # records in a batch: a batch of no columns must not be a memory bomb
 SEARCH_BYTES_MAX: Final = 1 << 30  # checked while looking for a whole batch behind a bad one
@@ -138,9 +141,10 @@ def _seal(
     payload: bytes,
 ) -> Batch:
     length = len(payload)
-    head = _unsealed(MAGIC, VERSION, kind, flags, count, base_offset, time_ms, previous_crc, length)
+    version = VERSION if flags < ATTEMPTS else _NEWEST
+    head = _unsealed(MAGIC, version, kind, flags, count, base_offset, time_ms, previous_crc, length)
     crc = crc32(payload, crc32(head))
-    fields = (kind, flags, count, base_offset, time_ms, previous_crc, length, crc, VERSION)
+    fields = (kind, flags, count, base_offset, time_ms, previous_crc, length, crc, version)
     header = _make(BatchHeader, fields)  # in half the time of BatchHeader(...)
     return _make(Batch, (header, b"%b%b%b" % (head, _u32(crc), payload)))
 
@@ -193,7 +197,7 @@ def newer(buffer: bytes, position: int = 0) -> BatchHeader | None:
     if len(buffer) - position < HEADER_BYTES:
         return None
     magic, version, _, *fields = _HEADER.unpack_from(buffer, position)
-    if magic != MAGIC or version <= VERSION:
+    if magic != MAGIC or version <= _NEWEST:
         return None
     return _make(BatchHeader, (_DATA, *fields, version))
 

@@ -17,14 +17,18 @@ What people may want to read in an emergency is JSON; what there may be millions
     |     |                           |      |   names u8[16][n] | offsets u64[n]           |
     |     |                           |      |   times ms u64[n] | digests u64[n]           |
     |     |                           |      |   counts u32[n], padded                      |
+    |     |                           |      | then of the ids that are taken:              |
+    |     |                           |      |   names u8[16][n] | offsets u64[n]           |
+    |     |                           |      | then of what expires, as of what is delayed: |
+    |     |                           |      |   pages u64[p] | counts u64[p] | keys u64[n] |
     +-----+---------------------------+------+---------------------------------------------+
 
 Every part starts at a multiple of 8 bytes from the payload's start. In the JSON a value that is
 its default is left out, `entries` is the number of a group's entries, `delayed` and `pages` those
 of its delayed messages and their pages, `fates` of those that it remembers as finished,
-`originals` how many of those follow, and unknown keys are ignored, so that an older program can
-read what a newer one has added there. Vectors that it does not know it refuses: it would lose what
-they hold.
+`originals`, `ids` and `expiries` how many of those follow, and unknown keys are ignored, so that an
+older program can read what a newer one has added there. Vectors that it does not know it refuses:
+it would lose what they hold.
 
 What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
 256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
@@ -36,20 +40,17 @@ are written and read in a part of a second.
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import attrs
 import msgspec
 
-from zbus.core.delays import NOTHING, Columns
-from zbus.core.fates import NO_ENDINGS, Endings, Fate
-from zbus.core.originals import NAME_BYTES, Original
+from zbus.core.delays import NOTHING
+from zbus.core.fates import NO_ENDINGS
+from zbus.core.live_ids import NO_IDS
+from zbus.core.originals import Original
 from zbus.core.state import (
     NO_ENTRIES,
-    Entries,
-    EntryState,
     GroupChange,
     GroupOptions,
     Origin,
@@ -58,15 +59,22 @@ from zbus.core.state import (
     TopicOptions,
 )
 from zbus.journal.port import JournalDamage
+from zbus.journal.vectors import (
+    PADDING,
+    Part,
+    decode_delayed,
+    decode_endings,
+    decode_entries,
+    decode_ids,
+    decode_originals,
+    encode_delayed,
+    encode_endings,
+    encode_entries,
+    encode_ids,
+    encode_originals,
+)
 
 _LENGTH = struct.Struct("<I")
-_PADDING = tuple(bytes(-length & 7) for length in range(8))  # by length & 7
-_ENTRY_BYTES = 8 + 8 + 8 + 4 + 1  # in the vectors, without padding
-_ORIGINAL_BYTES = NAME_BYTES + 8 + 8 + 8 + 4  # without padding
-
-_SWAPPED = sys.byteorder == "big"  # vectors are little-endian
-
-_Bytes: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _to_json = msgspec.json.Encoder().encode
@@ -120,6 +128,9 @@ class _StoredChange(msgspec.Struct):
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
     originals: _Natural = 0
+    ids: _Natural = 0
+    expiries: _Natural = 0
+    expiry_pages: _Natural = 0
     incarnation: str = ""
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
@@ -133,7 +144,8 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
-    more = change.first or change.originals or change.settlements or change.settled
+    vectors = change.originals or change.ids or change.expiries
+    more = change.first or vectors or change.settlements or change.settled
     if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.fates
@@ -149,7 +161,7 @@ def _encode_cursor(group: GroupChange) -> bytes:
         cursor += b',"incarnation":%d' % group.incarnation
     text = b'{"groups":[{"name":%b%b}]}' % (_to_json(group.name), cursor)
     length = len(text)
-    return b"%b%b%b" % (_LENGTH.pack(length), text, _PADDING[length + 4 & 7])
+    return b"%b%b%b" % (_LENGTH.pack(length), text, PADDING[length + 4 & 7])
 
 
 def _encode_any(change: StateChange) -> bytes:
@@ -162,6 +174,11 @@ def _encode_any(change: StateChange) -> bytes:
         stored["first"] = change.first
     if change.originals:
         stored["originals"] = len(change.originals)
+    if change.ids:
+        stored["ids"] = len(change.ids)
+    if change.expiries:
+        stored["expiries"] = len(change.expiries)
+        stored["expiry_pages"] = len(change.expiries.pages)
     if change.incarnation:
         stored["incarnation"] = change.incarnation
     if change.number:
@@ -175,16 +192,20 @@ def _encode_any(change: StateChange) -> bytes:
     if change.settled:
         stored["settled"] = change.settled
     text = _to_json(stored)
-    parts: list[_Bytes] = [_LENGTH.pack(len(text)), text, _PADDING[len(text) + 4 & 7]]
+    parts: list[Part] = [_LENGTH.pack(len(text)), text, PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
-            parts += _encode_entries(group.entries)
+            parts += encode_entries(group.entries)
         if group.delayed:
-            parts += map(_vector, (group.delayed.pages, group.delayed.counts, group.delayed.keys))
+            parts += encode_delayed(group.delayed)
         if group.fates:
-            parts += _encode_endings(group.fates)
+            parts += encode_endings(group.fates)
     if change.originals:
-        parts += _encode_originals(change.originals)
+        parts += encode_originals(change.originals)
+    if change.ids:
+        parts += encode_ids(change.ids)
+    if change.expiries:
+        parts += encode_delayed(change.expiries)
     return b"".join(parts)
 
 
@@ -240,45 +261,6 @@ def _origin(origin: Origin) -> dict[str, Any]:
     return stored
 
 
-def _encode_entries(entries: Entries) -> list[_Bytes]:
-    count = len(entries)
-    return [
-        _vector(entries.offsets),
-        _vector(entries.times),
-        _vector(entries.ranks),
-        _vector(entries.attempts),
-        _PADDING[4 * count & 7],
-        entries.states,
-        _PADDING[count & 7],
-    ]
-
-
-def _encode_endings(fates: Endings) -> list[_Bytes]:
-    vectors = [_vector(fates.offsets), _vector(fates.times), _vector(fates.attempts)]
-    return [*vectors, _PADDING[4 * len(fates) & 7], fates.fates, _PADDING[len(fates) & 7]]
-
-
-def _vector(numbers: array[int]) -> array[int]:
-    """What holds their bytes, without a copy where that is possible."""
-    if _SWAPPED:
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers
-
-
-def _encode_originals(originals: tuple[Original, ...]) -> list[bytes]:
-    count = len(originals)
-    names, offsets, counts, times, digests = zip(*originals, strict=True)
-    return [
-        b"".join(names),
-        struct.pack(f"<{count}Q", *offsets),
-        struct.pack(f"<{count}Q", *times),
-        struct.pack(f"<{count}Q", *digests),
-        struct.pack(f"<{count}I", *counts),
-        _PADDING[4 * count & 7],
-    ]
-
-
 def decode_change(payload: bytes | memoryview) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
     payload = memoryview(payload)  # it may be large, and its parts are looked at without a copy
@@ -287,13 +269,13 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
     for group in stored.groups:
         entries = NO_ENTRIES
         if group.entries:
-            entries, at = _decode_entries(payload, at, group.entries)
+            entries, at = decode_entries(payload, at, group.entries)
         delayed = NOTHING
         if group.delayed or group.pages:
-            delayed, at = _decode_delayed(payload, at, group)
+            delayed, at = decode_delayed(payload, at, group.pages, group.delayed)
         fates = NO_ENDINGS
         if group.fates:
-            fates, at = _decode_endings(payload, at, group.fates)
+            fates, at = decode_endings(payload, at, group.fates)
         groups.append(
             GroupChange(
                 name=group.name,
@@ -313,7 +295,13 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         )
     originals: tuple[Original, ...] = ()
     if stored.originals:
-        originals, at = _decode_originals(payload, at, stored.originals)
+        originals, at = decode_originals(payload, at, stored.originals)
+    ids = NO_IDS
+    if stored.ids:
+        ids, at = decode_ids(payload, at, stored.ids)
+    expiries = NOTHING
+    if stored.expiries or stored.expiry_pages:
+        expiries, at = decode_delayed(payload, at, stored.expiry_pages, stored.expiries)
     if at != len(payload):
         raise JournalDamage(f"state: {len(payload) - at} bytes more than it says it has")
     return StateChange(
@@ -321,6 +309,8 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         tuple(groups),
         stored.first,
         originals,
+        ids,
+        expiries,
         stored.incarnation,
         stored.number,
         stored.emptied,
@@ -367,84 +357,3 @@ def _read_json(payload: bytes | memoryview) -> tuple[_StoredChange, int]:
         return _from_json(memoryview(payload)[4:stop]), after
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise JournalDamage(f"state: {error}") from error
-
-
-def _decode_entries(payload: memoryview, at: int, count: int) -> tuple[Entries, int]:
-    """Give one group's entries and the position after them."""
-    if count * _ENTRY_BYTES > len(payload) - at:  # before any arithmetic that makes vectors of it
-        raise JournalDamage(f"state: {count} entries are more than the payload holds")
-    times_at, ranks_at, attempts_at = at + 8 * count, at + 16 * count, at + 24 * count
-    states_at = attempts_at + (4 * count + 7 & ~7)
-    after = states_at + (count + 7 & ~7)
-    if after > len(payload):
-        raise JournalDamage(f"state: {count} entries are more than the payload holds")
-    states = bytearray(payload[states_at : states_at + count])
-    if max(states) >= len(EntryState):
-        raise JournalDamage(f"state: {max(states)} is not the state of an entry")
-    entries = Entries(
-        _numbers(payload[at:times_at]),
-        _numbers(payload[times_at:ranks_at]),
-        _numbers(payload[ranks_at:attempts_at], "q"),
-        _numbers(payload[attempts_at : attempts_at + 4 * count], "I"),
-        states,
-    )
-    return entries, after
-
-
-def _decode_delayed(payload: memoryview, at: int, group: _StoredGroup) -> tuple[Columns, int]:
-    """Give what one group has delayed and the position after it."""
-    counts_at = at + 8 * group.pages
-    keys_at = counts_at + 8 * group.pages
-    after = keys_at + 8 * group.delayed
-    if after > len(payload):
-        raise JournalDamage(f"state: {group.delayed} delayed are more than the payload holds")
-    ends = ((at, counts_at), (counts_at, keys_at), (keys_at, after))
-    columns = Columns(*[_numbers(payload[start:stop]) for start, stop in ends])
-    if (problem := columns.problem()) is not None:
-        raise JournalDamage(f"state: {problem}")
-    return columns, after
-
-
-def _decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, int]:
-    """Give what became of messages of one group and the position after it."""
-    times_at, attempts_at = at + 8 * count, at + 16 * count
-    fates_at = attempts_at + (4 * count + 7 & ~7)
-    after = fates_at + (count + 7 & ~7)
-    if after > len(payload):
-        raise JournalDamage(f"state: {count} fates are more than the payload holds")
-    fates = bytearray(payload[fates_at : fates_at + count])
-    if not min(Fate) <= min(fates) <= max(fates) <= max(Fate):
-        raise JournalDamage("state: a message ended in a way that there is not")
-    endings = Endings(
-        _numbers(payload[at:times_at]),
-        _numbers(payload[times_at:attempts_at]),
-        _numbers(payload[attempts_at : attempts_at + 4 * count], "I"),
-        fates,
-    )
-    return endings, after
-
-
-def _numbers(vector: memoryview, kind: Literal["Q", "q", "I"] = "Q") -> array[int]:
-    numbers: array[int] = array(kind)
-    numbers.frombytes(vector)
-    if _SWAPPED:
-        numbers.byteswap()
-    return numbers
-
-
-def _decode_originals(payload: memoryview, at: int, count: int) -> tuple[tuple[Original, ...], int]:
-    """Give the originals and the position after it."""
-    after = at + (count * _ORIGINAL_BYTES + 7 & ~7)
-    if after > len(payload):
-        raise JournalDamage(f"state: {count} originals are more than the payload holds")
-    offsets_at = at + NAME_BYTES * count
-    names = bytes(payload[at:offsets_at])
-    originals = map(
-        Original,
-        [names[name_at : name_at + NAME_BYTES] for name_at in range(0, len(names), NAME_BYTES)],
-        struct.unpack_from(f"<{count}Q", payload, offsets_at),
-        struct.unpack_from(f"<{count}I", payload, offsets_at + 24 * count),
-        struct.unpack_from(f"<{count}Q", payload, offsets_at + 8 * count),
-        struct.unpack_from(f"<{count}Q", payload, offsets_at + 16 * count),
-    )
-    return tuple(originals), after

@@ -5,10 +5,14 @@
                            u32 distinct values | u32[count] which of them each record has
                            | u32[distinct] lengths | their bytes one after another
     DUE EXPIRES            i64[count] epoch milliseconds
+    ATTEMPTS               u32[count]
 
 Each of these parts is padded with zeros to a multiple of 8 bytes. The columns come in the order of
 their bits, and a column in which every value is empty (or zero) is absent. The dictionary is used
 whenever some records have equal headers, so that these are stored once and read back as one object.
+
+A batch is of version 3 only if it has ATTEMPTS, so that a program that does not know this column
+says so and does not take the batch for damage. All others are as they always were.
 
 A batch of version 1 has neither ONCE nor DICTIONARY. There an idempotency key is the first line of
 the headers; here it is taken out of them, so that nobody else has to know of that version.
@@ -41,9 +45,10 @@ class Column(enum.IntFlag):
     EXPIRES = 64
     ONCE = 128
     DICTIONARY = 256  # no column of its own: how HEADERS is stored
+    ATTEMPTS = 512
 
 
-COLUMNS: Final = {1: 127, 2: 511}
+COLUMNS: Final = {1: 127, 2: 511, 3: 1023}
 """The bits that there may be, by version."""
 
 PADDING: Final = tuple(bytes(-length & 7) for length in range(8))
@@ -53,8 +58,8 @@ KEY_LINE: Final = b"idempotency-key: "
 """In version 1, begins the headers of a message that was put with a key."""
 
 # As numbers: on the way of every message an IntFlag is too slow.
-_ID, _TAG, _KEY, _HEADERS, _BODY, _DUE, _EXPIRES, _ONCE, _DICTIONARY = map(int, Column)
-_RARE = _TAG | _KEY | _DUE | _EXPIRES | _ONCE  # what a plain chunk does not have
+_ID, _TAG, _KEY, _HEADERS, _BODY, _DUE, _EXPIRES, _ONCE, _DICTIONARY, ATTEMPTS = map(int, Column)
+_RARE = _TAG | _KEY | _DUE | _EXPIRES | _ONCE | ATTEMPTS  # what a plain chunk does not have
 _U32 = struct.Struct("<I")
 _ONE_LENGTH = struct.Struct("<I4x").pack
 _ONE_TIME = struct.Struct("<q").pack
@@ -102,6 +107,9 @@ def encode_columns(chunk: Chunk) -> tuple[int, bytes]:
     if chunk.once is not None and any(chunk.once):
         flags |= _ONCE
         _encode_text(parts, chunk.once, lengths)
+    if chunk.attempts is not None and any(chunk.attempts):
+        flags |= ATTEMPTS
+        parts.append(lengths(*chunk.attempts))
     return flags, b"".join(parts)
 
 
@@ -161,6 +169,9 @@ def _encode_row(chunk: Chunk) -> tuple[int, bytes]:
     if chunk.once is not None and (value := chunk.once[0]):
         flags |= _ONCE
         payload += _one_text(value)
+    if chunk.attempts is not None and (count := chunk.attempts[0]):
+        flags |= ATTEMPTS
+        payload += _ONE_LENGTH(count)
     return flags, payload
 
 
@@ -206,6 +217,8 @@ class ColumnReader:
             chunk.expires = self._times()
         if flags & _ONCE:
             chunk.once = self._text()
+        if flags & ATTEMPTS:
+            chunk.attempts = self._counts()
         if self._at != len(self._raw):
             raise JournalDamage("columns do not fill their batch")
         chunk.plain = not flags & _RARE
@@ -253,6 +266,11 @@ class ColumnReader:
         at, wanted = self._at, self._last - self._first
         self._at = self._behind(at, 8 * self._count)
         return list(struct.unpack_from(f"<{wanted}q", self._raw, at + 8 * self._first))
+
+    def _counts(self) -> list[int]:
+        at, wanted = self._at, self._last - self._first
+        self._at = self._behind(at, 4 * self._count)
+        return list(struct.unpack_from(f"<{wanted}I", self._raw, at + 4 * self._first))
 
     def _behind(self, at: int, size: int) -> int:
         """The position after a part of that size, which must be within the batch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import os
 import resource
 import signal
 import socket
@@ -19,8 +20,8 @@ import trio
 
 from zbus import __version__
 from zbus.config import Config
+from zbus.faces import SETTINGS
 from zbus.faces.guard import GuardSettings
-from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.port import JournalError
@@ -219,7 +220,7 @@ class Server:
         )
         self._assembly = assembly = Assembly(
             self.broker,
-            settings={"native": self._settings(), "pages": self.pages and self.pages.pages},
+            settings=self._settings(),
             wire_limits=config,
             access=None if self.tokens is None else self.tokens.access,
             allow_url_token=config.allow_url_token,
@@ -264,16 +265,21 @@ class Server:
         self._assembly.heads.forget()
         self.collector.press()
 
-    def _settings(self) -> NativeSettings:
-        return self.config.part(
-            NativeSettings,
-            address=self.address,
-            tls=self.addresses[0].tls,
-            certificate=self._certificate,
-            memory_used=self._gauges.memory_used,
-            held=self.holdings.bytes_used,
-            version=__version__,
-        )
+    def _settings(self) -> dict[str, object]:
+        """What each face is told, of the options and of this server."""
+        known = {
+            "address": self.address,
+            "tls": self.addresses[0].tls,
+            "certificate": self._certificate,
+            "memory_used": self._gauges.memory_used,
+            "cpu_count": os.cpu_count() or 1,
+            "held": self.holdings.bytes_used,
+            "version": __version__,
+        }
+        told: dict[str, object] = {
+            name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
+        }
+        return {**told, "pages": self.pages and self.pages.pages}
 
     @property
     def addresses(self) -> list[Address]:

@@ -16,6 +16,12 @@ import attrs
 from zbus.server.addresses import Address
 
 _BACKLOG = 1_024
+_KEEPALIVE = (
+    (socket.TCP_KEEPIDLE, 60),
+    (socket.TCP_KEEPINTVL, 15),
+    (socket.TCP_KEEPCNT, 4),
+)
+"""Gone for two minutes is gone: seconds, seconds, times."""
 
 
 class Acceptor(Protocol):
@@ -46,6 +52,7 @@ class Listening:
                 self.address = address
             else:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._notice_the_dead()
                 self.sock.bind((address.host, address.port))
                 self.address = attrs.evolve(address, port=self.sock.getsockname()[1])
             self.sock.listen(_BACKLOG)
@@ -53,6 +60,13 @@ class Listening:
             self.sock.close()
             raise
         self.sock.setblocking(False)
+
+    def _notice_the_dead(self) -> None:
+        """The system asks silent clients whether they are there; what is accepted inherits it. Some
+        may be silent for as long as they like (`Peer.patient`)."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            self.sock.setsockopt(socket.IPPROTO_TCP, name, value)
 
     def close(self) -> None:
         path = self.address.path

@@ -131,7 +131,7 @@ class Sweep:
         elif waiting_for == "body":
             if self._is_late(link, now_ms):
                 link.refuse(WireError(408, "the body of the request did not come in time"))
-        elif silent:
+        elif silent and not link.patient:
             log.debug("closing, nothing was heard", extra={"peer": link.address})
             # Pulls and calls that wait end now, where the dialect has a word for it.
             self._leave(link)

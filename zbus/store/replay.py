@@ -19,10 +19,14 @@ from typing import TypeAlias
 import attrs
 
 from zbus.core.backlog import Backlog
+from zbus.core.delays import Delays
+from zbus.core.expiring import expiries_of
+from zbus.core.live_ids import LiveIds
 from zbus.core.originals import KEY_MS, Originals
 from zbus.core.replayed import Replayed
 from zbus.core.settlements import Settlements
 from zbus.core.state import Origin
+from zbus.core.taken import look
 from zbus.core.topic import Group, Partition, Topic
 from zbus.journal.batch import (
     HEADER_BYTES,
@@ -33,10 +37,13 @@ from zbus.journal.batch import (
     read_header,
 )
 from zbus.journal.checkpoint import decode_change
+from zbus.journal.columns import Column
 from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, StoredLane
 from zbus.store.lane import Extent, state_of
 
 log = logging.getLogger("zbus")
+
+_EXPIRES = int(Column.EXPIRES)
 
 
 class Replay(Replayed):
@@ -55,6 +62,8 @@ class Replay(Replayed):
         self.replays = 0
         self.time_ms = 0
         self.originals = Originals()
+        self.expiries: Delays | None = None
+        self.ids = LiveIds()  # stays empty if the topic does not look at them
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
         self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
@@ -82,7 +91,13 @@ class Replay(Replayed):
             self.originals = Originals()
             self._tick = []
         self.apply(change, header.is_whole_state)
-        if change.topic is not None and self._remembers_ids:
+        if header.is_whole_state:
+            self.expiries = Delays()
+            self.expiries.load(change.expiries)
+        if header.is_whole_state or (change.topic and not change.topic.dedupe_live):
+            self.ids = LiveIds(change.ids)
+        here = self._tick_ms == header.time_ms
+        if change.topic is not None and self._remembers_ids and here:
             for chunk in self._tick:
                 # It may have been declared before these were put: its tick's state comes last.
                 self._note(read_header(chunk), chunk)
@@ -91,24 +106,30 @@ class Replay(Replayed):
 
     @property
     def _remembers_ids(self) -> bool:
-        return self.topic is not None and self.topic.dedupe_ms > 0
+        return self.topic is not None and self.topic.remembers_ids
 
     def _data(self, header: BatchHeader, batch: bytes) -> None:
         if self._tick_ms != header.time_ms:
             self._tick, self._tick_ms = [], header.time_ms
         self._tick.append(batch)
+        if header.flags & _EXPIRES:
+            self.expiries = expiries_of(decode_chunk(batch), self.expiries)
         if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
-        remember_ms = (self.topic.dedupe_ms if self.topic else 0) or KEY_MS
-        self.originals.expire(header.time_ms - remember_ms)
-        self.originals.note(decode_chunk(batch), self._remembers_ids)
+        chunk, dedupe_ms = decode_chunk(batch), self.topic.dedupe_ms if self.topic else 0
+        self.originals.expire(header.time_ms - (dedupe_ms or KEY_MS))
+        self.originals.note(chunk, dedupe_ms > 0)
+        if self.topic and self.topic.dedupe_live:
+            self.ids.note(chunk)
 
     def fill(self, partition: Partition) -> None:
         partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
         partition.originals = self.originals
+        partition.ids = self.ids if partition.topic.options.dedupe_live else None
+        partition.expiries = self.expiries or None
         partition.settlements = Settlements.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
@@ -224,7 +245,15 @@ def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
             _fill_backlog(group, key, partition, lanes.get(partition.index))
         if not any(group in partition.changed for partition in topic.partitions):
             group.origin = None  # all partitions know it
+    _let_go_of_ids(lanes, topic.partitions)
     return list(former.values())
+
+
+def _let_go_of_ids(lanes: Lanes, partitions: Sequence[Partition]) -> None:
+    """Forget the ids of what is finished: how much that is does not depend on what lives."""
+    for partition in partitions:
+        if partition.ids is not None and partition.index in lanes:
+            look(partition, lanes[partition.index].time_ms, len(partition.ids))
 
 
 def _fill_partitions(topic: Topic, lanes: Lanes) -> None:
@@ -289,6 +318,7 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
         for other in topic.departing:
             known = here.backlog(other.name, other.incarnation) if here else None
             other.backlogs[partition.index] = known or Backlog(partition.first)
+    _let_go_of_ids(stored, partitions)
     return []
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import h11
@@ -155,9 +155,11 @@ class World:
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
         pages: Pages | None = None,
+        faces: Mapping[str, object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        """`wait` makes an engine answer that does so later (`zbus.testing.late`)."""
+        """`faces` are settings of other faces, by name; `wait` makes an engine answer that does so
+        later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
         self.ahead_ms = 0  # of the clocks outside: somebody set those back
@@ -170,7 +172,7 @@ class World:
         self.broker.outside.ahead_ms = lambda: self.ahead_ms
         self._assembly = Assembly(
             self.broker,
-            settings={"native": settings or NativeSettings(), "pages": pages},
+            settings={"native": settings or NativeSettings(), "pages": pages, **(faces or {})},
             wire_limits=wire_limits,
             access=access,
             allow_url_token=allow_url_token,

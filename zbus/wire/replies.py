@@ -1,7 +1,7 @@
 """Replies as bytes: a status line, the lines that frame it, the caller's lines, the body.
 
-Header names are lower-case with one space behind the colon, and never chunked: stock zbus clients
-read nothing else. The spelling `Keep-Alive` matters, `ab -k` looks for it.
+Header names are lower-case with one space behind the colon, and no whole reply is chunked: stock
+zbus clients read nothing else. The spelling `Keep-Alive` matters, `ab -k` looks for it.
 """
 
 from __future__ import annotations
@@ -88,6 +88,17 @@ def encode_reply(
 def encode_stream_head(lines: bytes) -> bytes:
     """The head of a 200 whose body ends with the connection."""
     return b"%b%b%b\r\n" % (_STATUS_LINES[200], _CLOSE, lines)
+
+
+def encode_late_head(lines: bytes, *, close: bool) -> bytes:
+    """The head of a 200 whose body is one chunk, and comes later (`encode_late_body`)."""
+    connection = _CLOSE if close else _KEEP_ALIVE
+    return b"%btransfer-encoding: chunked\r\n%b%b\r\n" % (_STATUS_LINES[200], connection, lines)
+
+
+def encode_late_body(body: bytes) -> bytes:
+    """The one chunk, which is not empty, and the end."""
+    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
 
 
 def _status_line(status: int) -> bytes:

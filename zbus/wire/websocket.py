@@ -58,10 +58,12 @@ _SHORT_HEADS = {
 
 
 # -- the handshake ------------------------------------------------------------------------------
+# There are clients that look for `Sec-WebSocket-Accept` in this spelling alone.
 
 
-def accept_handshake(head: Head) -> bytes:
-    """The 101 to a handshake. Raises WireError: 426 for another version, 400 for what is none."""
+def accept_handshake(head: Head, any_key: bool = False) -> bytes:
+    """The 101 to a handshake. Raises WireError: 426 for another version, 400 for what is none.
+    `any_key`: the key is taken as it is, for clients that send other than 16 bytes in Base64."""
     fields = head.fields
     options = [option.strip() for option in fields.get(b"connection", b"").lower().split(b",")]
     if head.method != b"GET" or not head.version_11:
@@ -73,12 +75,12 @@ def accept_handshake(head: Head) -> bytes:
     if fields.get(b"sec-websocket-version") != b"13":
         raise WireError(426, "the WebSocket version spoken here is 13")
     key = fields.get(b"sec-websocket-key", b"")
-    if not _is_key(key):
+    if not (_is_key(key) or (any_key and key)):
         raise WireError(400, "the Sec-WebSocket-Key is not 16 bytes in Base64")
     accept = binascii.b2a_base64(hashlib.sha1(key + _GUID).digest(), newline=False)
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-        b"sec-websocket-accept: %b\r\n\r\n" % accept
+        b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept
     )
 
 

@@ -89,7 +89,7 @@ def _timed(text: str, *headers: str) -> dict[int, Answer]:
 _R = Refusal
 _GONE = (_R.TOPIC_UNKNOWN, _R.GROUP_UNKNOWN)
 _CHANGE = (_R.STOPPING, _R.FULL, _R.FENCED)
-_LEASED = (*_GONE, _R.OFFSET_UNKNOWN, *_CHANGE)
+_LEASED = (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, *_CHANGE)
 _SINGLE = (*_GONE, _R.OFFSET_UNKNOWN, _R.TOO_MANY, *_CHANGE)
 _DELAYED = (*_SINGLE, _R.CONFLICT, _R.DAMAGED)
 _ROOT, _BOTH = (SERVER,), (TOPIC, GROUP)
@@ -105,8 +105,8 @@ COMMANDS: dict[str, Command] = {
         "messages", _BOTH, "produce", Groups.NONE,
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
-        (*_GONE, _R.OFFSET_UNKNOWN, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY,
-         _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
+         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(
         "Take a message of a group.", "messages", _BOTH, "consume", Groups.ONE,
@@ -146,7 +146,7 @@ COMMANDS: dict[str, Command] = {
         "Finish messages that a group, or every group of a topic, has not finished.",
         "messages", _BOTH, "consume", Groups.NAMED,
         _timed("They are not handed out any more.", "count"),
-        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
+        _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.DELETE, *takes.ACK)),
     "cancel": Command(
         "The same, only while they are delayed.",
         "messages", _BOTH, "consume", Groups.NAMED,
@@ -196,7 +196,8 @@ COMMANDS: dict[str, Command] = {
     "empty": Command(
         "Forget what a group, or every group of a topic, has not finished.",
         "topics", _BOTH, "empty", Groups.NAMED,
-        _timed("It is empty, durably."), (*_GONE, *_CHANGE), (*takes.OF_TOPIC, *takes.EMPTY)),
+        _timed("It is empty, durably.", "count"), (*_GONE, *_CHANGE),
+        (*takes.OF_TOPIC, *takes.EMPTY)),
     "pause": Command(
         "Hold the deliveries of a group back, until `resume`.",
         "topics", _BOTH, "declare", Groups.ONE,

@@ -7,6 +7,7 @@ from zbus.core.topic import Group, Topic
 from zbus.core.wants import Wants
 from zbus.faces.native.containers import wanted_container
 from zbus.faces.native.context import Context
+from zbus.faces.native.group_options import loss_of
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
 from zbus.faces.native.replies import NativeReply
@@ -82,6 +83,7 @@ class Consume(GroupPlan):
             *(batch or 1, self.partition, credit, params.multiplexed),
             lease_ms=lease_of(params),
             standby=params.flag(b"standby"),
+            on_loss=loss_of(params, b"on_loss"),
         )
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.

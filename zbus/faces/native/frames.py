@@ -8,7 +8,7 @@ from zbus.faces.upgrade import WebSocket, planned
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.http import Request
-from zbus.wire.websocket import INVALID_DATA
+from zbus.wire.websocket import INVALID_DATA, encode_message
 
 
 class Frames:
@@ -20,7 +20,7 @@ class Frames:
         self._heads = heads
         self.json = False  # the last request was a JSON object: so is what nobody asked for
 
-    def read(self, message: bytes) -> Request:
+    def read(self, kind: int, message: bytes) -> Request:
         self.json = message[:1] == b"{"
         if self.json:
             try:
@@ -33,6 +33,9 @@ class Frames:
         if head.plan is None:
             head.json = self.json
         return request
+
+    def encode(self, message: bytes) -> bytes:
+        return encode_message(message)
 
     def _read_http(self, message: bytes) -> Request:
         end = message.find(b"\r\n\r\n")

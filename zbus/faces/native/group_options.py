@@ -11,6 +11,15 @@ from zbus.faces.native.vocabulary import GROUP_ORDERS
 from zbus.faces.numbers import parse_number
 
 
+def loss_of(params: Params, name: bytes) -> str:
+    """What a field says of lost leases; "" = nothing."""
+    on_loss = params.text(name) or ""
+    if on_loss and on_loss not in LOSSES:
+        text = f"{name.decode()} is one of {', '.join(LOSSES)}"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    return on_loss
+
+
 def group_changes(params: Params) -> dict[str, Any]:
     """Fields of `GroupOptions`, and what they are to be; those that are not named stay."""
     changes: dict[str, Any] = {
@@ -19,9 +28,7 @@ def group_changes(params: Params) -> dict[str, Any]:
         "dead_letter": params.text(b"group_dead_letter"),
         **_pauses(params.text(b"group_backoff")),
     }
-    if on_loss := params.text(b"group_on_loss"):
-        if on_loss not in LOSSES:
-            raise BadRequest(400, f"400: Bad Format, group_on_loss is one of {', '.join(LOSSES)}")
+    if on_loss := loss_of(params, b"group_on_loss"):
         changes["on_loss"] = on_loss
     order = params.text(b"group_order")
     if order is not None:

@@ -67,6 +67,7 @@ class TopicInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     consume_group_list: list[GroupInfo]
     consumer_count: int
     created_time: int
+    dedupe_live: bool | msgspec.UnsetType
     dedupe_ms: int
     durability: str
     exclusive: bool | msgspec.UnsetType
@@ -143,6 +144,7 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
         infos,
         sum([info.consumer_count for info in infos]),
         options.created_ms,
+        options.dedupe_live or msgspec.UNSET,
         options.dedupe_ms,
         options.durability,
         options.exclusive or msgspec.UNSET,

@@ -11,7 +11,7 @@ from zbus.core.topic import Group, Partition
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import NativeReply, SettledReply
+from zbus.faces.native.replies import NativeReply, SettledReply, partition_unknown
 from zbus.faces.peer import Peer
 
 _LOOKS_BITS = 5
@@ -57,7 +57,7 @@ class Ack(Settling):
                 ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
         elif self.partition >= len(found[0].partitions):
             if self.strict:
-                ticket.tell(404, body=b"404: Partition(%d) Not Found" % self.partition)
+                ticket.settle(partition_unknown(self.partition))
             else:
                 ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
         else:
@@ -80,7 +80,7 @@ class Leased(Settling):
             return
         topic, group = found
         if self.partition >= len(topic.partitions):
-            ticket.tell(404, body=b"404: Partition(%d) Not Found" % self.partition)
+            ticket.settle(partition_unknown(self.partition))
             return
         ticket.count = self.settle(ticket, group, topic.partitions[self.partition])
         peer.work -= ticket.count + self.looks

@@ -96,8 +96,8 @@ class ListedReply(NativeReply):
             told["holder"] = "/" + holder.address
         if tag := chunk.tag_of(at):
             told["tag"] = _text(tag)
-        if chunk.keys is not None and chunk.keys[at]:
-            told["key"] = _text(chunk.keys[at])
+        if key := chunk.key_of(at):
+            told["key"] = _text(key)
         body = chunk.bodies[at]
         told["size"] = len(body)
         if self.bodies:

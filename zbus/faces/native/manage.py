@@ -23,7 +23,7 @@ from zbus.faces.native.declared import first_place, read_mask, read_words
 from zbus.faces.native.group_options import group_changes
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import JSON, TEXT, DeclareReply, NativeReply
+from zbus.faces.native.replies import JSON, TEXT, CountReply, DeclareReply, NativeReply
 from zbus.faces.peer import Peer
 
 log = logging.getLogger("zbus")
@@ -62,6 +62,9 @@ class Declare:
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
         self.dedupe_ms = params.number(b"dedupe_ms")
+        self.dedupe_live: bool | None = None
+        if b"dedupe_live" in params.fields:
+            self.dedupe_live = params.flag(b"dedupe_live")
         self.settled_ms = params.number(b"settled_ms")
         self.bare: bool | None = None
         if b"sender_headers" in params.fields:
@@ -127,6 +130,8 @@ class Declare:
             options = attrs.evolve(options, **self.retention)
         if self.dedupe_ms is not None:
             options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
+        if self.dedupe_live is not None:
+            options = attrs.evolve(options, dedupe_live=self.dedupe_live)
         if self.settled_ms is not None:
             options = attrs.evolve(options, settled_ms=self.settled_ms)
         return options
@@ -257,7 +262,7 @@ class Discard:
         self._params = params
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id)
+        reply = CountReply(self._face, self._params, peer, id)
         found = find(self._face.broker, self._params)
         if isinstance(found, BrokerError):
             reply.settle(found)
@@ -286,9 +291,17 @@ class Remove(Discard):
 class Purge(Discard):
     """Empties it; offsets go on from where they are."""
 
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        self._keeps_leased = params.switch(b"keep_leased")
+        if self._keeps_leased and not params.group:
+            raise BadRequest(400, "400: Bad Format, keep_leased is of a consume_group")
+
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
         if group is None:
             broker.purge_topic(ticket, topic)
+        elif self._keeps_leased:
+            broker.drop_waiting(ticket, group)
         else:
             broker.purge_group(ticket, group)
 

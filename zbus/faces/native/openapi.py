@@ -312,6 +312,8 @@ def _refusal(status: int, text: str) -> Schema:
     headers = _headers(("connection",))
     if status in (429, 503, 507):
         headers |= _headers(("retry-after",))
+    if status == STATUS[Refusal.NOT_LEASED]:
+        headers |= _headers(("reason",))
     if status == STATUS[Refusal.CONFLICT]:
         headers |= _headers(("offset",))
     description = f"{REASONS[status].decode()}. {text} The body is a sentence."

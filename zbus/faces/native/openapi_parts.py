@@ -177,6 +177,7 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "next": ("What `after` is for those behind these.", _TEXT),
     "unseen": ("Messages that may be delayed, which the group has not come to.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
+    "reason": ("not-leased: a lease has ended, or the message is settled.", _TEXT),
     "retry-after": ("Seconds.", _COUNT),
 }
 """Headers of replies."""
@@ -340,11 +341,12 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "TopicInfo": _document(
         "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"
-        " ack exclusive paused rpc temporary",
+        " ack dedupeLive exclusive paused rpc temporary",
         ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
         consumeGroupList=_list(_ref("ConsumeGroupInfo")),
         consumerCount=_count("Registered sessions of all groups."),
         createdTime=_TIME,
+        dedupeLive=_described(_BOOLEAN, "An id is taken while its message is not finished."),
         dedupeMs=_count("How long ids are remembered; 0 = not."),
         durability=words(*DURABILITIES),
         exclusive=_BOOLEAN,

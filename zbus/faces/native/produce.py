@@ -42,6 +42,7 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
+        "attempts_max",
         "bare",
         "body",
         "broker",
@@ -52,6 +53,7 @@ class Produce:
         "dropped",
         "expected_offset",
         "face",
+        "front",
         "idempotent",
         "key",
         "keyed",
@@ -90,8 +92,10 @@ class Produce:
         self.delay_ms = params.number(b"delay")
         self.deliver_at_ms = params.number(b"deliver_at")
         self.ttl_ms = params.number(b"ttl")
+        self.attempts_max = params.number(b"max_attempts") or 0
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
+        self.front = self._front()
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
             self.once = encode_header_value(read_idempotency_key(value))
@@ -121,20 +125,32 @@ class Produce:
         self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
         self.partition_of: Partition
         self.misplaced = params.misplaced
-        # Nothing but id and body differs from one message of this head to the next.
-        times = (self.delay_ms, self.deliver_at_ms, self.ttl_ms)
-        simple = (
+        simple = self._simple()
+        self.plain = simple and not self.idempotent
+        self.keyed = simple and self.idempotent
+
+    def _simple(self) -> bool:
+        """Nothing but id and body differs from one message of this head to the next."""
+        params = self.params
+        rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
+        return (
             not self.container
             and self.partition is None
-            and not any(time is not None for time in times)
+            and not any(number is not None for number in rare)
             and self.expected_offset is None
-            and not self.once
+            and not (self.once or self.front)
             and params.browser is None
             and not self.misplaced
             and self.settles is None
         )
-        self.plain = simple and not self.idempotent
-        self.keyed = simple and self.idempotent
+
+    def _front(self) -> bool:
+        front = bool(self.params.switch(b"front"))
+        if front and (self.delay_ms or self.deliver_at_ms):
+            raise BadRequest(400, "400: Bad Format, front is for messages without a delay")
+        if front and self.settles is not None:
+            raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
+        return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         puts = self.puts
@@ -265,7 +281,8 @@ class Produce:
                 ticket = PutReply(face, params, peer, id, self.quiet)
                 chunk, lines = Chunk(), self._lines(peer)
                 body = body or self.body
-                chunk.add(ticket.id, lines, body, self.tag, self.key, due_ms, expires_ms, once)
+                labels = self.tag, self.key, due_ms, expires_ms, once, self.attempts_max
+                chunk.add(ticket.id, lines, body, *labels)
                 self._put(partition, chunk, ticket)
         except BadRequest as error:
             reply = NativeReply(face, params, peer, id, self.quiet)
@@ -280,7 +297,10 @@ class Produce:
             else:
                 broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
             return
-        recognised = chunk.once is not None or partition.topic.options.dedupe_ms
+        if self.front:
+            broker.put_front(partition, chunk, ticket, self.expected_offset)
+            return
+        recognised = chunk.once is not None or partition.topic.options.remembers_ids
         if recognised or self.expected_offset is not None:
             broker.put_once(partition, chunk, ticket, self.expected_offset)
         else:
@@ -291,7 +311,9 @@ class Produce:
         browser = self.params.browser
         if browser is None or not browser.navigates or self.params.head.method != b"GET":
             return False
-        known = self.once or self.idempotent or (topic.options.dedupe_ms and (id or self.params.id))
+        known = (
+            self.once or self.idempotent or (topic.options.remembers_ids and (id or self.params.id))
+        )
         return not known and self.face.reloads.window_ms > 0
 
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
@@ -390,6 +412,7 @@ class Produce:
             due_ms,
             expires_ms,
             once,
+            self.attempts_max,
         )
         return chunk
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.errors import topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import NativeReply, partition_unknown
 from zbus.faces.native.vocabulary import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 from zbus.faces.peer import Peer
 
@@ -36,8 +36,7 @@ class Read:
         if topic is None:
             reply.settle(topic_unknown(self._params.topic))
         elif self._partition >= len(topic.partitions):
-            text = f"Partition({self._partition}) Not Found"
-            reply.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
+            reply.settle(partition_unknown(self._partition))
         else:
             partition = topic.partitions[self._partition]
             offset = partition.first if self._offset is None else self._offset

@@ -8,7 +8,7 @@ from zbus.core.topic import Topic
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import NativeReply, partition_unknown
 from zbus.faces.native.vocabulary import REDRIVE_COUNT_DEFAULT
 from zbus.faces.peer import Peer
 
@@ -54,7 +54,7 @@ class Redrive(GroupPlan):
             return
         topic, group = found
         if self.partition is not None and self.partition >= len(topic.partitions):
-            ticket.tell(404, body=b"404: Partition(%d) Not Found" % self.partition)
+            ticket.settle(partition_unknown(self.partition))
             return
         if self.to is not None and broker.topic(self.to) is None:
             ticket.settle(topic_unknown(self.to))

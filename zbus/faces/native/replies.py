@@ -6,6 +6,7 @@ import logging
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import (
+    Changed,
     Declared,
     Done,
     Outcome,
@@ -39,6 +40,11 @@ TEXTS: dict[Refusal, str] = {
     Refusal.EXCLUSIVE: "ConsumeGroup({}) exclusive, forbidden",
 }
 """The dialect's own words."""
+
+
+def partition_unknown(index: int) -> BrokerError:
+    """The topic has no partition of that number."""
+    return BrokerError(Refusal.OFFSET_UNKNOWN, f"Partition({index}) Not Found")
 
 
 def forbidden_text(command: str, topic: str) -> str:
@@ -113,6 +119,8 @@ class NativeAnswering(Answering):
         lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
+        elif error.refusal is Refusal.NOT_LEASED:
+            lines = b"reason: not-leased\r\n"
         params = self.params
         text = error_text(error, params.seed)
         tell_log(self.peer, params, text)
@@ -189,6 +197,19 @@ class DeclareReply(NativeReply):
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
         self.face.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
+
+
+class CountReply(NativeReply):
+    """Of an order that says how many messages it changed, if it looked at them."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Changed):
+            lines = b"count: %d\r\n" % outcome.count
+            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
 
 
 class SettledReply(NativeReply):

@@ -14,7 +14,7 @@ from zbus.core import single
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.outcomes import Changed, Outcome
+from zbus.core.outcomes import Outcome
 from zbus.core.ranges import Ranges
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Partition, Topic
@@ -22,7 +22,7 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.manage import find
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
-from zbus.faces.native.replies import NativeReply
+from zbus.faces.native.replies import CountReply, partition_unknown
 from zbus.faces.native.stored import check_id
 from zbus.faces.peer import Peer
 from zbus.wire.target import encode_header_value
@@ -54,12 +54,11 @@ class Named:
             partition, offset = found
             return partition, [range(offset, offset + 1)]
         if self._partition >= len(topic.partitions):
-            text = f"Partition({self._partition}) Not Found"
-            return BrokerError(Refusal.OFFSET_UNKNOWN, text)
+            return partition_unknown(self._partition)
         return topic.partitions[self._partition], self._ranges
 
 
-class ChangedReply(NativeReply):
+class ChangedReply(CountReply):
     """Of an order about single messages. Some have to be read for it: until then they count as
     held."""
 
@@ -73,11 +72,7 @@ class ChangedReply(NativeReply):
 
     def answer(self, outcome: Outcome) -> None:
         self.peer.held_bytes -= PEEK_BYTES
-        if isinstance(outcome, Changed):
-            time_ms = self.face.broker.now_ms
-            self.tell(200, b"count: %d\r\n" % outcome.count, b"%d" % time_ms)
-        else:
-            super().answer(outcome)
+        super().answer(outcome)
 
 
 Verb: TypeAlias = "Callable[[Dispatch, Ticket, Sequence[Group], Partition, Ranges], None]"
@@ -114,7 +109,7 @@ class Order:
 
 def delete(face: Context, params: Params) -> Order:
     """In every state."""
-    return Order(face, params, single.delete)
+    return Order(face, params, partial(single.delete, forget=params.flag(b"forget")))
 
 
 def cancel(face: Context, params: Params) -> Order:

@@ -22,8 +22,8 @@ NOT_STORED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic body cmd connection consume_group"
         b" content-length dead_attempts dead_group dead_offset dead_partition dead_reason"
-        b" dead_topic delay deliver_at expect expected_offset group host id idempotency-key"
-        b" idempotent keep-alive key offset origin_id"
+        b" dead_topic delay deliver_at expect expected_offset front group host id"
+        b" idempotency-key idempotent keep-alive key max_attempts offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
         b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
         b" upgrade"

@@ -160,16 +160,19 @@ ACK = _parameters("ack | flag, true | true | whether to reply; plain HTTP always
 
 PRODUCE = _parameters("""
 id | id | where it went | also the message's id. Ids need not be unique, unless the topic has
-    [`dedupe_ms`](#putting-once). Made if absent, it is for instance `0-17`
+    [`dedupe_ms` or `dedupe_live`](#putting-once). Made if absent, it is for instance `0-17`
 idempotency-key | idempotency key | none | names the request: it is [stored once](#putting-once)
 idempotent | flag | false | the request's `id` is its [idempotency key](#putting-once)
 expected_offset | number | any | [store it only there](#putting-once)
 tag | tag | none | what [filters](#filters) look at
 key | key | none | same key, same [partition](#partitions)
 partition | number | by key | put it there
+front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
+    [dead](#retries), whatever its group says
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
 ack_group | text | the name of `ack_topic` | of this consumer group
 ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
@@ -188,6 +191,8 @@ batch | batch | one message | up to so many messages in a [container](#container
 partition | number | all in turn | take from this one only
 lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
     acknowledgements
+on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
+    connection ends: with `keep`, a client that makes a connection for each request has them
 offset | number | none | the message there, whatever the group has read; changes nothing
 standby | flag | false | of an exclusive group that another session reads: wait, and take over when
     that one has left
@@ -250,6 +255,8 @@ retention_count | number | 0, or as it is | keep about so many messages of each 
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
     are not looked at
+dedupe_live | flag | false, or as it is | an id is [taken](#putting-once) as long as its message is
+    not finished in every group
 settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
     each group, ms; 0: it is forgotten at once
 rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
@@ -284,8 +291,8 @@ group_backoff | pauses | none, or as it is | milliseconds before the second [att
     hour, or the first if it is longer)
 group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
     into; present and empty: they are dropped
-group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's leases when it
-    ends: they stay, or go back in front
+group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's
+    [leases](#retries) when it ends: they stay, or go back in front
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
 group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
     handed out of it is [settled](#rates)
@@ -310,7 +317,11 @@ consume_group | text | none: the topic | the group
 """)
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
-EMPTY = _parameters("consume_group | text | none: every group, and the messages | the group")
+EMPTY = _parameters("""
+consume_group | text | none: every group, and the messages | the group
+keep_leased | switch | false | of a group: what is leased stays so; `count` tells how many messages
+    are gone
+""")
 READ = _parameters(f"""
 partition | number | 0 | which one
 offset | number | the oldest there is | where to begin
@@ -320,7 +331,7 @@ count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses me
 """)
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with
-    [`dedupe_ms`](#putting-once). In a query `id` says the same
+    [`dedupe_ms` or `dedupe_live`](#putting-once). In a query `id` says the same
 """
 SINGLE = _parameters(f"""
 consume_group | text | none: every group | the group
@@ -328,6 +339,9 @@ offset | offsets | required, or `msgid` | of the message; of many: numbers and r
     `3,5-9,12`, at most {OFFSETS_MAX:,} in all
 partition | number | 0 | of the offsets
 {_BY_ID.strip()}
+""")
+DELETE = _parameters("""
+forget | flag | false | nor is it kept [what became](#why) of them, be they finished already
 """)
 RESCHEDULE = _parameters("""
 delay | duration | none | milliseconds from now until it is due

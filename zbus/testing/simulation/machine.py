@@ -17,6 +17,7 @@ import attrs
 
 from zbus.config import Config
 from zbus.core.broker import Broker
+from zbus.faces.adf.settings import AdfSettings
 from zbus.faces.native.settings import NativeSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
@@ -126,7 +127,11 @@ class Process:
             kind=kind,
         )
         settings = options.part(NativeSettings)
-        self._assembly = Assembly(self.broker, settings={"native": settings}, wire_limits=options)
+        self._assembly = Assembly(
+            self.broker,
+            settings={"native": settings, "adf": options.part(AdfSettings)},
+            wire_limits=options,
+        )
         self.ready = Ready(random.shuffle)
         self.loop = self._assembly.loop(
             self.post, clock, options, options, self._upkeep, self.ready

@@ -1,0 +1,1 @@
+"""The dialect of camellia-delay-queue: `docs/reference/camellia.md`."""

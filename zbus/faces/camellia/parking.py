@@ -1,0 +1,99 @@
+"""Requests that wait for something the broker has no queue for.
+
+A long poll of a topic that nobody has sent to yet waits for the topic: when it comes, whoever made
+it, the polls are its first pulls, in the order in which they came. And the refusal of a long poll
+is held back for a moment, because the original's Java client asks again at once whatever it hears.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbus.core.broker import Broker
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Outcome
+from zbus.core.topic import Session
+from zbus.faces.camellia.pulls import EMPTY, PullReply
+from zbus.faces.camellia.queues import Queues
+
+HELD_MS: Final = 1_000
+"""So long a refusal is held back, at most."""
+
+PARKED_MAX: Final = 100_000
+"""Polls that may wait for one topic; another one is answered at once."""
+
+
+class Parking:
+    """See the module."""
+
+    def __init__(self, broker: Broker, queues: Queues) -> None:
+        self._broker = broker
+        self._queues = queues
+        self._polls: dict[str, dict[PullReply, int]] = {}  # by topic in lower case: deadlines
+        self._ends = broker.timers.timer(self._end, lambda poll: poll.session)
+        self._outcomes: dict[PullReply, Outcome] = {}  # of those that are held back
+        broker.changes.watch(self.look)
+
+    def wait(self, topic: str, poll: PullReply, deadline_ms: int) -> None:
+        """Until there is a topic."""
+        polls = self._polls.setdefault(topic.lower(), {})
+        if self._broker.stopping or len(polls) >= PARKED_MAX:
+            poll.settle(EMPTY)
+            return
+        polls[poll] = deadline_ms
+        self._ends.set(poll, deadline_ms)
+        poll.session.when_left(self._left)
+
+    def hold(self, poll: PullReply, refusal: BrokerError, deadline_ms: int) -> None:
+        """Refuse it, but not yet."""
+        self._outcomes[poll] = refusal
+        self._ends.set(poll, min(deadline_ms, self._broker.now_ms + HELD_MS))
+        poll.session.when_left(self._left)
+
+    def look(self) -> None:
+        """There may be topics that were not there before, or the broker stops."""
+        if not self._polls:
+            return
+        if self._broker.stopping:
+            for poll in [poll for polls in self._polls.values() for poll in polls]:
+                self._end(poll)
+            return
+        for name in [name for name in self._polls if self._broker.topic(name) is not None]:
+            self.open(name)
+
+    def open(self, name: str) -> None:
+        """There is the topic: its polls are pulls from now on."""
+        for poll, deadline_ms in self._polls.pop(name.lower(), {}).items():
+            self._ends.discard(poll)
+            group = self._queues.reading(name)
+            if isinstance(group, BrokerError):
+                self.hold(poll, group, deadline_ms)
+            elif group is None:
+                poll.settle(BrokerError(Refusal.TOPIC_UNKNOWN, f"there is no topic {name}"))
+            else:
+                self._broker.pull(group, poll, deadline_ms)
+
+    def _end(self, poll: PullReply) -> None:
+        """It has waited long enough."""
+        self._ends.discard(poll)
+        outcome = self._outcomes.pop(poll, EMPTY)
+        self._forget(poll)
+        if poll.open:
+            poll.settle(outcome)
+
+    def _forget(self, poll: PullReply) -> None:
+        polls = self._polls.get(poll.topic.lower())
+        if polls is not None:
+            polls.pop(poll, None)
+            if not polls:
+                del self._polls[poll.topic.lower()]
+
+    def _left(self, session: Session) -> None:
+        """A client is gone."""
+        gone = [poll for polls in self._polls.values() for poll in polls if poll.session is session]
+        gone += [poll for poll in self._outcomes if poll.session is session]
+        for poll in gone:
+            self._ends.discard(poll)
+            self._outcomes.pop(poll, None)
+            self._forget(poll)
+            poll.drop()

@@ -1,0 +1,127 @@
+"""Replies: JSON, with the code of the application in it, and the tickets that end in them.
+
+What the original's framework refuses has an HTTP status, what its application refuses has HTTP 200
+and a code. What only a broker with limits refuses (full, stopping, too many) has the HTTP status
+that it has in every dialect, and the same number as code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.outcomes import Outcome
+from zbus.core.ticket import Ticket
+from zbus.faces.plain import PlainAnswering, PlainReply
+from zbus.faces.status import STATUS, retry_line
+
+JSON: Final = b"content-type: application/json;charset=UTF-8\r\n"
+TEXT: Final = b"content-type: text/plain;charset=UTF-8\r\n"
+
+OK, BAD, MISSING = 200, 400, 404
+SUCCESS: Final = "success"
+
+_OF_APPLICATION = {
+    Refusal.ILLEGAL: BAD,
+    Refusal.TOPIC_UNKNOWN: MISSING,
+    Refusal.GROUP_UNKNOWN: MISSING,
+    Refusal.OFFSET_UNKNOWN: MISSING,
+}
+"""Codes of what is the application's to refuse."""
+
+T = TypeVar("T")
+
+_encode = msgspec.json.encode
+
+
+class CamelliaAnswering(PlainAnswering):
+    """See the module."""
+
+    __slots__ = ()
+
+    empty: str  # the key that is null in a refusal; "" = there is none
+
+    def tell_code(self, code: int, text: str, lines: bytes = b"", status: int = 200) -> None:
+        """What was not done, and why."""
+        document: dict[str, Any] = {"code": code, "msg": text}
+        if self.empty:
+            document[self.empty] = None
+        self.tell(status, JSON + lines, _encode(document))
+
+    def tell_success(self, **more: object) -> None:
+        self.tell(200, JSON, _encode({"code": OK, "msg": SUCCESS, **more}))
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            super().answer(outcome)
+            return
+        code = _OF_APPLICATION.get(outcome.refusal)
+        if code is not None:
+            self.tell_code(code, outcome.text)
+        else:
+            code = STATUS[outcome.refusal]
+            self.tell_code(code, outcome.text, retry_line(outcome), code)
+
+
+class Reply(CamelliaAnswering, PlainReply):
+    """Of any request but one that waits for messages."""
+
+    __slots__ = ("empty",)
+
+    def step(self, call: Callable[[Outcome], None]) -> Ticket:
+        """A ticket whose outcome is not the answer yet; a refusal is."""
+        return _Step(self, call)
+
+    def guard(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """The same for what storage calls back: a mistake in it is this peer's to pay for."""
+        return _Guarded(self, call)
+
+
+class _Step(Ticket):
+    __slots__ = ("_call", "_reply")
+
+    def __init__(self, reply: Reply, call: Callable[[Outcome], None]) -> None:
+        super().__init__()
+        self._reply = reply
+        self._call = call
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._reply.settle(outcome)
+        else:
+            self._call(outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._reply.failed(error)
+
+
+class _Guarded(Generic[T]):
+    __slots__ = ("_call", "_reply")
+
+    def __init__(self, reply: Reply, call: Callable[[T], None]) -> None:
+        self._reply = reply
+        self._call = call
+
+    def __call__(self, found: T) -> None:
+        try:
+            self._call(found)
+        except Exception as error:
+            self._reply.failed(error)
+
+
+def framework_error(status: int, text: str, path: bytes, now_ms: int) -> bytes:
+    """What the original's framework says of a request that reaches no application."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    document = {
+        "timestamp": moment,
+        "status": status,
+        "error": HTTPStatus(status).phrase,
+        "message": text,
+        "path": path.decode("latin-1"),
+    }
+    return _encode(document)
