@@ -131,7 +131,7 @@ class Settling:
             elif source.partition.fenced is not None:
                 self._later(partition, number)
             else:
-                self._finish(partition, number, source)
+                self._finish(partition, number, _still_held(source) if number else source)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
@@ -227,6 +227,14 @@ class Settling:
     def _later(self, partition: Partition, number: int) -> None:
         if number:
             self._timer.set((partition, number), self._tick.now_ms + AGAIN_MS)
+
+
+def _still_held(source: Source) -> Source:
+    """Without those that are not settling any more: the group was moved meanwhile, and is to read
+    them again."""
+    settling = source.group.backlogs[source.partition.index].leased.settling
+    found = [range(offset, offset + 1) for offset in known_of(source.ranges, settling)]
+    return source._replace(ranges=found)
 
 
 def _settlement(number: int, end: int, source: Source) -> Settlement:
