@@ -26,7 +26,9 @@ from tests.simulation.requests import Requests
 from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
+from zbus.core.dead_letters import AGAIN_MS
 from zbus.core.topic import Topic
+from zbus.journal.local.reserve import TRY_EVERY
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import Machine, Options
@@ -387,6 +389,9 @@ class Simulation:
         self._let_flow()
         for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
             self.machine.jump(2 * _MONTH_MS)
+            self.crowd.settle()
+        for _ in range(TRY_EVERY):  # dead letters that find no room until the reserve is there
+            self.machine.jump(AGAIN_MS)
             self.crowd.settle()
         found = balance(self.book, self.machine.broker, self.crowd.settle)
         self.book.raise_problem()
