@@ -150,7 +150,7 @@ class Simulation:
             self.machine.clock.time_ms += random.choice((0, 0, 1, 5, 50))
         self.book.now_ms = self.machine.now_ms
         self.machine.turn()
-        self.book.turned()
+        self.book.turned(full=self.machine.disk.capacity_bytes is not None)
 
     def _answer_late(self) -> None:
         """Something becomes known of some partitions; now and then it is bad."""
