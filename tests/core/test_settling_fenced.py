@@ -103,3 +103,16 @@ def test_what_is_lost_holds_nothing_after_it_was_read_again() -> None:
     read_again(box, TARGET)
     box.settle(60_000)
     assert box.take() == [b"0"]
+
+
+def test_it_is_decided_right_after_its_partition_was_read_again() -> None:
+    """In the same turn, before it was looked at what settles its deliveries."""
+    box = prepared()
+    probe = transform(box)
+    fence(box, SOURCE)
+    step(box, SOURCE)
+    assert box.partition(*SOURCE).fenced is None
+    step(box, TARGET)
+    assert probe.fine
+    box.settle(60_000)
+    assert life(box) is Life.DONE

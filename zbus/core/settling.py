@@ -131,7 +131,9 @@ class Settling:
             elif source.partition.fenced is not None:
                 self._later(partition, number)
             else:
-                self._finish(partition, number, _still_held(source) if number else source)
+                # Of what was just read again nothing is held yet: `recover` has not come to it.
+                known = number and source.partition not in self.found
+                self._finish(partition, number, _still_held(source) if known else source)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
