@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import attrs
 import pytest
 
 from tests.core.support import Box, Probe, cool, ranges, refusal
@@ -277,6 +278,23 @@ def test_partition_0_is_read_with_all_others() -> None:
     box.settle()
     assert box.topic().group("other") is not None
     assert box.take("other") == []
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_partition_0_says_which_options_a_group_has(order: list[int]) -> None:
+    """Whichever is read first: others know them only as of when they were told of them last."""
+    box = LateBox(3)
+    paused = attrs.evolve(LEASED, paused=True)
+    box.declare(box.topic().options, "g", paused)
+    box.settle()
+    box.fail(0)
+    for index in 2 * order:  # what was appended before comes first
+        while ("T", index) in box.late.waiting:
+            box.late.step(("T", index))
+        box.run_posted()
+    box.turn()
+    assert box.partition().fenced is None
+    assert box.group().options == attrs.evolve(paused, created_ms=box.group().options.created_ms)
 
 
 def test_a_topic_that_was_never_made_is_gone() -> None:

@@ -14,6 +14,7 @@ from zbus.core.errors import Refusal
 from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.outcomes import Stored
+from zbus.core.seeking import Start
 from zbus.core.settling import AGAIN_MS, Source
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.journal.port import Lane
@@ -208,6 +209,23 @@ def test_while_it_is_settling_it_is_neither_given_back_nor_extended() -> None:
     assert refusal(extended).refusal is Refusal.NOT_LEASED
     box.settle()
     assert lives(box)[0] is Life.DONE
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_group_that_was_moved_meanwhile_reads_it_again(partitions: int) -> None:
+    box = prepared(partitions=partitions)
+    probe = transform(box, b"a", sources=[source(box, 0)])
+    box.turn()
+    moved = Probe()
+    box.broker.seek(moved, box.group("g", "In"), Start(offset=0))
+    box.settle()
+    assert probe.fine
+    assert moved.fine
+    box.settle(10)
+    assert lives(box) == [Life.READY] * 3
+    after = again(box)
+    assert lives(after) == [Life.READY] * 3
+    assert after.partition("Out").settlements is None
 
 
 @pytest.mark.parametrize("gone", ["group", "topic", "replaced"])

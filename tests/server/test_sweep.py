@@ -15,8 +15,8 @@ from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualC
 PING = frame(1, b'{"cmd":"ping"}')
 
 
-def running() -> Process:
-    options = Options(durability="os")
+def running(output_bytes_max: int = 1 << 18) -> Process:
+    options = Options(durability="os", output_bytes_max=output_bytes_max)
     return Process(Disk(), VirtualClock(EPOCH_MS), options, "p", Random(1))
 
 
@@ -97,6 +97,24 @@ def test_a_reader_that_only_takes_is_not_idle() -> None:
             turn(process, 1_000)
     assert [reply.body for reply in reader.replies()] == [b"%d" % number for number in range(6)]
     assert reader.alive
+
+
+def test_who_waits_for_its_turn_is_not_idle() -> None:
+    """The machine sleeps for an hour when some of what was asked is not begun."""
+    process = running(output_bytes_max=16_000)
+    client = process.accept(100, 1 << 20)
+    client.send(request("/T?cmd=declare") + request("/T", b"x" * 9_000))
+    for _ in range(5):
+        turn(process)
+    client.send(request("/T?cmd=consume&offset=0") * 9 + request("/T?cmd=consume"))
+    turn(process)
+    (link,) = process.loop.links
+    assert link.has_requests
+    turn(process, 3_600_000)
+    for _ in range(10):
+        turn(process)
+    assert [len(reply.body) for reply in client.replies()][2:] == [9_000] * 10
+    assert client.alive
 
 
 def test_who_takes_nothing_is_dropped_however_much_it_says() -> None:

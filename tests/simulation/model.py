@@ -14,7 +14,7 @@ from functools import partial
 from tests.simulation.groups import GroupBook, Sent, passes
 from zbus.core.broker import Broker
 from zbus.core.life import Life
-from zbus.core.tick import STATE_EVERY_MS
+from zbus.core.tick import RETRY_MS, STATE_EVERY_MS
 from zbus.core.topic import Group, Topic
 from zbus.testing.records import Record
 
@@ -77,6 +77,7 @@ class Book:
         self.deliveries = 0  # so many were there
         self.written = 0  # so many were written, for certain
         self._turn = (0, 0)  # when the last one ended that is not written, and so many before
+        self._room_ms = 0  # from then on what finds room is written
         self.letters: dict[Origin, list[tuple[int, int]]] = {}  # where each dead message is
         self.copies = 0
         self.redriving = False  # somebody has asked for it
@@ -89,10 +90,13 @@ class Book:
         if self.problem:
             raise Violation(self.problem)
 
-    def turned(self) -> None:
-        """A turn ended. Leases are written by the first one that is late enough."""
+    def turned(self, full: bool) -> None:
+        """A turn ended. Leases are written by the first one that is late enough. What perhaps found
+        no room, because the disk was `full`, is tried again a second later."""
+        if full:
+            self._room_ms = self.now_ms + RETRY_MS
         time_ms, deliveries = self._turn
-        if self.now_ms >= time_ms + STATE_EVERY_MS:
+        if self.now_ms >= max(time_ms + STATE_EVERY_MS, self._room_ms):
             self.written = max(self.written, deliveries)
             self._turn = (self.now_ms, self.deliveries)
 

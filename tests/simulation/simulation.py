@@ -28,7 +28,9 @@ from tests.simulation.requests import Requests
 from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
+from zbus.core.dead_letters import AGAIN_MS
 from zbus.core.topic import Group, Pull, Session, Topic
+from zbus.journal.local.reserve import TRY_EVERY
 from zbus.journal.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.records import Record
@@ -151,7 +153,7 @@ class Simulation:
             self.machine.clock.time_ms += random.choice((0, 0, 1, 5, 50))
         self.book.now_ms = self.machine.now_ms
         self.machine.turn()
-        self.book.turned()
+        self.book.turned(full=self.machine.disk.capacity_bytes is not None)
 
     def _answer_late(self) -> None:
         """Something becomes known of some partitions; now and then it is bad."""
@@ -412,6 +414,9 @@ class Simulation:
         self._let_flow()
         for _ in range(2):  # everything is due now, and no lease is left, nor a pause after it
             self.machine.jump(2 * _MONTH_MS)
+            self.crowd.settle()
+        for _ in range(TRY_EVERY):  # dead letters that find no room until the reserve is there
+            self.machine.jump(AGAIN_MS)
             self.crowd.settle()
         found = balance(self.book, self.machine.broker, self.crowd.settle)
         self.book.raise_problem()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
@@ -49,6 +49,10 @@ class Source(NamedTuple):
     dead: bool = False  # they are given up, not done
 
 
+_Open: TypeAlias = "tuple[Partition, Settlement, Source]"
+"""A settlement that is not forgotten yet: of which partition, and what it settles."""
+
+
 class Settling:
     """See the module. `topics` are the broker's, by lower-case name."""
 
@@ -61,6 +65,7 @@ class Settling:
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
         self.found: list[Partition] = []  # were read, at the start or again
+        self._open: list[_Open] = []  # when something was read last
 
     def put(
         self,
@@ -126,7 +131,9 @@ class Settling:
             elif source.partition.fenced is not None:
                 self._later(partition, number)
             else:
-                self._finish(partition, number, source)
+                # Of what was just read again nothing is held yet: `recover` has not come to it.
+                known = number and source.partition not in self.found
+                self._finish(partition, number, _still_held(source) if known else source)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
@@ -136,14 +143,31 @@ class Settling:
             known = partition.settlements
             for number in list(known.open) if known is not None else ():
                 self._redo((partition, number))
-        read = set(found)
+        freed = self._let_go(found)
+        read, self._open = set(found), []
         for topic in self._topics.values():
             for partition in topic.partitions:
                 known = partition.settlements
                 for settlement in known.open.values() if known is not None else ():
                     source = self._source(settlement)
-                    if source is not None and source.partition in read:
+                    if source is None:
+                        continue
+                    self._open.append((partition, settlement, source))
+                    undecided = settlement.end > partition.visible
+                    if source.partition in read or (undecided and source.partition in freed):
                         self._hold(source)
+
+    def _let_go(self, found: list[Partition]) -> set[Partition]:
+        """These were read, and some of what they were to settle is not to be: it is leased as any
+        other, unless another settlement holds it. Gives the partitions where it is."""
+        freed: set[Partition] = set()
+        for partition, settlement, source in self._open:
+            known = partition.settlements
+            there = None if known is None else known.open.get(settlement.number)
+            if partition in found and there != settlement and source.partition.fenced is None:
+                self.release([source])
+                freed.add(source.partition)
+        return freed
 
     def _hold(self, source: Source) -> None:
         backlog = source.group.backlogs[source.partition.index]
@@ -205,6 +229,14 @@ class Settling:
     def _later(self, partition: Partition, number: int) -> None:
         if number:
             self._timer.set((partition, number), self._tick.now_ms + AGAIN_MS)
+
+
+def _still_held(source: Source) -> Source:
+    """Without those that are not settling any more: the group was moved meanwhile, and is to read
+    them again."""
+    settling = source.group.backlogs[source.partition.index].leased.settling
+    found = [range(offset, offset + 1) for offset in known_of(source.ranges, settling)]
+    return source._replace(ranges=found)
 
 
 def _settlement(number: int, end: int, source: Source) -> Settlement:

@@ -297,8 +297,12 @@ class Tick:
         """Nothing of what this tick gathered for the partition is written."""
         self.behind.pop(partition, None)
         puts, confirms = partition.puts, partition.confirms
+        settlements = partition.settlements
+        if settlements is not None:
+            settlements.truncate(partition.written)
         partition.reset(partition.first, partition.written)
         partition.visible = partition.first
+        partition.settlements = settlements  # what they settle is held until it was read again
         for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
             ticket.settle(why)
 

@@ -131,8 +131,9 @@ class Sweep:
         elif waiting_for == "body":
             if self._is_late(link, now_ms):
                 link.refuse(WireError(408, "the body of the request did not come in time"))
-        elif silent and not link.patient:
+        elif silent and not (link.patient or link.has_requests or link.stalled):
             log.debug("closing, nothing was heard", extra={"peer": link.address})
+            link.forget_requests()  # they are held up by its own waits: nobody ends what they begin
             # Pulls and calls that wait end now, where the dialect has a word for it.
             self._leave(link)
             link.closing = True

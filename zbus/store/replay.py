@@ -215,7 +215,8 @@ def _topic(name: str, lanes: Lanes) -> Topic:
 
 
 def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
-    """Make the topic what all its lanes say; give the groups that it has not any more."""
+    """Make the topic what all its lanes say, which are in order: of options the first that knows
+    them is believed. Give the groups that it has not any more."""
     zero = lanes.get(0)
     decides = zero is not None and zero.number > 0
     if zero is not None:
@@ -309,7 +310,7 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
     if zero:
         topic.configure(attrs.evolve(options or topic.options, name=topic.name))
         topic.departing, topic.emptying = [], 0
-        return _fill(topic, stored)
+        return _fill(topic, dict(sorted(stored.items())))  # whichever was read first
     _fill_partitions(topic, stored)
     for partition in partitions:
         here = stored.get(partition.index)
