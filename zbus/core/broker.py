@@ -131,6 +131,8 @@ class Broker:
         if self.tick.unborn:
             self.faults.guard(self.fencing.undo)
         self.dispatch.run()
+        if self.tick.awaited:  # deliveries, see `zbus.core.recorded`
+            self.tick.commit()
         self.following.run()
         if self.memory.gone:
             self.faults.guard(self.memory.sweep)

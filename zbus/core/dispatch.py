@@ -21,6 +21,7 @@ from zbus.core.outside import Outside
 from zbus.core.pace import Pace
 from zbus.core.pieces import Pieces
 from zbus.core.reach import Reach
+from zbus.core.recorded import is_recorded, tell_recorded
 from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
@@ -199,7 +200,7 @@ class Dispatch:
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             for pull in fresh:
-                if pull.open:
+                if pull.open and pull.credit:
                     if pull.deadline_ms <= self.tick.now_ms:
                         try:
                             self._expire_pull(pull)
@@ -274,7 +275,10 @@ class Dispatch:
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
-        if group.lease and (pull.wants.on_loss or group.options.on_loss) == retries.FRONT:
+        recorded = group.lease and is_recorded(group)
+        # With a limit, what nobody has seen must not count against it: then it is held when told.
+        held = group.lease and not (recorded and group.options.attempts_max)
+        if held and (pull.wants.on_loss or group.options.on_loss) == retries.FRONT:
             retries.hold(group, pull.session)
         if pull.wants.window and group.lease:
             pull.handed = pull.handed or set()
@@ -284,6 +288,8 @@ class Dispatch:
         if pull.credit > 1:
             pull.credit -= 1
             line.move_to_end(pull.key)
+            if recorded:
+                return tell_recorded(self, pull, delivered, last=False)
             try:
                 pull.answer(delivered)
             except Exception as error:
@@ -294,6 +300,9 @@ class Dispatch:
         self._pulls.discard(pull)
         if pull.key is pull:
             self._forget(pull)
+        if recorded:
+            pull.credit = 0  # it is open, and waits for nothing but that
+            return tell_recorded(self, pull, delivered, last=True)
         pull.settle(delivered)
 
     def _tell(self, group: Group) -> int:
@@ -412,7 +421,7 @@ class Dispatch:
         """There was nothing for them at once, and more wait than may."""
         surplus, self._surplus = self._surplus, []
         for pull in surplus:
-            if pull.open and self.waiting > self._waiting_max:
+            if pull.open and pull.credit and self.waiting > self._waiting_max:
                 self.end(pull, too_many_wait(self._waiting_max))
 
     def _time_is_up(self, pull: Pull) -> None:

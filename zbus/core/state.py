@@ -170,6 +170,7 @@ class GroupOptions:
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
     on_loss: str = "keep"  # "keep" what its holder lost until its time is over; or "front"
+    counted: bool = False  # no attempt is ever forgotten, as with a limit of them
     # How fast, and to whom.
     order: str = ""  # "key": messages of one key go out one after another (`zbus.core.keyed`)
     one_batch: bool = False  # a partition is handed out again when its last batch is settled

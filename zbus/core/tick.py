@@ -70,7 +70,7 @@ class Tick:
         self.unborn: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
-        self._awaited = False  # somebody waits for what is to be written
+        self.awaited = False  # somebody waits for what is to be written
         self._written_ms = 0
         self._retried_ms = 0
 
@@ -78,11 +78,11 @@ class Tick:
         """When there is something to write; None = there is nothing."""
         if not self.touched:
             return self._retried_ms + RETRY_MS if self.behind else None
-        return self.now_ms if self._awaited else self._written_ms + STATE_EVERY_MS
+        return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
     def stage(self, partition: Partition, chunk: Chunk) -> Chunk:
         """Begin what this turn puts into a partition."""
-        self._awaited = True
+        self.awaited = True
         self.put_ms = self.now_ms
         if not partition.touched:
             partition.touched = True
@@ -162,7 +162,7 @@ class Tick:
 
     def confirm(self, partition: Partition, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """Settle the ticket when what this tick changed in the partition is durable."""
-        self._awaited = True
+        self.awaited = True
         self.touch(partition)
         partition.confirms.append((ticket, outcome))
 
@@ -195,7 +195,7 @@ class Tick:
             for partition in self.behind:
                 self.touch(partition)
         touched, self.touched = self.touched, []
-        self._awaited = False
+        self.awaited = False
         self._written_ms = self.now_ms
         at_once: list[Written] = []
         after_sync: list[Written] = []

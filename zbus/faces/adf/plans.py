@@ -52,6 +52,13 @@ class AdfPlan:
         assert isinstance(peer.framing, WebSocket)
         return cast("Frames", peer.framing.codec).line
 
+    def refuse(self, peer: Peer, id: bytes, problem: str) -> None:
+        """There is no queue, for this reason."""
+        if problem is actions.FORBIDDEN:
+            self.asked.forbid("", known=True).run(peer, id, b"")
+        else:
+            self.asked.fail(peer, id, problem)
+
     def make(self, peer: Peer, known: bool = False) -> str:
         """See to it that there is the queue; why there is none, or "". `known`: there is, but
         nobody has used it so far."""
@@ -88,7 +95,7 @@ class Push(AdfPlan):
         topic = self.broker.topics.get(self.topic.lower())
         if topic is None or topic.group(self.topic) is None:
             if problem := self.make(peer):
-                self.asked.fail(peer, id, problem)
+                self.refuse(peer, id, problem)
                 return
             topic = self.broker.topics[self.topic.lower()]
         reply, partition = Reply(self.asked, peer, id), topic.partitions[0]
@@ -117,7 +124,7 @@ class PullPlan(AdfPlan):
             problem = self.make(peer, known=group is not None)
             group = self.queues.find(self.topic)
             if problem or group is None:
-                asked.fail(peer, id, problem or actions.QUEUE_UNKNOWN)
+                self.refuse(peer, id, problem or actions.QUEUE_UNKNOWN)
                 return
         if not group.lease:
             asked.fail(peer, id, actions.WITHOUT_TRANSACTIONS)

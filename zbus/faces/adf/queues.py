@@ -54,6 +54,7 @@ class Queues:
             lease_ms=settings.adf_http_lease_ms or ENDLESS_MS,
             window=_WINDOW,
             on_loss="front",
+            counted=True,
         )
 
     def find(self, name: str) -> Group | None:

@@ -1,0 +1,114 @@
+"""Deliveries of groups with a limit of attempts: nobody sees one that a crash may forget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.core.support import Box, CrashJournal, PullProbe, again, refusal
+from tests.core.test_state_full import NoRoom
+from zbus.core.errors import Refusal
+from zbus.core.state import GroupOptions, TopicOptions
+from zbus.core.wants import Wants
+
+LEASES = GroupOptions(lease=True, lease_ms=1_000, attempts_max=2)
+
+
+def limited(journal: CrashJournal, durability: Any, **options: Any) -> Box:
+    """A group g with a limit of attempts, and two messages."""
+    box = Box(journal)
+    topic = TopicOptions("T", durability=durability)
+    box.declare(topic, "g", attrs.evolve(LEASES, **options))
+    box.put(b"0", b"1")
+    box.settle(1_000)
+    return box
+
+
+def test_an_attempt_is_written_when_it_is_told() -> None:
+    box = limited(CrashJournal(), "os")
+    assert box.pull().open
+    pull = box.pull()
+    box.broker.finish()
+    assert pull.bodies == [b"1"]
+    assert again(box).group().backlogs[0].attempts == {0: 1, 1: 1}
+
+
+def test_on_disk_nobody_sees_a_message_before_the_sync() -> None:
+    journal = CrashJournal()
+    box = limited(journal, "disk")
+    pull = box.pull()
+    for _ in range(3):
+        box.turn(10)
+    assert pull.open
+    assert not pull.answers
+    box.settle()
+    assert pull.bodies == [b"0"]
+    lease_ms = box.group().backlogs[0].leased.due_of(0) - box.now_ms
+    assert lease_ms == 1_000, "it begins when it is told"
+
+
+@pytest.mark.parametrize(("durability", "options"), [("memory", {}), ("disk", {"attempts_max": 0})])
+def test_others_do_not_wait(durability: str, options: dict[str, Any]) -> None:
+    box = limited(CrashJournal(), durability, **options)
+    pull = box.pull()
+    box.turn()
+    assert pull.bodies == [b"0"]
+
+
+def test_what_cannot_be_written_was_no_attempt() -> None:
+    journal = NoRoom()
+    box = limited(journal, "disk")
+    journal.shut = True
+    for _ in range(3):
+        pull = box.pull()
+        box.settle(2_000)
+        assert refusal(pull).refusal is Refusal.FULL
+        assert not box.group().backlogs[0].attempts
+    journal.shut = False
+    box.settle(2_000)
+    pull = box.pull()
+    box.settle()
+    assert [(record.message.body, record.attempts) for record in pull.records] == [(b"0", 1)]
+
+
+def test_who_has_left_before_is_told_nothing() -> None:
+    journal = CrashJournal()
+    box = limited(journal, "disk", on_loss="front")
+    pull = box.pull()
+    box.turn()
+    pull.session.closed = True
+    box.broker.leave(pull.session)
+    box.settle()
+    assert not pull.answers
+    assert not pull.open
+    later = box.pull()
+    box.settle()
+    assert [(record.message.body, record.attempts) for record in later.records] == [(b"0", 1)]
+
+
+def test_a_stream_is_told_each_part_in_order() -> None:
+    box = limited(CrashJournal(), "disk")
+    session = box.session()
+    pull = PullProbe(session, Wants(credit=3))
+    box.broker.pull(box.group(), pull, None)
+    box.turn()
+    assert not pull.answers
+    box.settle()
+    assert pull.bodies == [b"0", b"1"]
+    box.put(b"2")
+    box.settle()
+    assert pull.bodies == [b"0", b"1", b"2"]
+    assert not pull.open
+
+
+def test_a_deadline_does_not_end_what_was_handed_out() -> None:
+    box = limited(CrashJournal(), "disk")
+    pull = PullProbe(box.session())
+    box.broker.pull(box.group(), pull, box.now_ms + 5)
+    for _ in range(3):
+        box.turn(10)
+    assert pull.open
+    box.settle()
+    assert pull.bodies == [b"0"]
