@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from zbus.core import single, timely
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError, Refusal
+from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.life import Life
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import DONE, Duplicate, Outcome, Stored
@@ -208,6 +208,9 @@ def send(request: Request, params: Params, peer: Peer) -> None:
         group = topic.group(topic.name)
         if seen is not None and seen.status < Status.CONSUMED:
             reply.tell_sent(seen.shown(group))
+            return
+        if topic.partitions[0].removed:  # while the message of that id was looked at
+            reply.settle(topic_unknown(topic.name))
             return
         if seen is not None and group is not None:
             _make_way(face, group, seen)
