@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import World, http, ok
-from tests.faces.camellia.words import WorldTalk, verb
+from tests.faces.camellia.words import WorldTalk, document, verb
 from zbus.faces.camellia.parking import HELD_MS
 
 
@@ -150,6 +150,25 @@ def test_a_refusal_is_held_back(talk: WorldTalk) -> None:
     talk.world.settle()
     gone.vanish()
     talk.world.advance(HELD_MS)
+
+
+def test_a_poll_without_a_name_is_held_back(talk: WorldTalk) -> None:
+    """It is refused with the code of a pull, but not as fast."""
+    client = talk.world.connect()
+    refused = talk.ask("pullMsg", topic="")
+    assert refused["code"] == 400
+    client.send(verb("longPollingMsg", topic=""))
+    talk.world.settle()
+    assert client.replies() == []
+    talk.world.advance(HELD_MS)
+    [reply] = client.replies()
+    assert document(reply) == refused
+    gone = talk.world.connect()
+    gone.send(verb("longPollingMsg", topic=""))
+    talk.world.settle()
+    gone.vanish()
+    talk.world.advance(HELD_MS)
+    talk.world.broker.timers.check()
 
 
 def test_for_hours(talk: WorldTalk) -> None:

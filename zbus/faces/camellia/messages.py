@@ -343,10 +343,15 @@ def long_poll(request: Request, params: Params, peer: Peer) -> None:
     _pull(request, params, peer, min(wait_ms, POLL_MS_MAX))
 
 
+UNNAMED: Final = BrokerError(Refusal.ILLEGAL, "topic is empty")
+
+
 def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
     lease_ms = params.number(b"ackTimeoutMillis", LONG_MAX, -1)
     batch = params.number(b"batch", INT_MAX, -1)
-    names = _names(request, params, peer, "delayMsgList")
+    # Who polls without a name polls again at once, so that is held back like other refusals.
+    unnamed = wait_ms > 0 and not params.required(b"topic")
+    names = [""] if unnamed else _names(request, params, peer, "delayMsgList")
     if names is None:
         return
     face, [name] = request.face, names
@@ -360,7 +365,7 @@ def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
         text = "too many requests of this connection wait"
         poll.settle(BrokerError(Refusal.TOO_MANY, text))
         return
-    group = face.queues.reading(name)
+    group = UNNAMED if unnamed else face.queues.reading(name)
     if group is None and wait_ms:
         face.parking.wait(name, poll, deadline_ms)
     elif group is None:
