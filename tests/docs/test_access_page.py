@@ -7,6 +7,7 @@ import re
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
 from zbus.faces.adf.asked import OPERATIONS as ADF_OPERATIONS
+from zbus.faces.camellia.face import VERBS
 from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
@@ -37,6 +38,18 @@ def test_the_actions_of_adf() -> None:
     assert rows("Actions of Adf") == {
         action.name.lower(): operation for action, operation in ADF_OPERATIONS.items()
     }
+
+
+def test_the_verbs_of_camellia() -> None:
+    text = PAGE.read_text().partition("\n## Verbs of camellia\n")[2].partition("\n## ")[0]
+    found = {
+        name.rpartition("/")[2]: operation.strip("`") if operation.startswith("`") else None
+        for names, operation in re.findall(
+            r"^\| (`.*?`) \| (`\w+`|nothing.*?) \|", text, re.MULTILINE
+        )
+        for name in re.findall(r"`([/\w]+)`", names)
+    }
+    assert found == {path[-1].decode(): verb.operation for path, verb in VERBS.items()}
 
 
 def test_what_needs_nothing_and_what_is_everything() -> None:

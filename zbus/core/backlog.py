@@ -110,7 +110,7 @@ class Backlog(Told):
     def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
         if self.fates is not None and self.life(offset) is not Life.DONE:
-            self.fates.note(offset, fate, self.attempts.get(offset, 0))
+            self._note_end(offset, fate)
         if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
@@ -302,7 +302,7 @@ class Backlog(Told):
 
     def _make_ready(self) -> int:
         """The first lot of what is overdue; how many."""
-        found = self.overdue.take(self.delayed)
+        found = self.overdue.take(self.delayed, self.tally)
         for offset, place in found:
             self._insert_at(offset, place)
             self._touch(offset)

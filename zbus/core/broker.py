@@ -208,6 +208,7 @@ class Broker:
                 self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
+        self.changes.tell_at_once(self.now_ms)
 
     # -- sessions -------------------------------------------------------------------------
 

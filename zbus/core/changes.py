@@ -45,6 +45,11 @@ class Changes:
             if self.due_ms is None or at_ms < self.due_ms:
                 self.due_ms = at_ms
 
+    def tell_at_once(self, now_ms: int) -> None:
+        """Call the watchers now, pause or not."""
+        self.due_ms = now_ms
+        self.tell(now_ms)
+
     def tell(self, now_ms: int) -> None:
         """Call the watchers, if it is time. What one raises must not reach the others."""
         if self.due_ms is None or self.due_ms > now_ms:

@@ -147,6 +147,15 @@ class Fates:
         while len(known) > COUNT_MAX:
             known.popitem(last=False)
 
+    def lowest(self, before_ms: int) -> int | None:
+        """The lowest offset of what ended after that; all that ended before is forgotten."""
+        self._expire(before_ms, len(self._known))
+        return min((*self._known, *self._fresh), default=None)
+
+    def oldest_ms(self) -> int | None:
+        """When the first of all ended."""
+        return next((row[0] for row in self._known.values()), None)
+
     def _expire(self, before_ms: int, count_max: int) -> None:
         known = self._known
         for _ in range(count_max):

@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from zbus.core.delays import Delays
+from zbus.core.tally import Tally
 
 LOT: Final = 1_000
 """Messages that are made ready at once."""
@@ -74,11 +75,13 @@ class Overdue:
             del ranks[-2::-2]
         return serial + _SERIALS
 
-    def take(self, delayed: Delays) -> list[tuple[int, Place]]:
+    def take(self, delayed: Delays, tally: Tally) -> list[tuple[int, Place]]:
         """The first lot, out of `delayed`: offsets and places."""
         first = self.ranks[0]
         rank, serial = first.rank, first.serial + 1
+        late_ms = first.until_ms - (delayed.next_due() or first.until_ms)
         offsets = delayed.pop_due(first.until_ms, LOT)
+        tally.became_due(len(offsets), late_ms)
         first.serial += len(offsets)
         due_ms = delayed.next_due()
         while self.ranks and (due_ms is None or due_ms > self.ranks[0].until_ms):

@@ -171,6 +171,7 @@ def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) 
     backlog = group.backlogs[index]
     # What is done about one may settle another.
     back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    backlog.tally.lost += len(back)
     if group.options.on_loss == FRONT:
         for offset in reversed(back):  # what is put in front last is the first
             if offset in backlog.leased:

@@ -12,12 +12,13 @@ import attrs
 
 from zbus.core.deadlines import Deadlines
 from zbus.core.delays import NOTHING, Columns, Delays
-from zbus.core.fates import Fates
+from zbus.core.fates import Fate, Fates
 from zbus.core.keyed import Keyed
 from zbus.core.open_leases import OpenLeases
 from zbus.core.overdue import Overdue, Place
 from zbus.core.places import Places
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
+from zbus.core.tally import Tally
 
 
 class Told(Places):
@@ -25,7 +26,7 @@ class Told(Places):
 
     __slots__ = (
         *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
-        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "untold", "wake_ms"),
+        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "tally", "untold", "wake_ms"),
     )
 
     def __init__(self, cursor: int = 0) -> None:
@@ -43,9 +44,17 @@ class Told(Places):
         self.untold = 0  # those of them that the group has not been told of
         self.fates: Fates | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
+        self.tally = Tally()
         self.keyed: Keyed | None = None  # of a group with order per key
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
+
+    def _note_end(self, offset: int, fate: Fate) -> None:
+        """A message is finished, where it is kept how they end."""
+        assert self.fates is not None
+        self.fates.note(offset, fate, self.attempts.get(offset, 0))
+        if fate is Fate.DEAD or fate is Fate.EXPIRED:
+            self.tally.ended += 1
 
     def changes(self, name: str, incarnation: int = 0) -> GroupChange:
         """What became different since the last call."""

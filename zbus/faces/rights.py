@@ -151,13 +151,18 @@ class Rights:
                 broker.leave_group(peer, group, forbidden(topic.name))
 
     def _may_still(self, bearer: Bearer, needs: Needs) -> bool:
-        return bearer.is_known(self.broker.now_ms) and needs.met_by(bearer.grant)
+        return may_still(bearer, needs, self.broker.now_ms)
 
 
-def admit_reader(peer: Peer, group: Group) -> None:
-    """Whoever asks has made the peer a reader of the group: it is one as long as he may read it. To
-    be called by plans whose heads do not say which group it is."""
-    groups, bearer = peer.groups, peer.asker
+def may_still(bearer: Bearer | None, needs: Needs, now_ms: int) -> bool:
+    """Whether whoever asked some time ago may do it now; None = everybody may."""
+    return bearer is None or (bearer.is_known(now_ms) and needs.met_by(bearer.grant))
+
+
+def admit_reader(peer: Peer, group: Group, bearer: Bearer | None) -> None:
+    """Somebody has made the peer a reader of the group: it is one as long as he may read it. To be
+    called by plans whose heads do not say which group it is."""
+    groups = peer.groups
     if bearer is None or groups is None or group not in groups:
         return
     admitted = peer.admitted or {}
@@ -256,7 +261,7 @@ class Guarded:
             return
         group = topic.group(self._needs.groups[0])
         if group is not None:
-            admit_reader(peer, group)
+            admit_reader(peer, group, peer.asker)
 
     def _tell_log(self, peer: Peer) -> None:
         """Who runs the broker learns of it, yet not of each: a line a second at most."""

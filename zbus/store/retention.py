@@ -62,12 +62,25 @@ def expendable(partition: Partition, now_ms: int) -> int:
         offset = partition.visible - options.retention_count
         keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
     if options.retention_done and (done := partition.finished()) is not None:
-        keep = max(keep, bisect_right(segments, done, key=_base) - 1)
+        before = bisect_right(segments, done, key=_base) - 1
+        if before > keep and options.settled_ms:
+            done = min(done, _shown_from(partition, now_ms - options.settled_ms))
+            before = bisect_right(segments, done, key=_base) - 1
+        keep = max(keep, before)
     gone = size = 0
     while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
         size += segments[gone].bytes
         gone += 1
     return segments[gone].base
+
+
+def _shown_from(partition: Partition, before_ms: int) -> int:
+    """The first message of which it is still known how it ended: who asks is shown the message,
+    too."""
+    groups = partition.topic.groups.values()
+    fates = [group.backlogs[partition.index].fates for group in groups]
+    lowest = [one.lowest(before_ms) for one in fates if one is not None]
+    return min([offset for offset in lowest if offset is not None], default=partition.end)
 
 
 def is_large(partition: Partition, end: int) -> bool:
@@ -104,6 +117,14 @@ def is_ripe(partition: Partition, now_ms: int) -> bool:
     return is_large(partition, partition.visible)
 
 
+def _forgotten_ms(partition: Partition) -> list[int]:
+    """When each group forgets the first message of which it knows how it ended."""
+    kept_ms, index = partition.topic.options.settled_ms, partition.index
+    fates = [group.backlogs[index].fates for group in partition.topic.groups.values()]
+    ended = [one.oldest_ms() for one in fates if one is not None]
+    return [ended_ms + kept_ms for ended_ms in ended if ended_ms is not None]
+
+
 def _ends_ms(partition: Partition) -> int:
     """When the newest segment is old enough to end."""
     state = state_of(partition)
@@ -115,11 +136,13 @@ def _ends_ms(partition: Partition) -> int:
 
 def next_expiry_ms(partition: Partition) -> int | None:
     """When time alone makes something expendable, or ends the newest segment; None = never."""
-    kept_ms = partition.topic.options.retention_ms
-    segments = state_of(partition).segments
-    if not kept_ms or not segments:
-        return None
+    options, segments = partition.topic.options, state_of(partition).segments
+    kept_ms = options.retention_ms
     due = []
+    if options.retention_done and options.settled_ms and len(segments) > 1:
+        due += _forgotten_ms(partition)
+    if not kept_ms or not segments:
+        return min(due, default=None)
     if len(segments) > 1:
         due.append(segments[1].begun_ms + kept_ms)
     if partition.end > segments[-1].base:

@@ -115,7 +115,7 @@ def test_who_is_gone_takes_nothing(talk: WorldTalk) -> None:
             [pulled] = talk.pull(topic)
             talk.ack(pulled)
         gone, there = talk.poll(topic), talk.poll(topic)
-        gone.client.vanish()  # type: ignore[attr-defined]
+        gone.client.vanish()
         sent = talk.send(topic)
         [message] = there.messages() or []
         assert (message["msgId"], message["retry"]) == (sent["msgId"], 1)

@@ -184,12 +184,12 @@ def test_topic_info_list(talk: WorldTalk) -> None:
     for _ in range(464):
         talk.send("topic-53", delayMillis=30_000)
     talk.pull("topic-53", batch=2)
-    parts = [464, 10, 20, 30, 40, 0, 0, 0, 0]
+    waiting = [464, 10, 20, 30, 40, 0, 0, 0, 0]
     assert talk.look("getTopicInfoList") == [
         {
             **INFO,
             "waitingQueueSize": 564,
-            "waitingQueueInfo": dict(zip(WAITING, parts, strict=True)),
+            "waitingQueueInfo": dict(zip(WAITING, waiting, strict=True)),
         },
         {
             **INFO,
@@ -201,24 +201,29 @@ def test_topic_info_list(talk: WorldTalk) -> None:
     ]
 
 
+class Message(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """As the Java client reads it."""
+
+    topic: str
+    msg_id: str
+    msg: str
+    produce_time: int
+    trigger_time: int
+    expire_time: int
+    max_retry: int
+    retry: int
+    status: int
+
+
+class Result(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """Of a send."""
+
+    code: int
+    msg: str
+    delay_msg: Message
+
+
 def test_what_the_java_client_makes_of_it(talk: WorldTalk) -> None:
     """It reads numbers into longs and ints, and text into strings."""
     found = talk.request(http(QUEUE + "sendMsg", SEED_LINE, body=form(SENT), method="POST"))
-
-    class Message(msgspec.Struct, forbid_unknown_fields=True):
-        topic: str
-        msgId: str
-        msg: str
-        produceTime: int
-        triggerTime: int
-        expireTime: int
-        maxRetry: int
-        retry: int
-        status: int
-
-    class Result(msgspec.Struct, forbid_unknown_fields=True):
-        code: int
-        msg: str
-        delayMsg: Message
-
-    assert msgspec.json.decode(found.body, type=Result).delayMsg.msg == "abc"
+    assert msgspec.json.decode(found.body, type=Result).delay_msg.msg == "abc"

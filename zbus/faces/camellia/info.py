@@ -46,12 +46,7 @@ def info_of(face: Context, name: str) -> TopicInfo:
 
 def all_infos(face: Context) -> list[TopicInfo]:
     """Of the topics that this dialect uses."""
-    infos = []
-    for topic in face.queues.listed():
-        group = topic.group(topic.name)
-        if group is not None:
-            infos.append(_of_group(face, topic.name, group))
-    return infos
+    return [_of_group(face, group.topic.name, group) for group in face.queues.listed()]
 
 
 def _of_group(face: Context, name: str, group: Group) -> TopicInfo:

@@ -13,6 +13,7 @@ from zbus.core.life import Life
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import DONE, Duplicate, Outcome, Stored
 from zbus.core.retries import ATTEMPTS_MAX
+from zbus.core.ticket import Silent
 from zbus.core.topic import Group, Partition, Topic
 from zbus.core.wants import Wants
 from zbus.faces.camellia.context import Context, Request
@@ -23,7 +24,6 @@ from zbus.faces.camellia.message import (
     delay_lines,
     id_of,
     place_id,
-    place_of,
     places_of,
     show,
     shown,
@@ -80,7 +80,10 @@ def _names(
     if empty is not None:
         request.reply(peer, null).tell_code(BAD, f"{empty} is empty")
         return None
-    return names if request.may(peer, names[0]) else None
+    if not request.may(peer, names[0]):
+        return None
+    request.face.queues.use(names[0])
+    return names
 
 
 # -- looking -----------------------------------------------------------------------------------
@@ -202,18 +205,25 @@ def send(request: Request, params: Params, peer: Peer) -> None:
     attempts_max = 1 + min(settings.camellia_max_retry if max_retry < 0 else max_retry, RETRY_MAX)
 
     def put(seen: Seen | None) -> None:
+        group = topic.group(topic.name)
         if seen is not None and seen.status < Status.CONSUMED:
-            group = topic.group(topic.name)
             reply.tell_sent(seen.shown(group))
-        else:
-            _put(reply, topic, id, body, delay_ms, ttl_ms, attempts_max)
+            return
+        if seen is not None and group is not None:
+            _make_way(face, group, seen)
+        _put(reply, topic, id, body, delay_ms, ttl_ms, attempts_max)
 
-    # An id that is a place is one that the broker gave to a message without an id.
-    place = place_of(topic, id)
-    if place is None:
-        put(None)
-    else:
-        _look_at(reply, face, topic, topic.group(topic.name), id, [place], put)
+    places = places_of(topic, id, face.broker.now_ms) if id else []
+    _look_at(reply, face, topic, topic.group(topic.name), id, places, put)
+
+
+def _make_way(face: Context, group: Group, seen: Seen) -> None:
+    """Its time is over or its attempts are used up, and that was not noticed so far: the id is
+    free, and what becomes of it is what becomes of the next message."""
+    partition, offset = seen.partition, seen.chunk.first + seen.at
+    if group.backlogs[partition.index].life(offset) is not Life.DONE:
+        at = [range(offset, offset + 1)]
+        single.delete(face.broker.dispatch, Silent(), [group], partition, at, forget=True)
 
 
 def _put(
@@ -226,7 +236,7 @@ def _put(
     attempts_max: int,
 ) -> None:
     face = reply.face
-    broker, partition = face.broker, topic.partition_for(b"")
+    broker, partition = face.broker, topic.partitions[0]
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)
@@ -249,7 +259,8 @@ def _put(
         Status.WAITING if due_ms else Status.READY,
     )
     timely.put(broker.dispatch, broker.puts, partition, chunk, reply)
-    face.monitor.watch(topic)
+    face.monitor.watch(topic.group(topic.name))
+    face.queues.sent_to(topic.name)
     face.parking.open(topic.name)
 
 
@@ -358,8 +369,8 @@ def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
             poll.settle(group)
     else:
         broker.pull(group, poll, deadline_ms)
-        face.monitor.watch(group.topic)
-        admit_reader(peer, group)
+        face.monitor.watch(group)
+        admit_reader(peer, group, peer.asker)
 
 
 def ack(request: Request, params: Params, peer: Peer) -> None:

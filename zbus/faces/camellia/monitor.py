@@ -3,10 +3,15 @@ shown. Kept in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.topic import Group, Topic
+from zbus.core.tally import Tally
+from zbus.core.timers import Timer
+from zbus.core.topic import Group
 from zbus.faces.camellia.settings import CamelliaSettings
 
 
@@ -32,12 +37,12 @@ class GapStats(msgspec.Struct):
     avg: float = 0.0
     max: int = 0
 
-    def add(self, gap_ms: int, count: int = 1, largest_ms: int = 0) -> None:
-        """Things that were so late altogether."""
-        total_ms = self.avg * self.count + gap_ms
+    def add(self, count: int, late_ms: int, latest_ms: int) -> None:
+        """So many things, that were so late altogether."""
+        total_ms = self.avg * self.count + late_ms
         self.count += count
         self.avg = total_ms / self.count
-        self.max = max(self.max, largest_ms or gap_ms)
+        self.max = max(self.max, latest_ms)
 
 
 class Window(msgspec.Struct):
@@ -46,6 +51,29 @@ class Window(msgspec.Struct):
     requests: dict[str, RequestStats] = {}
     pulls: dict[str, GapStats] = {}
     dues: dict[str, GapStats] = {}
+
+    def seen(self, sees: Callable[[str], bool]) -> Window:
+        """With those topics alone."""
+        return Window(
+            {name: one for name, one in self.requests.items() if sees(name)},
+            {name: one for name, one in self.pulls.items() if sees(name)},
+            {name: one for name, one in self.dues.items() if sees(name)},
+        )
+
+    def of(self, topic: str) -> RequestStats:
+        stats = self.requests.get(topic)
+        if stats is None:
+            stats = self.requests[topic] = RequestStats(topic)
+        return stats
+
+    def gaps(self, table: dict[str, GapStats], topic: str) -> GapStats:
+        gaps = table.get(topic)
+        if gaps is None:
+            gaps = table[topic] = GapStats(topic)
+        return gaps
+
+
+NOTHING: Final = Tally()
 
 
 class Monitor:
@@ -57,26 +85,29 @@ class Monitor:
         self._now = Window()
         self._last = Window()
         self._end_ms = 0  # of the window that is being counted
+        self._watched: dict[Group, None] = {}  # what time does there is counted by the core
+        self._ends: Timer[Monitor] = broker.timers.timer(lambda monitor: monitor._roll())
 
     def note(self, topic: str) -> RequestStats:
         """What is counted of a topic now."""
         self._roll()
-        stats = self._now.requests.get(topic)
-        if stats is None:
-            stats = self._now.requests[topic] = RequestStats(topic)
-        return stats
+        return self._now.of(topic)
 
     def pulled(self, group: Group, due_ms: int) -> None:
         """A message was handed out that was due then."""
         name = group.topic.name
         self.note(name).pull_msg += 1
-        gaps = self._now.pulls.get(name)
-        if gaps is None:
-            gaps = self._now.pulls[name] = GapStats(name)
-        gaps.add(max(0, self._broker.now_ms - due_ms))
+        late_ms = max(0, self._broker.now_ms - due_ms)
+        self._now.gaps(self._now.pulls, name).add(1, late_ms, late_ms)
 
-    def watch(self, topic: Topic) -> None:
-        """The topic is used."""
+    def watch(self, group: Group | None) -> None:
+        """The group is used in this dialect."""
+        if group is None or group in self._watched:
+            return
+        self._roll()
+        self._watched[group] = None
+        for backlog in group.backlogs:
+            backlog.tally = Tally()
 
     def last(self) -> Window:
         """The last window that is over."""
@@ -84,9 +115,32 @@ class Monitor:
         return self._last
 
     def _roll(self) -> None:
+        """Begin another window, if it is time."""
         now_ms = self._broker.now_ms
         if now_ms < self._end_ms:
             return
+        for group in list(self._watched):
+            self._collect(group)
         whole = now_ms < self._end_ms + self._window_ms
         self._last, self._now = self._now if whole else Window(), Window()
         self._end_ms = now_ms - (now_ms - self._end_ms) % self._window_ms + self._window_ms
+        if self._watched:
+            self._ends.set(self, self._end_ms)
+
+    def _collect(self, group: Group) -> None:
+        """Take over what the core has counted in the window that ends."""
+        topic, window = group.topic, self._now
+        if topic.groups.get(group.name.lower()) is not group or topic.partitions[0].removed:
+            del self._watched[group]
+            return
+        for backlog in group.backlogs:
+            tally, backlog.tally = backlog.tally, Tally()
+            if tally == NOTHING:
+                continue
+            stats = window.of(topic.name)
+            stats.trigger_msg_ready += tally.due
+            stats.trigger_msg_timeout += tally.lost
+            stats.trigger_msg_end_life += tally.ended
+            if tally.due:
+                gaps = window.gaps(window.dues, topic.name)
+                gaps.add(tally.due, tally.due_late_ms, tally.due_latest_ms)

@@ -13,8 +13,10 @@ from zbus.core.broker import Broker
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Outcome
 from zbus.core.topic import Session
+from zbus.faces.access import Bearer, Needs
 from zbus.faces.camellia.pulls import EMPTY, PullReply
 from zbus.faces.camellia.queues import Queues
+from zbus.faces.rights import admit_reader, forbidden, may_still
 
 HELD_MS: Final = 1_000
 """So long a refusal is held back, at most."""
@@ -29,7 +31,8 @@ class Parking:
     def __init__(self, broker: Broker, queues: Queues) -> None:
         self._broker = broker
         self._queues = queues
-        self._polls: dict[str, dict[PullReply, int]] = {}  # by topic in lower case: deadlines
+        # By topic, in lower case: deadlines, and who asks.
+        self._polls: dict[str, dict[PullReply, tuple[int, Bearer | None]]] = {}
         self._ends = broker.timers.timer(self._end, lambda poll: poll.session)
         self._outcomes: dict[PullReply, Outcome] = {}  # of those that are held back
         broker.changes.watch(self.look)
@@ -40,7 +43,7 @@ class Parking:
         if self._broker.stopping or len(polls) >= PARKED_MAX:
             poll.settle(EMPTY)
             return
-        polls[poll] = deadline_ms
+        polls[poll] = deadline_ms, poll.peer.asker
         self._ends.set(poll, deadline_ms)
         poll.session.when_left(self._left)
 
@@ -63,8 +66,12 @@ class Parking:
 
     def open(self, name: str) -> None:
         """There is the topic: its polls are pulls from now on."""
-        for poll, deadline_ms in self._polls.pop(name.lower(), {}).items():
+        needs, now_ms = Needs("consume", name, (name,)), self._broker.now_ms
+        for poll, (deadline_ms, bearer) in self._polls.pop(name.lower(), {}).items():
             self._ends.discard(poll)
+            if not may_still(bearer, needs, now_ms):
+                poll.settle(forbidden(name))
+                continue
             group = self._queues.reading(name)
             if isinstance(group, BrokerError):
                 self.hold(poll, group, deadline_ms)
@@ -72,6 +79,7 @@ class Parking:
                 poll.settle(BrokerError(Refusal.TOPIC_UNKNOWN, f"there is no topic {name}"))
             else:
                 self._broker.pull(group, poll, deadline_ms)
+                admit_reader(poll.peer, group, bearer)
 
     def _end(self, poll: PullReply) -> None:
         """It has waited long enough."""

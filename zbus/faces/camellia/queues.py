@@ -40,10 +40,38 @@ class Queues:
     def __init__(self, broker: Broker, settings: CamelliaSettings) -> None:
         self._broker = broker
         self._settings = settings
+        # By topic, lower case: when it was used last. In the order in which they were sent to.
+        self._used_ms: dict[str, int] = {}
 
-    def listed(self) -> list[Topic]:
-        """The topics that this dialect uses."""
-        return [topic for topic in self._broker.topics.values() if topic.depth()]
+    def use(self, name: str) -> None:
+        """A message verb was called for a topic."""
+        key = name.lower()
+        if key in self._used_ms:
+            self._used_ms[key] = self._broker.now_ms
+
+    def sent_to(self, name: str) -> None:
+        """It is the last in the list from now on."""
+        key = name.lower()
+        self._used_ms.pop(key, None)
+        self._used_ms[key] = self._broker.now_ms
+
+    def listed(self) -> list[Group]:
+        """Those that hold messages, or were sent to and used in this dialect lately. Where nothing
+        was sent to since the start of the broker comes first."""
+        broker, used_ms = self._broker, self._used_ms
+        idle_ms = broker.now_ms - self._settings.camellia_idle_ms
+        for key in [key for key in used_ms if key not in broker.topics]:
+            del used_ms[key]
+        others = [key for key in broker.topics if key not in used_ms]
+        listed = []
+        for key in (*others, *used_ms):
+            topic = broker.topics[key]
+            group = topic.group(key)
+            if group is None or not group.lease:
+                continue
+            if used_ms.get(key, -1) > idle_ms or any(group.counts()[:3]):
+                listed.append(group)
+        return listed
 
     def find(self, name: str) -> tuple[Topic, Group | None] | None:
         """What there is of that name."""
@@ -102,5 +130,8 @@ class Queues:
             bare=True,
         )
         lease_ms = settings.camellia_ack_timeout_ms
-        group = GroupOptions(lease=True, lease_ms=lease_ms, window=WINDOW)
+        attempts_max = settings.camellia_max_retry + 1  # of messages that say nothing themselves
+        group = GroupOptions(
+            lease=True, lease_ms=lease_ms, window=WINDOW, attempts_max=attempts_max
+        )
         return options if topic is None else topic.options, GroupWish(name, group)

@@ -8,6 +8,7 @@ from zbus.faces.camellia.context import Request
 from zbus.faces.camellia.info import TopicInfo, all_infos, info_of
 from zbus.faces.camellia.message import shown
 from zbus.faces.camellia.metrics import encode_metrics
+from zbus.faces.camellia.monitor import Window
 from zbus.faces.camellia.params import Params
 from zbus.faces.camellia.replies import JSON, OK, TEXT
 from zbus.faces.peer import Peer
@@ -25,16 +26,18 @@ def _infos(request: Request, peer: Peer) -> list[TopicInfo]:
     return [info for info in infos if grant is None or grant.sees(info.topic, info.topic)]
 
 
+def _window(request: Request, peer: Peer) -> Window:
+    window, grant = request.face.monitor.last(), peer.grant
+    return window if grant is None else window.seen(grant.sees)
+
+
 def monitor_data(request: Request, params: Params, peer: Peer) -> None:
     """`getMonitorData`."""
-    window, grant = request.face.monitor.last(), peer.grant
+    window = _window(request, peer)
     data = {
-        name: [one for topic, one in table.items() if grant is None or grant.sees(topic)]
-        for name, table in (
-            ("requestStatsList", window.requests),
-            ("pullMsgTimeGapStatsList", window.pulls),
-            ("readyQueueTimeGapStatsList", window.dues),
-        )
+        "requestStatsList": [*window.requests.values()],
+        "pullMsgTimeGapStatsList": [*window.pulls.values()],
+        "readyQueueTimeGapStatsList": [*window.dues.values()],
     }
     _tell(request, peer, data)
 
@@ -53,7 +56,7 @@ def topic_list(request: Request, params: Params, peer: Peer) -> None:
 
 def monitor_string(request: Request, params: Params, peer: Peer) -> None:
     """`getMonitorString`: the same once more, for one program of the original's makers."""
-    window, infos = request.face.monitor.last(), _infos(request, peer)
+    window, infos = _window(request, peer), _infos(request, peer)
     document = {
         "requestStats": [*window.requests.values()],
         "pullMsgTimeGapStats": [*window.pulls.values()],
@@ -76,7 +79,7 @@ def monitor_string(request: Request, params: Params, peer: Peer) -> None:
 
 def metrics(request: Request, params: Params, peer: Peer) -> None:
     """`/metrics`."""
-    window, infos = request.face.monitor.last(), _infos(request, peer)
+    window, infos = _window(request, peer), _infos(request, peer)
     request.reply(peer).tell(200, TEXT, encode_metrics(request.face, window, infos))
 
 
