@@ -283,6 +283,12 @@ WRITING: list[Mutant] = [
     *mutants_of(
         "zbus/core/tick.py",
         (
+            "lost-told-twice",
+            "                backlog.untold = 0\n",
+            "",
+            "core/test_retention.py conformance/test_retention.py",
+        ),
+        (
             "lease-not-lengthened",
             "                backlog.extend(offset, backlog.leased.due_of(offset) + ms)",
             "                backlog.extend(offset, backlog.leased.due_of(offset))",
@@ -594,12 +600,6 @@ SERVING: list[Mutant] = [
             "                    group.turn = index + 1",
             "                    group.turn = index",
             "conformance/test_partitions.py core/test_broker_pulls.py",
-        ),
-        (
-            "lost-told-twice",
-            "                backlog.untold = 0\n",
-            "",
-            "core/test_retention.py conformance/test_retention.py",
         ),
         (
             "ended-pull-gets-a-message",

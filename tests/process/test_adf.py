@@ -14,14 +14,13 @@ from tests.faces.adf.broker import (
     broker,
     count_of,
     form,
-    ids,
     new_id,
     pull,
     push,
     queue,
     speaker,
 )
-from tests.faces.adf.speakers import FORMS, PING, PONG, Http, Speaker, read_json
+from tests.faces.adf.speakers import FORMS, PING, PONG, Speaker, read_json
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 
@@ -122,23 +121,6 @@ def test_a_pull_waits_longer_than_a_second(
     assert waiting.is_quiet()
     push(Speaker(broker.port, "ws-json"), queue, b"late")
     assert waiting.take().body == b"late"
-
-
-def test_what_a_client_could_not_be_sent_was_not_pulled(broker: BrokerProcess, queue: str) -> None:
-    """It asks for more than it takes, and goes."""
-    http, stayer = Http(broker.port), Speaker(broker.port, "ws-bin")
-    push(stayer, queue, *(b"%d" % number + b"x" * 60_000 for number in range(200)))
-    names = ids(200)
-    for id in names:
-        http.request("GET", f"/queue/pull.bin?queue={queue}&requestid={id}")
-    http.exactly(1)
-    deadline = time.monotonic() + 5
-    while count_of(stayer, queue) == 200 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    http.reset()
-    while count_of(stayer, queue) < 150 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert count_of(stayer, queue) >= 150, "all but what the systems between have taken"
 
 
 def test_nothing_is_kept_of_leases(tmp_path: Path) -> None:

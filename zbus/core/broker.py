@@ -74,9 +74,8 @@ class Broker:
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
-        self.turns = 0
+        self.turns, self.stopping = 0, False
         self.removed = 0  # partitions, ever: they and their topics know each other
-        self.stopping = False
         # Emptying.
         self.drop_waiting = partial(purging.drop_waiting, self.tick)
         self.purge_group = partial(purging.purge_group, self.tick)

@@ -8,6 +8,7 @@ from socket import SHUT_WR
 
 import pytest
 
+from tests.conformance.dialogue import World, http, ok
 from tests.faces.adf.broker import (
     QUICK,
     broker,
@@ -173,6 +174,33 @@ def test_the_end_of_a_connection_settles_nothing(broker: BrokerProcess, queue: s
         pull(speaker, queue, id)
         assert count_of(speaker, queue) == 0
         assert speaker.ask("delete", id, queue).result == "ok"
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_what_could_not_be_sent_was_not_pulled(taken: int) -> None:
+    """It returns at once, in its order; what the client has taken stays its own."""
+    world = World()
+    client, other = world.connect(), world.connect()
+    for body in (b"1", b"2", b"3"):
+        ok(other, http("/queue/rpush?queue=q&requestid=1", body=body, method="POST"))
+    for number in range(taken):
+        ok(client, http(f"/queue/pull?queue=q&requestid=p{number}"))
+    client.takes = False
+    for number in range(taken, 3):
+        client.send(http(f"/queue/pull?queue=q&requestid=p{number}"))
+    world.settle()
+    client.vanish()
+    world.settle()
+    assert (
+        f'"count":{3 - taken}}}'.encode()
+        in ok(other, http("/queue/count?queue=q&requestid=1")).body
+    )
+    for number in range(taken, 3):
+        reply = ok(other, http(f"/queue/pull?queue=q&requestid=again{number}"))
+        assert f'"body":"{number + 1}","duplications":1'.encode() in reply.body
+    for number in range(taken):
+        reply = ok(other, http(f"/queue/delete?queue=q&requestid=p{number}"))
+        assert b'"result":"ok"' in reply.body
 
 
 @pytest.mark.parametrize("form", FORMS[2:])

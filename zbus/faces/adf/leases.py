@@ -31,16 +31,18 @@ class HttpLeases:
         """About."""
         return HELD_BYTES * len(self.scope)
 
+    def asked(self, peer: Peer) -> None:
+        """A pull has come."""
+        if peer in self._unsent and not peer.out_bytes:
+            self._unsent[peer].clear()  # the client's system has those
+
     def began(self, peer: Peer, id: bytes, lease_ms: int) -> None:
         """The message of this pull was handed out."""
         self._ends.set(id, self._broker.now_ms + lease_ms + LATER_MS)
-        unsent = self._unsent.get(peer)
-        if unsent is None:
-            unsent = self._unsent[peer] = []
+        if peer not in self._unsent:
+            self._unsent[peer] = []
             peer.when_left(self._left)
-        if not peer.out_bytes:
-            unsent.clear()  # the client's system has those
-        unsent.append(id)
+        self._unsent[peer].append(id)
 
     def _end(self, id: bytes) -> None:
         """Nobody can settle it any more, unless it was extended."""
