@@ -6,6 +6,7 @@ import re
 
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
+from zbus.faces.camellia.face import VERBS
 from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
@@ -16,7 +17,8 @@ EXAMPLE = ROOT / "examples/tokens.toml"
 
 def rows() -> dict[str, str]:
     """Command and operation, as the page has them."""
-    found = re.findall(r"^\| `(\w+)` \| (`\w+`|none) \|", PAGE.read_text(), re.MULTILINE)
+    text = PAGE.read_text().partition("\n## Operations\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(\w+)` \| (`\w+`|none) \|", text, re.MULTILINE)
     return {command: operation.strip("`") for command, operation in found}
 
 
@@ -25,6 +27,18 @@ def test_the_table_of_operations() -> None:
     expected = {name: needed or "none" for name, needed in asked.items() if needed is not None}
     assert rows() == expected
     assert set(OPERATIONS) == set(expected.values()) - {"none"}
+
+
+def test_the_verbs_of_camellia() -> None:
+    text = PAGE.read_text().partition("\n## Verbs of camellia\n")[2].partition("\n## ")[0]
+    found = {
+        name.rpartition("/")[2]: operation.strip("`") if operation.startswith("`") else None
+        for names, operation in re.findall(
+            r"^\| (`.*?`) \| (`\w+`|nothing.*?) \|", text, re.MULTILINE
+        )
+        for name in re.findall(r"`([/\w]+)`", names)
+    }
+    assert found == {path[-1].decode(): verb.operation for path, verb in VERBS.items()}
 
 
 def test_what_needs_nothing_and_what_is_everything() -> None:

@@ -101,7 +101,7 @@ class GroupBook:
     buried: set[int] = field(default_factory=set)  # found as dead letters
     redriven: bool = False  # somebody tried: what then stayed was leased, and a crash may keep that
     moves: int = 0
-    moving: bool = False  # and not confirmed
+    moving: bool = False  # that was asked for and is not answered
     sought: dict[int, int] = field(default_factory=dict)  # partition -> it was moved there
     passed: set[int] = field(default_factory=set)  # need not come: perhaps it was moved past them
 
@@ -224,10 +224,10 @@ class GroupBook:
             del self.highest[key]
 
     def doubt(self, serials: Iterable[int]) -> None:
-        """It was moved, or not, when there were these messages."""
+        """It was moved, or not, when there were these messages. A request to move it that is not
+        answered may do it yet: so `moving` stays."""
         self.regress()
         self.sought.clear()
-        self.moving = False
         self.passed.update(serials)
         self.ordered.update(serials)
         self.highest.clear()
@@ -257,7 +257,7 @@ class GroupBook:
 
     def regress(self) -> None:
         """It may have fallen back to an earlier state."""
-        self.moving = self.paused = False
+        self.paused = False
         self.acked.clear()
         self.run.clear()
         self.leases.clear()

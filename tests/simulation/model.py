@@ -276,6 +276,7 @@ class Book:
                 group.switching = 0
                 if group.moving:
                     group.doubt(topic.sent)
+                    group.moving = False
                 if gone:
                     group.forget()
                 elif topic.durability == "os" and broker_was == "cut":

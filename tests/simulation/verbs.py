@@ -165,10 +165,9 @@ class Verbs:
         def done(reply: Reply) -> None:
             self._expect(reply, 200, *_GONE, 500)
             self._say(f"{topic.name}/{group.name} is moved: {reply.status}")
-            if reply.status == 200:
-                group.moving = False
-            elif group.moving:
+            if reply.status != 200:
                 group.doubt(topic.sent)
+            group.moving = False
 
         client.ask("seek", topic.name, headers, b"", done)
 

@@ -32,8 +32,8 @@ class Face(Protocol):
 
     def read(self, head: Head) -> Asked: ...
 
-    def push(self, peer: Peer, routed: Routed) -> None:
-        """Tell a message that nobody on this connection has asked for."""
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
 
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""

@@ -52,8 +52,8 @@ class Edge:
             return None
         return self._rights.wrap(head, asked, plan)
 
-    def push(self, peer: Peer, routed: Routed) -> None:
-        self.face.push(peer, routed)
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        return self.face.push(peer, routed)
 
 
 class Front:
@@ -81,9 +81,9 @@ class Front:
                 return edge
         return self._by_prefix.get(first_segment(head), self._others)
 
-    def push(self, peer: Peer, routed: Routed) -> None:
-        """Tell a message that nobody on this connection has asked for."""
-        self._others.push(peer, routed)
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
+        return self._others.push(peer, routed)
 
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""

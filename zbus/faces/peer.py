@@ -39,8 +39,8 @@ class Planner(Protocol):
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read, beside the refusal."""
 
-    def push(self, peer: Peer, routed: Routed) -> None:
-        """Tell a message that nobody on this connection has asked for."""
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
 
 
 REQUEST_WORK, HEAD_WORK = 5, 50
@@ -151,7 +151,7 @@ class Peer(Session):
         self.together: Together | None = None
         self.open_tickets = 0  # requests without a final answer
         self.open_waits = 0  # those of them that may take for ever: pulls and calls
-        self.patient = 0  # those of them that wait for ever, so that silence is no reason to close
+        self.patient = 0  # those of them for which silence is no reason to close
         self.held_bytes = 0  # of replies that wait for their turn, or are being read from storage
         # A stream takes the whole connection: nothing is read from it any more, and this is sent
         # when there was nothing else for a while. None = there is no stream.
@@ -277,8 +277,7 @@ class Peer(Session):
             return False
         if self.framing is not None and not self.framing.begun:
             return False
-        self.planner.push(self, routed)
-        return True
+        return self.planner.push(self, routed)
 
     def begin_stream(self, heartbeat: bytes) -> None:
         """The reply that is begun now ends with the connection: what else was or will be asked

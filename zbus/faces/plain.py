@@ -46,8 +46,8 @@ class PlainFace:
     def claims(self, head: Head) -> bool:
         return False
 
-    def push(self, peer: Peer, routed: Routed) -> None:
-        """Nobody of this dialect has a call open."""
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        return False  # nobody of this dialect has a word for it
 
     def reports(self) -> list[Report]:
         return []
@@ -151,17 +151,14 @@ class PlainPull(PlainAnswering, Pull):
 
 class LatePull(PlainPull):
     """A pull whose head goes out at once, so that its sender can tell waiting from not being heard:
-    the status is 200, whatever comes of it. Who waits for ever is not silent for too long."""
+    the status is 200, whatever comes of it. Who waits is never silent for too long."""
 
-    __slots__ = ("begun", "lines", "patient")
+    __slots__ = ("begun", "lines")
 
-    def __init__(
-        self, asked: PlainHead, peer: Peer, wants: Wants, lines: bytes, patient: bool
-    ) -> None:
+    def __init__(self, asked: PlainHead, peer: Peer, wants: Wants, lines: bytes) -> None:
         super().__init__(asked, peer, wants)
         self.lines = lines
-        self.patient = patient
-        peer.patient += patient
+        peer.patient += 1
         head, browser = asked.head, asked.browser
         assert peer.turns is not None
         # HTTP/1.0 knows no chunks; behind another reply it is made with its body.
@@ -171,7 +168,7 @@ class LatePull(PlainPull):
             peer.write(encode_late_head(covered, close=not head.keep_alive))
 
     def settle(self, outcome: Outcome) -> None:
-        self.peer.patient -= self.patient
+        self.peer.patient -= 1
         super().settle(outcome)
 
     def tell_late(self, body: bytes) -> None:

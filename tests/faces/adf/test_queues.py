@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.dialogue import World, cmd
 from tests.faces.adf.broker import QUICK, broker, count_of, form, new_id, pull, push, queue, speaker
-from tests.faces.adf.speakers import FORMS, Http, Speaker
+from tests.faces.adf.speakers import FORMS, Http, Speaker, handshake
 from tests.process.broker import BrokerProcess
 from zbus.faces.adf.queues import topic_name
 
@@ -165,3 +166,14 @@ def test_topics_of_others(broker: BrokerProcess, speaker: Speaker) -> None:
     assert http.ask("GET", f"/{base}c?cmd=declare")[0] == 200
     push(speaker, base + "c", b"x")
     assert pull(speaker, base + "c", new_id()) == [b"x"], "nobody has claimed its group before"
+
+
+def test_nobody_can_send_to_a_websocket_of_adf() -> None:
+    """What is routed to it would be no answer to anything."""
+    world = World()
+    client = world.connect()
+    client.send(handshake("/queue/json"))
+    world.settle()
+    client.received = b""
+    reply = world.connect().request(cmd("route", "target: session-1", "id: 1", body=b"x"))
+    assert (reply.status, client.received) == (404, b"")

@@ -71,7 +71,7 @@ class HttpPull(LatePull):
     asked: HttpAsked
 
     def __init__(self, asked: HttpAsked, peer: Peer, id: bytes, scope: Scope) -> None:
-        super().__init__(asked, peer, asked.wants, asked.lines, not asked.timeout_ms)
+        super().__init__(asked, peer, asked.wants, asked.lines)
         self.requestid = id
         self.scope = scope
 

@@ -43,7 +43,7 @@ class Request(PlainHead):
         grant, operation = peer.grant, self.operation
         if grant is None or operation is None:
             return True
-        groups = (topic,) if operation == "consume" else ()
+        groups = () if operation == "produce" else (topic,)
         also = None
         if operation == "produce" and self.face.queues.find(topic) is None:
             also = Needs("declare", topic)

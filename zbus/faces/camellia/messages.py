@@ -236,7 +236,7 @@ def _put(
     attempts_max: int,
 ) -> None:
     face = reply.face
-    broker, partition = face.broker, topic.partition_for(b"")
+    broker, partition = face.broker, topic.partitions[0]
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)

@@ -166,7 +166,7 @@ class NativeFace:
     def upkeep(self) -> None:
         pass
 
-    def push(self, peer: Peer, routed: Routed) -> None:
+    def push(self, peer: Peer, routed: Routed) -> bool:
         """A routed message for somebody who has no open call of that id."""
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
             routed.id,
@@ -175,6 +175,7 @@ class NativeFace:
         )
         encode = encode_json if speaks_json(peer) else encode_reply
         peer.write(encode(status_of(routed), lines, routed.body))
+        return True
 
 
 def build(parts: Parts) -> NativeFace:
