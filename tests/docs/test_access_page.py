@@ -6,6 +6,7 @@ import re
 
 from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
+from zbus.faces.adf.asked import OPERATIONS as ADF_OPERATIONS
 from zbus.faces.camellia.face import VERBS
 from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
@@ -15,18 +16,28 @@ PAGE = DOCS / "reference/access.md"
 EXAMPLE = ROOT / "examples/tokens.toml"
 
 
-def rows() -> dict[str, str]:
-    """Command and operation, as the page has them."""
-    text = PAGE.read_text().partition("\n## Operations\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^\| `(\w+)` \| (`\w+`|none) \|", text, re.MULTILINE)
-    return {command: operation.strip("`") for command, operation in found}
+def rows(heading: str) -> dict[str, str]:
+    """Command and operation, as a section of the page has them."""
+    text = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| (`[\w`, ]+`) \| (`\w+`|none) \|", text, re.MULTILINE)
+    return {
+        command.strip("`"): operation.strip("`")
+        for commands, operation in found
+        for command in commands.split(", ")
+    }
 
 
 def test_the_table_of_operations() -> None:
     asked = {name: command.operation for name, command in COMMANDS.items()}
     expected = {name: needed or "none" for name, needed in asked.items() if needed is not None}
-    assert rows() == expected
+    assert rows("Operations") == expected
     assert set(OPERATIONS) == set(expected.values()) - {"none"}
+
+
+def test_the_actions_of_adf() -> None:
+    assert rows("Actions of Adf") == {
+        action.name.lower(): operation for action, operation in ADF_OPERATIONS.items()
+    }
 
 
 def test_the_verbs_of_camellia() -> None:

@@ -129,11 +129,12 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     help="Hand out at most this many messages a second.",
 )
 @_switches(
+    ("--counted", "group_counted", "Forget no delivery, as with a limit of them."),
     (
         "--one-batch",
         "group_one_batch",
         "Settle what was handed out of a partition before there is more of it.",
-    )
+    ),
 )
 @click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
 @click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")

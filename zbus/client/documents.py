@@ -44,6 +44,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """The topic for what is dead; empty: it is dropped."""
     on_loss: str = field(default="keep", name="onLoss")
     """What becomes of a lost consumer's leases: `keep` or `front`."""
+    counted: bool = False
+    """No attempt is ever forgotten."""
     rate: int | None = None
     """Messages a second, at most."""
     one_batch: bool = field(default=False, name="oneBatch")

@@ -36,6 +36,7 @@ class Retries(TypedDict, total=False):
     backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
     dead_letter: str  # the topic for what is dead; "" = it is dropped
     on_loss: Loss  # a lost consumer's leases: they stay, or are given back
+    counted: bool  # no attempt is ever forgotten, as with `max_attempts`
     rate: int | Nothing  # messages a second
     one_batch: bool  # what was handed out of a partition has to be settled before there is more
 
@@ -127,6 +128,7 @@ _RETRIES = {
     "backoff_ms": "group_backoff",
     "dead_letter": "group_dead_letter",
     "on_loss": "group_on_loss",
+    "counted": "group_counted",
     "rate": "group_rate",
     "one_batch": "group_one_batch",
 }

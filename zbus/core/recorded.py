@@ -1,10 +1,10 @@
 """Deliveries that are told when they are written down.
 
 A group with a limit of attempts must not forget one: a message that kills its consumer, and the
-broker with it, would be tried more often than the limit. So whoever is given such a message is told
-when the group's record of that lease is as durable as the topic wants it, which is what an ack
-waits for, too. A crash before that takes a delivery that nobody has seen. In memory nothing
-survives, and nobody waits.
+broker with it, would be tried more often than the limit. Another may count them for its consumers.
+So whoever is given such a message is told when the group's record of that lease is as durable as
+the topic wants it, which is what an ack waits for, too. A crash before that takes a delivery that
+nobody has seen. In memory nothing survives, and nobody waits.
 
 If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
 has seen was no attempt. Only a crash between the record and the reply counts one too many.

@@ -99,7 +99,11 @@ def problem(options: GroupOptions, lease: bool) -> str | None:
         return None
     leasing = (
         *((options.attempts_max, "attempts"), (options.backoff_ms, "backoff")),
-        *((options.on_loss != "keep", "lost leases"), (options.one_batch, "one batch")),
+        *(
+            (options.on_loss != "keep", "lost leases"),
+            (options.counted, "counted attempts"),
+            (options.one_batch, "one batch"),
+        ),
     )
     named = [name for value, name in leasing if value]
     return f"{', '.join(named)}: a group without acknowledgements has none" if named else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.dialogue import World, cmd
+from tests.conformance.dialogue import World, http
 from tests.faces.adf.broker import QUICK, broker, count_of, form, new_id, pull, push, queue, speaker
 from tests.faces.adf.speakers import FORMS, Http, Speaker, handshake
 from tests.process.broker import BrokerProcess
@@ -175,5 +175,5 @@ def test_nobody_can_send_to_a_websocket_of_adf() -> None:
     client.send(handshake("/queue/json"))
     world.settle()
     client.received = b""
-    reply = world.connect().request(cmd("route", "target: session-1", "id: 1", body=b"x"))
+    reply = world.connect().request(http("/?cmd=route&recver=session-1", "id: 1", body=b"x"))
     assert (reply.status, client.received) == (404, b"")

@@ -27,7 +27,7 @@ from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import PlainHead, PlainReply, compose
 from zbus.wire.heads import Head
 
-_OPERATIONS: Final = {
+OPERATIONS: Final = {
     **dict.fromkeys((Action.LPUSH, Action.RPUSH), "produce"),
     **dict.fromkeys((Action.PULL, Action.DELETE, Action.LCANCEL, Action.RCANCEL), "consume"),
     Action.COUNT: "query",
@@ -90,7 +90,7 @@ class Asked(PlainHead):
         action, topic = self.action, self.topic
         if action is None or self.problem:
             return Needs()
-        operation = _OPERATIONS[action]
+        operation = OPERATIONS[action]
         if action is Action.DELETEQUEUE:
             return Needs(operation, topic, whole=True, command=action.name.lower())
         groups = () if action in PUSHES else (topic,)

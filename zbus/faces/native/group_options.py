@@ -35,8 +35,10 @@ def group_changes(params: Params) -> dict[str, Any]:
         if order not in GROUP_ORDERS:
             raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         changes["order"] = "" if order == "none" else order
-    if b"group_one_batch" in params.fields:
-        changes["one_batch"] = params.flag(b"group_one_batch")
+    for field in ("counted", "one_batch"):
+        name = b"group_" + field.encode()
+        if name in params.fields:
+            changes[field] = params.flag(name)
     return {field: value for field, value in changes.items() if value is not None}
 
 

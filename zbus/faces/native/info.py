@@ -35,6 +35,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     backoff_ms: int | msgspec.UnsetType
     consumer_count: int
     consumer_list: list[str]
+    counted: bool | msgspec.UnsetType
     created_time: int
     dead_count: int
     dead_letter: str | msgspec.UnsetType
@@ -109,6 +110,7 @@ def group_info(group: Group) -> GroupInfo:
         options.backoff_ms or _UNSET,
         len(group.readers),
         ["/" + session.address for session in group.readers],
+        options.counted or _UNSET,
         options.created_ms,
         sum([backlog.dead for backlog in group.backlogs]),
         options.dead_letter or _UNSET,

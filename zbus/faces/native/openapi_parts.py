@@ -232,7 +232,8 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate unclaimed",
+        "backoffMaxMs backoffMs counted deadLetter filter maxAttempts onLoss oneBatch order rate"
+        " unclaimed",
         ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
         ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
         ackTimeout=_count("The older word for `leaseMs`."),
@@ -241,6 +242,7 @@ SCHEMAS: dict[str, Schema] = {
         backoffMs=_count("Before the second attempt, milliseconds."),
         consumerCount=_count("Registered sessions."),
         consumerList=_described(_list(_TEXT), "As `/ip:port`."),
+        counted=_described(_BOOLEAN, "No attempt is ever forgotten."),
         createdTime=_TIME,
         deadCount=_count("Given up after too many attempts, ever."),
         deadLetter=_described(_NAME, "The topic that dead messages are put into."),

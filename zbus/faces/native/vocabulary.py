@@ -293,6 +293,8 @@ group_dead_letter | text | none, or as it is | the topic that [dead messages](#r
     into; present and empty: they are dropped
 group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's
     [leases](#retries) when it ends: they stay, or go back in front
+group_counted | flag | false, or as it is | no [attempt](#retries) is ever forgotten, as with
+    `group_max_attempts`
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
 group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
     handed out of it is [settled](#rates)
