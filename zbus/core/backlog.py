@@ -68,6 +68,11 @@ class Backlog(Told):
                 return offset
         return self.cursor if self.cursor < end else None
 
+    def reached(self) -> int:
+        """The first offset of which only the log knows something."""
+        self._step_over()
+        return self.cursor
+
     def life(self, offset: int) -> Life:
         """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
         if offset in self.leased:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from zbus.core.topic import Topic
 
 
-def check_topics(topics: Iterable[Topic]) -> None:
-    """Assert the invariants."""
+def check_topics(topics: Collection[Topic], waiting: int) -> None:
+    """Assert the invariants; `waiting` is the number of pulls that wait."""
+    groups = [group for topic in topics for group in topic.groups.values()]
+    assert waiting == sum([len(group.pulls()) for group in groups])
     for topic in topics:
         for partition in topic.partitions:
             assert partition.first <= partition.visible <= partition.end

@@ -10,11 +10,17 @@ write.
 
 from __future__ import annotations
 
+from typing import Final
+
 from zbus.core.chunk import Chunk
 from zbus.core.dispatch import Dispatch
 from zbus.core.puts import Puts
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Group, Partition
+
+AHEAD_MAX: Final = 1_000
+"""Messages that wait beyond what is ready and that nobody asks for. With more, the cursor goes past
+some of what is ready, which then costs as much; so a few that are stuck do not hold millions."""
 
 
 def put(dispatch: Dispatch, puts: Puts, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
@@ -30,7 +36,24 @@ def put(dispatch: Dispatch, puts: Puts, partition: Partition, chunk: Chunk, tick
         backlog = group.backlogs[index]
         for offset in later:
             backlog.delay(offset, due[offset - staged.first])
+        if len(backlog.ahead) > AHEAD_MAX:
+            _catch_up(group, partition, tick.now_ms, 2 * len(later))
         tick.change(partition, group)
         dispatch.schedule(group, index)
     for offset in later:
         dispatch.following.delay(topic.followed, index, offset, due[offset - staged.first])
+
+
+def _catch_up(group: Group, partition: Partition, now_ms: int, count_max: int) -> None:
+    """Move the cursor past messages that are ready. They keep their places."""
+    backlog = group.backlogs[partition.index]
+    for _ in range(count_max):
+        offset = backlog.reached()
+        chunk = partition.log.find(offset)
+        if chunk is None or offset >= partition.visible:
+            return
+        due_ms = 0 if chunk.due is None else chunk.due[offset - chunk.first]
+        if due_ms > now_ms:
+            backlog.delay(offset, due_ms)
+        else:
+            backlog.put_back(offset)

@@ -125,6 +125,27 @@ def test_windows_of_another_length() -> None:
     assert talk.look("getMonitorData") == NOTHING
 
 
+def test_what_happens_by_itself_is_counted_when_it_does(talk: WorldTalk) -> None:
+    """Also if nobody has asked for anything for a while."""
+    talk.send(delayMillis=610_000)
+    for minute in range(10):
+        talk.world.advance(60_000)
+        assert counted(talk) == ({} if minute else {"sendMsg": 1})
+    talk.world.advance(60_000)
+    assert counted(talk) == {"triggerMsgReady": 1}
+    talk.world.advance(60_000)
+    assert counted(talk) == {}
+
+
+def test_nothing_is_done_for_it_where_nothing_is_left(talk: WorldTalk) -> None:
+    talk.send()
+    [message] = talk.pull()
+    talk.ack(message)
+    talk.world.advance(600_000)
+    due_ms = talk.world.broker.next_due()
+    assert due_ms is None or due_ms > talk.world.now_ms + 600_000
+
+
 def test_the_string(talk: WorldTalk) -> None:
     talk.send(delayMillis=5_000)
     talk.world.advance(60_000)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -61,18 +62,18 @@ def _of_group(face: Context, name: str, group: Group) -> TopicInfo:
 def _count(delayed: Delays, now_ms: int, parts: list[int]) -> None:
     """Add what waits to the parts. Neighbours are mostly due about the same time, so of most pages
     only the ends are looked at."""
-    bounds = [now_ms, *(now_ms + ms - 1 for ms in BOUNDS_MS)]  # the last moment of each part
+    # Where each part ends, as keys: what is due already comes before all of them.
+    ends = [(now_ms + ms) * PAGE for ms in (1, *BOUNDS_MS)]
     for number in delayed.numbers():
-        times = [key // PAGE for key in delayed.keys_of(number)]
-        first, last = bisect_left(bounds, times[0]), bisect_left(bounds, times[-1])
+        keys = delayed.keys_of(number)
+        first, last = bisect_right(ends, keys[0]), bisect_right(ends, keys[-1])
         if first == last:
             if first:
-                parts[first - 1] += len(times)
+                parts[first - 1] += len(keys)
             continue
-        for due_ms in times:
-            part = bisect_left(bounds, due_ms)
-            if part:
-                parts[part - 1] += 1
+        places = [bisect_left(keys, end) for end in ends]
+        for part, (start, stop) in enumerate(pairwise([*places, len(keys)])):
+            parts[part] += stop - start
 
 
 def _info(name: str, parts: list[int], ready: int, leased: int) -> TopicInfo:

@@ -102,9 +102,11 @@ class Monitor:
 
     def watch(self, group: Group | None) -> None:
         """The group is used in this dialect."""
+        if self not in self._ends:
+            self._roll()
+            self._ends.set(self, self._end_ms)
         if group is None or group in self._watched:
             return
-        self._roll()
         self._watched[group] = None
         for backlog in group.backlogs:
             backlog.tally = Tally()
@@ -119,20 +121,20 @@ class Monitor:
         now_ms = self._broker.now_ms
         if now_ms < self._end_ms:
             return
-        for group in list(self._watched):
-            self._collect(group)
+        busy = [self._collect(group) for group in list(self._watched)]
         whole = now_ms < self._end_ms + self._window_ms
         self._last, self._now = self._now if whole else Window(), Window()
         self._end_ms = now_ms - (now_ms - self._end_ms) % self._window_ms + self._window_ms
-        if self._watched:
+        if any(busy) or self._last.requests:
             self._ends.set(self, self._end_ms)
 
-    def _collect(self, group: Group) -> None:
-        """Take over what the core has counted in the window that ends."""
+    def _collect(self, group: Group) -> bool:
+        """Take over what the core has counted in the window that ends. Whether something may happen
+        in the next one though nobody asks for anything."""
         topic, window = group.topic, self._now
         if topic.groups.get(group.name.lower()) is not group or topic.partitions[0].removed:
             del self._watched[group]
-            return
+            return False
         for backlog in group.backlogs:
             tally, backlog.tally = backlog.tally, Tally()
             if tally == NOTHING:
@@ -144,3 +146,4 @@ class Monitor:
             if tally.due:
                 gaps = window.gaps(window.dues, topic.name)
                 gaps.add(tally.due, tally.due_late_ms, tally.due_latest_ms)
+        return any(group.counts()[:3])

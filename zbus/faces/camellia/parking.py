@@ -35,6 +35,7 @@ class Parking:
         self._polls: dict[str, dict[PullReply, tuple[int, Bearer | None]]] = {}
         self._ends = broker.timers.timer(self._end, lambda poll: poll.session)
         self._outcomes: dict[PullReply, Outcome] = {}  # of those that are held back
+        self._of: dict[Session, dict[PullReply, None]] = {}  # both kinds
         broker.changes.watch(self.look)
 
     def wait(self, topic: str, poll: PullReply, deadline_ms: int) -> None:
@@ -44,14 +45,12 @@ class Parking:
             poll.settle(EMPTY)
             return
         polls[poll] = deadline_ms, poll.peer.asker
-        self._ends.set(poll, deadline_ms)
-        poll.session.when_left(self._left)
+        self._keep(poll, deadline_ms)
 
     def hold(self, poll: PullReply, refusal: BrokerError, deadline_ms: int) -> None:
         """Refuse it, but not yet."""
         self._outcomes[poll] = refusal
-        self._ends.set(poll, min(deadline_ms, self._broker.now_ms + HELD_MS))
-        poll.session.when_left(self._left)
+        self._keep(poll, min(deadline_ms, self._broker.now_ms + HELD_MS))
 
     def look(self) -> None:
         """There may be topics that were not there before, or the broker stops."""
@@ -68,7 +67,7 @@ class Parking:
         """There is the topic: its polls are pulls from now on."""
         needs, now_ms = Needs("consume", name, (name,)), self._broker.now_ms
         for poll, (deadline_ms, bearer) in self._polls.pop(name.lower(), {}).items():
-            self._ends.discard(poll)
+            self._let_go(poll)
             if not may_still(bearer, needs, now_ms):
                 poll.settle(forbidden(name))
                 continue
@@ -81,27 +80,34 @@ class Parking:
                 self._broker.pull(group, poll, deadline_ms)
                 admit_reader(poll.peer, group, bearer)
 
+    def _keep(self, poll: PullReply, until_ms: int) -> None:
+        self._ends.set(poll, until_ms)
+        self._of.setdefault(poll.session, {})[poll] = None
+        poll.session.when_left(self._left)
+
+    def _let_go(self, poll: PullReply) -> None:
+        self._ends.discard(poll)
+        polls = self._of[poll.session]
+        del polls[poll]
+        if not polls:
+            del self._of[poll.session]
+
     def _end(self, poll: PullReply) -> None:
         """It has waited long enough."""
-        self._ends.discard(poll)
-        outcome = self._outcomes.pop(poll, EMPTY)
-        self._forget(poll)
-        if poll.open:
-            poll.settle(outcome)
+        poll.settle(self._take_out(poll))
 
-    def _forget(self, poll: PullReply) -> None:
-        polls = self._polls.get(poll.topic.lower())
-        if polls is not None:
-            polls.pop(poll, None)
-            if not polls:
-                del self._polls[poll.topic.lower()]
+    def _take_out(self, poll: PullReply) -> Outcome:
+        """How it ends."""
+        self._let_go(poll)
+        name = poll.topic.lower()
+        polls = self._polls.get(name, {})
+        polls.pop(poll, None)
+        if not polls:
+            self._polls.pop(name, None)
+        return self._outcomes.pop(poll, EMPTY)
 
     def _left(self, session: Session) -> None:
         """A client is gone."""
-        gone = [poll for polls in self._polls.values() for poll in polls if poll.session is session]
-        gone += [poll for poll in self._outcomes if poll.session is session]
-        for poll in gone:
-            self._ends.discard(poll)
-            self._outcomes.pop(poll, None)
-            self._forget(poll)
+        for poll in list(self._of.get(session, ())):
+            self._take_out(poll)
             poll.drop()
