@@ -74,9 +74,8 @@ class Broker:
         self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
-        self.turns = 0
+        self.turns, self.stopping = 0, False
         self.removed = 0  # partitions, ever: they and their topics know each other
-        self.stopping = False
         # Emptying.
         self.drop_waiting = partial(purging.drop_waiting, self.tick)
         self.purge_group = partial(purging.purge_group, self.tick)
@@ -88,8 +87,7 @@ class Broker:
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_once, self.put_with_key = puts.put_once, puts.put_with_key
-        self.put_front = puts.put_front
-        self.put_along_with_key = puts.put_along_with_key
+        self.put_front, self.put_along_with_key = puts.put_front, puts.put_along_with_key
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)

@@ -284,7 +284,7 @@ class Dispatch:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
-        delivered = Delivered(group, pieces, self._tell(group) if group.untold else 0)
+        delivered = Delivered(group, pieces, self.tick.take_untold(group) if group.untold else 0)
         if pull.credit > 1:
             pull.credit -= 1
             line.move_to_end(pull.key)
@@ -304,17 +304,6 @@ class Dispatch:
             pull.credit = 0  # it is open, and waits for nothing but that
             return tell_recorded(self, pull, delivered, last=True)
         pull.settle(delivered)
-
-    def _tell(self, group: Group) -> int:
-        """How many messages the group has lost that no delivery has told of yet."""
-        group.untold = False
-        count = 0
-        for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
-            if backlog.untold:
-                count += backlog.untold
-                backlog.untold = 0
-                self.tick.change(partition, group)
-        return count
 
     # -- taking messages ------------------------------------------------------------------
 

@@ -160,6 +160,17 @@ class Tick:
             partition.touched = True
             self.touched.append(partition)
 
+    def take_untold(self, group: Group) -> int:
+        """How many messages the group has lost that no delivery has told of yet."""
+        group.untold = False
+        count = 0
+        for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
+            if backlog.untold:
+                count += backlog.untold
+                backlog.untold = 0
+                self.change(partition, group)
+        return count
+
     def confirm(self, partition: Partition, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """Settle the ticket when what this tick changed in the partition is durable."""
         self.awaited = True
