@@ -30,7 +30,7 @@ TEXT = "grüße, 你好 \U0001f980, a=b&c+d%41 \"'\\\t\x01\r\n".encode()
 BYTES = bytes(range(256)) * 4
 LAST = Message(b"the last one")
 DELAY_MS = 400
-TOLD_MS = 1_000  # between a put that is read, from which its times count, and its timestamp
+TOLD_MS = 5_000  # between a put that is read, from which its times count, and its timestamp
 
 
 ADF_FORMS = ("ws-bin", "http-bin")
