@@ -46,6 +46,30 @@ class Reply(NamedTuple):
     body: bytes
 
 
+def take_reply(received: bytes) -> tuple[Reply | None, bytes]:
+    """The first reply among what has come, or None if it is not whole; and the rest."""
+    reader = h11.Connection(h11.CLIENT)
+    reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
+    reader.send(h11.EndOfMessage())
+    reader.receive_data(received)
+    status, headers, body = 0, {}, b""
+    while True:
+        event = reader.next_event()
+        if event is h11.NEED_DATA or event is h11.PAUSED:
+            return None, received
+        if isinstance(event, h11.InformationalResponse):
+            continue
+        if isinstance(event, h11.Response):
+            status = event.status_code
+            headers = {
+                name.decode(): value.decode("utf-8", "replace") for name, value in event.headers
+            }
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            return Reply(status, headers, body), bytes(reader.trailing_data[0])
+
+
 class HeldJournal(MemoryJournal):
     """Commits answer only when `release` is called."""
 
@@ -96,36 +120,11 @@ class Client:
         """What has come since the last call; whole replies, parsed by h11."""
         found: list[Reply] = []
         while self.received:
-            reply = self._read_one()
+            reply, self.received = take_reply(self.received)
             if reply is None:
                 break
             found.append(reply)
         return found
-
-    def _read_one(self) -> Reply | None:
-        reader = h11.Connection(h11.CLIENT)
-        reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
-        reader.send(h11.EndOfMessage())
-        reader.receive_data(self.received)
-        status, headers, body = 0, {}, b""
-        while True:
-            event = reader.next_event()
-            if event is h11.NEED_DATA or event is h11.PAUSED:
-                return None
-            if isinstance(event, h11.InformationalResponse):
-                continue
-            if isinstance(event, h11.Response):
-                status = event.status_code
-                headers = {
-                    name.decode(): value.decode("utf-8", "replace") for name, value in event.headers
-                }
-            elif isinstance(event, h11.Data):
-                body += bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                break
-        rest = reader.trailing_data[0]
-        self.received = bytes(rest)
-        return Reply(status, headers, body)
 
     def vanish(self) -> None:
         """The connection breaks."""

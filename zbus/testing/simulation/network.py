@@ -16,7 +16,7 @@ from typing import cast
 from zbus.server.link import Link
 from zbus.server.mailbox import Mailbox
 from zbus.server.readiness import READ, WRITE, Events, Readiness
-from zbus.testing.world import Reply
+from zbus.testing.world import Reply, take_reply
 
 ROOM_BYTES = 64 << 10
 """What a socket takes before its reader has to take something out."""
@@ -158,6 +158,13 @@ class Connection:
         while (end := self._received.find(b"\r\n\r\n")) >= 0:
             status_line, *lines = self._received[:end].decode("utf-8", "replace").split("\r\n")
             headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
+            if "transfer-encoding" in headers:
+                reply, rest = take_reply(bytes(self._received))
+                if reply is None:
+                    break
+                self._received[:] = rest
+                found.append(reply)
+                continue
             after = end + 4 + int(headers.get("content-length", "0"))
             if len(self._received) < after:
                 break
