@@ -74,7 +74,7 @@ class AdfFace(PlainFace):
         return plan_of(asked)
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"adf": self.leases.bytes_used}
+        return {"adfLeases": self.leases.bytes_used}
 
 
 def _refusal(head: Head, action: Action) -> Answer | None:
