@@ -229,7 +229,7 @@ def test_the_lines_say_what_is_in_them() -> None:
         aside.fill(entry)
     aside.check()
     assert list(aside.lines[5].values()) == entries[:2]
-    assert aside.pulls() == entries
+    assert list(aside.pulls()) == entries
     assert aside.get(3) is entries[3]
     assert aside.take_stalled(1) == [entries[3]]
     assert aside.take_stalled(1) == []

@@ -14,7 +14,7 @@ though there may be for those behind it, is set aside, to where it is found when
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 
@@ -53,8 +53,8 @@ class Aside(Generic[P]):
         place = self._places.get(key)
         return None if place is None else place[0]
 
-    def pulls(self) -> list[P]:
-        return [pull for pull, _, _ in self._places.values()]
+    def pulls(self) -> Iterator[P]:
+        return (pull for pull, _, _ in self._places.values())
 
     def line_up(self, pull: P, index: int) -> None:
         """It wants one partition, and there is nothing in it."""

@@ -201,7 +201,8 @@ class Broker:
             self.tick.touch(partition)  # there may be room by now
         for topic in self.topics.values():
             for group in topic.groups.values():
-                self.dispatch.end_waiting(group, EmptyReason.STOPPING)
+                for pull in list(group.pulls()):
+                    self.dispatch.end(pull, EmptyReason.STOPPING)
                 self.standbys.end_all(group, EmptyReason.STOPPING)
             self.following.end(topic, ENDED_STOPPING)
         self.calls.stop()
@@ -444,4 +445,4 @@ class Broker:
     def check(self) -> None:
         """Assert the invariants of everything."""
         self.standbys.check()
-        check_topics(self.topics.values(), self.dispatch.waiting)
+        check_topics(self.topics.values(), self.dispatch)

@@ -12,6 +12,7 @@ from functools import partial
 
 from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
+from zbus.core.endings import Endings
 from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
 from zbus.core.follow import Following
@@ -75,6 +76,7 @@ class Dispatch:
         self._leased_ms = 0  # from when on
         self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
+        self.endings = Endings(self)
         self.reach = Reach(self.activate)
         self.at_hand = self.reach.at_hand
 
@@ -157,9 +159,8 @@ class Dispatch:
             self.tick.lengthen(leased, ms)
 
     def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
-        """All pulls of a group end with nothing."""
-        for pull in group.pulls():
-            self.end(pull, reason)
+        """All pulls of a group end with nothing, very many of them in the turns that follow."""
+        self.endings.begin(group, reason)
 
     def forget(self, group: Group) -> None:
         """The group is gone."""
@@ -171,7 +172,8 @@ class Dispatch:
 
     def serve(self, group: Group) -> None:
         """Hand out now what is durable, and not at the end of the turn: somebody goes by it."""
-        if group.active and group.waiting and not group.paused:
+        ending = group in self.endings.groups
+        if group.active and group.waiting and not group.paused and not ending:
             self._serve(group)
 
     def run(self) -> None:
@@ -182,13 +184,18 @@ class Dispatch:
         self._all_skips_left = ALL_SKIPS_PER_TICK_MAX
         if self._starved:
             self._starved.clear()
+        ending = self.endings.groups
         for group in active:
             group.active = False
-            if (group.waiting or group.aside is not None) and not group.paused:
+            if group in ending or group.paused:
+                continue
+            if group.waiting or group.aside is not None:
                 try:
                     self._serve(group)
                 except Exception as error:
                     self._blame(group, error)
+        if ending:
+            self.endings.run()
         if self._sated:
             sated, self._sated = self._sated, []
             for group in sated:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from zbus.core.dispatch import Dispatch
 from zbus.core.topic import Topic
 
 
-def check_topics(topics: Collection[Topic], waiting: int) -> None:
-    """Assert the invariants; `waiting` is the number of pulls that wait."""
-    groups = [group for topic in topics for group in topic.groups.values()]
-    assert waiting == sum([len(group.pulls()) for group in groups])
+def check_topics(topics: Collection[Topic], dispatch: Dispatch) -> None:
+    """Assert the invariants."""
+    groups = {group for topic in topics for group in topic.groups.values()}
+    groups.update(dispatch.endings.groups)  # some of these are gone
+    assert dispatch.waiting == sum([len(list(group.pulls())) for group in groups])
     for topic in topics:
         for partition in topic.partitions:
             assert partition.first <= partition.visible <= partition.end

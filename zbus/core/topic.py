@@ -5,7 +5,8 @@ decided elsewhere."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -189,9 +190,9 @@ class Group:
         found: Pull | None = self.waiting.get(session)
         return self.aside.get(session) if found is None and self.aside is not None else found
 
-    def pulls(self) -> list[Pull]:
+    def pulls(self) -> Iterator[Pull]:
         """All of them."""
-        return [*self.waiting.values(), *(self.aside.pulls() if self.aside is not None else ())]
+        return chain(self.waiting.values(), self.aside.pulls() if self.aside is not None else ())
 
     def forget_pull(self, pull: Pull) -> bool:
         """It does not wait any more; whether it did."""

@@ -128,7 +128,7 @@ def _ready(why: Why) -> str:
     if why.before:
         count = "1 message" if why.before == 1 else f"{why.before} messages"
         return f"is ready in {group.name}: {count} before it, as far as that is known"
-    if not group.pulls():
+    if next(group.pulls(), None) is None:
         return f"is ready in {group.name}, and nobody asks for it now"
     return f"is ready in {group.name} and is handed out next"
 
