@@ -11,6 +11,7 @@ from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
 from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
+from zbus.core.life import Life
 from zbus.core.message import Message
 from zbus.core.outcomes import Moved
 from zbus.core.redriving import PORTION
@@ -244,4 +245,28 @@ def test_the_group_is_read_again_before_it_is_stored(fate: Verdict) -> None:
     box.settle(60_000)
     box.settle()
     assert box.take(topic="Out") == [b"0"]
+    assert box.take() == []
+
+
+def test_what_stays_is_not_taken_from_whoever_has_it_by_now() -> None:
+    """The group was read again before the others were moved."""
+    box = LateBox()
+    box.declare(TopicOptions("Out", durability="disk"), "g", GroupOptions(lease=True))
+    for number, origin in enumerate((b"gone", b"Out")):
+        box.broker.put(box.partition(), Probe(), b"id", DEAD % origin, b"%d" % number)
+    box.settle()
+    probe = Probe()
+    box.broker.redrive(probe, box.group(), box.broker.topic, 10)
+    box.turn()
+    box.fail()
+    pull = box.pull(wait=True)
+    while pull.open:
+        while ("T", 0) in box.late.waiting:
+            box.late.step(("T", 0))
+        box.run_posted()
+        box.turn(100)
+    assert pull.bodies == [b"0"]
+    box.settle()
+    assert moved(probe) == (1, 1)
+    assert box.group().backlogs[0].life(0) is Life.LEASED
     assert box.take() == []

@@ -96,6 +96,7 @@ class GroupBook:
     least: dict[int, int] = field(default_factory=dict)  # so many are not forgotten; else all
     # Perhaps written and not told when the broker ended: attempts that nobody saw.
     unseen: Counter[int] = field(default_factory=Counter)
+    interrupts: int = 0  # so often that may have been
     nacking: Counter[int] = field(default_factory=Counter)  # serial -> nacks not answered
     acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
@@ -130,7 +131,7 @@ class GroupBook:
 
     def attempts_most(self, serial: int) -> int:
         """So many attempts the broker may have counted."""
-        return len(self.handed.get(serial, ())) + self.unseen[serial]
+        return len(self.handed.get(serial, ())) + self.unseen_of(serial)
 
     def open_leases(self, now_ms: int) -> Iterable[int]:
         """Serials that somebody has, and nobody tried to finish."""
@@ -151,8 +152,9 @@ class GroupBook:
         check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
         numbers = self.handed.setdefault(serial, [])
         least = self.least.pop(serial, len(numbers))
+        unseen = self.unseen_of(serial)
         if serial not in self.passed and not self.redriven:
-            known = least < attempts <= len(numbers) + self.unseen[serial] + 1
+            known = least < attempts <= len(numbers) + unseen + 1
             check(known, f"{name} comes for the {attempts}. time after {least}-{len(numbers)}")
         most = self.retries.attempts_max
         check(not most or attempts <= most, f"{name} comes {attempts} times, and {most} are most")
@@ -160,7 +162,7 @@ class GroupBook:
             self.leases[serial] = now_ms + self.lease_ms
             if self.retries.pauses_ms[0]:
                 self.pauses[serial] = self.leases[serial] + self.retries.pause_ms(attempts)
-        self.unseen[serial] -= min(self.unseen[serial], max(0, attempts - len(numbers) - 1))
+        self.unseen[serial] = unseen - min(unseen, max(0, attempts - len(numbers) - 1))
         del numbers[max(0, attempts - 1) :]
         numbers += [number] * (attempts - len(numbers))
 
@@ -251,10 +253,20 @@ class GroupBook:
                 self.leases.pop(serial, None)
                 self.pauses.pop(serial, None)
 
-    def interrupt(self, serials: Iterable[int]) -> None:
-        """A delivery of any of these may have been written, and on its way to nobody."""
+    def interrupt(self, serials: Iterable[int], now_ms: int) -> None:
+        """A delivery of any of these may have been written, and on its way to nobody: but not of
+        what somebody had. Copies that the broker made may be there and not known yet."""
         if self.retries.attempts_max:
-            self.unseen.update(list(serials))  # a mapping would be counts
+            self.interrupts += 1
+            for serial in serials:
+                if self.leases.get(serial, 0) <= now_ms and serial not in self.acked:
+                    self.unseen[serial] = self.unseen_of(serial) + 1
+
+    def unseen_of(self, serial: int) -> int:
+        """So many attempts that nobody saw it may have."""
+        if serial < 0 and serial not in self.unseen:
+            return self.interrupts
+        return self.unseen[serial]
 
     def forget(self) -> None:
         """The group is not there any more, or begins anew."""

@@ -284,6 +284,8 @@ class Book:
                 if group.moving:
                     group.doubt(topic.sent)
                     group.moving = False
+                if not gone:
+                    group.interrupt(topic.sent, self.now_ms)
                 if gone:
                     group.forget()
                 elif topic.durability == "os" and broker_was == "cut":
@@ -293,8 +295,6 @@ class Book:
                 elif broker_was == "killed":
                     group.forget_deliveries(lambda serial: self.written)
                 group.lose_all(self.now_ms)
-                if not gone:
-                    group.interrupt(topic.sent)
         self.written = self.deliveries
 
     def _durable(self, topic: TopicBook, serial: int) -> int:
@@ -306,8 +306,8 @@ class Book:
         topic = self.topics.get(name)
         for group in topic.groups if topic is not None else ():
             group.run.clear()
+            group.interrupt(topic.sent if topic is not None else (), self.now_ms)
             group.forget_deliveries(lambda serial: 0)
-            group.interrupt(topic.sent if topic is not None else ())
             if group.moving and topic is not None:
                 group.doubt(topic.sent)
 

@@ -133,12 +133,14 @@ class Backlog(Told):
         self.leased.set(offset, deadline_ms)
         return attempts
 
-    def hold(self, offset: int, deadline_ms: int) -> None:
+    def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
         """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""
         self._take(offset)
         self._touched[offset] = None
         self.leased.set(offset, deadline_ms)
         self.leased.settle_later(offset)
+        if holder is not None:
+            self.leased.keep([offset], holder)
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""

@@ -10,6 +10,7 @@ lease does not end, is not extended and is not given back. An acknowledgement fi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from zbus.core.deadlines import Deadlines
@@ -31,7 +32,8 @@ class OpenLeases(Deadlines[int]):
         self.holders: dict[int, bytes] = {}  # offset -> the session's id
         self.limits: dict[int, int] = {}  # offset -> its own limit of attempts, if it has one
         self.settling = _NONE
-        # Offset -> the delivery that nobody has seen yet, see `zbus.core.recorded`.
+        # Offset -> who of the broker itself has it, which nobody outside has seen yet: a delivery
+        # that is being written (`zbus.core.recorded`), or who redrives it.
         self.untold: dict[int, object] | None = None
 
     def discard(self, item: int) -> bool:
@@ -73,6 +75,11 @@ class OpenLeases(Deadlines[int]):
         """Nobody is: it is leased as any other, until its time is over."""
         if self.settling:
             self.settling.discard(offset)
+
+    def keep(self, offsets: Iterable[int], holder: object) -> None:
+        """These, which are leased, are with somebody of the broker itself."""
+        self.untold = self.untold or {}
+        self.untold.update(dict.fromkeys(offsets, holder))
 
     def held_by(self, holder: bytes) -> list[int]:
         """What a session holds, in the order in which it was handed out."""

@@ -49,8 +49,7 @@ def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> No
     ticket = Recorded(dispatch, pull, delivered)
     for index, chunk, _, _, _ in delivered.pieces:
         leased = delivered.group.backlogs[index].leased
-        leased.untold = leased.untold or {}
-        leased.untold.update(dict.fromkeys(range(chunk.first, chunk.end), ticket))
+        leased.keep(range(chunk.first, chunk.end), ticket)
     indexes = list({piece.partition for piece in delivered.pieces})
     parts = Parts(ticket, DONE, len(indexes)) if len(indexes) > 1 else None
     for index in indexes:

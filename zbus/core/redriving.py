@@ -110,7 +110,8 @@ class _Job:
         self._left = count_max
         self._ready = ready
         self._moved = 0
-        self._stays: list[Place] = []
+        self._stays: list[Place] = []  # these are leased still
+        self._stayed = 0
         self._open = 1  # what is being read and put, and the search for more
         self._problem: BrokerError | None = None
         self._looking = self._looked = False
@@ -170,7 +171,7 @@ class _Job:
             self.ended()
             return
         dispatch = self._redriving.dispatch
-        self.group.backlogs[partition.index].hold(offset, dispatch.tick.now_ms + LEASE_MS)
+        self.group.backlogs[partition.index].hold(offset, dispatch.tick.now_ms + LEASE_MS, self)
         dispatch.tick.change(partition, self.group)
         dispatch.schedule(self.group, partition.index)
         topic = self._target(origin_of(chunk.headers[at]))
@@ -208,9 +209,18 @@ class _Job:
         return True
 
     def _keep(self, partition: Partition, offset: int) -> None:
-        """It cannot be moved."""
-        self._stays.append((partition, offset))
+        """It cannot be moved. It stays leased until all others are done."""
+        leased = self.group.backlogs[partition.index].leased
+        if self._has(partition, offset):
+            leased.settle_later(offset)
+            self._stays.append((partition, offset))
+        self._stayed += 1
         self.ended()
+
+    def _has(self, partition: Partition, offset: int) -> bool:
+        """It is leased by this still: the group was not read again meanwhile."""
+        leased = self.group.backlogs[partition.index].leased
+        return partition.fenced is None and (leased.untold or {}).get(offset) is self
 
     def put(self, partition: Partition, offset: int, outcome: Outcome) -> None:
         """The end of one."""
@@ -236,14 +246,14 @@ class _Job:
             return group_unknown(self.group.name)
         if not self._moved and self._problem is not None:
             return self._problem
-        return Moved(self._moved, len(self._stays))
+        return Moved(self._moved, self._stayed)
 
     def _give_back(self) -> None:
         """What stays is ready again, as it was."""
         dispatch = self._redriving.dispatch
         for partition, offset in self._stays:
             backlog = self.group.backlogs[partition.index]
-            if partition.fenced is None and offset in backlog.leased:
+            if self._has(partition, offset):
                 backlog.leased.settle_no_more(offset)
                 backlog.put_back(offset)
                 dispatch.tick.change(partition, self.group)
