@@ -7,10 +7,12 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.core.support import Box, CrashJournal, PullProbe, again, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, refusal
 from tests.core.test_state_full import NoRoom
 from zbus.core.chunk import Chunk
 from zbus.core.errors import Refusal
+from zbus.core.message import Message
+from zbus.core.outcomes import Delivered
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent
 from zbus.core.wants import Wants
@@ -165,3 +167,28 @@ def test_a_lease_that_is_over_before_it_was_told_was_no_attempt() -> None:
     assert not pull.answers
     box.settle()
     assert [(record.message.body, record.attempts) for record in pull.records] == [(b"0", 1)]
+
+
+@pytest.mark.parametrize("on_loss", ["keep", "front"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_nobody_has_seen_is_where_it_was(on_loss: str, late: bool) -> None:
+    """Whoever took one of them before the other, and whatever was put in front of them."""
+    journal = NoRoom()
+    box = limited(journal, "disk", on_loss=on_loss)
+    chunk = Chunk.of([Message(b"", body=b"front")])
+    box.broker.put_front(box.partition(), chunk, Probe())
+    box.put(b"delayed", due_ms=box.now_ms + 10)
+    box.settle(1_000)
+    journal.shut = not late
+    pulls = [box.pull(wait=True) for _ in range(4)]
+    box.turn()
+    if late:  # their leases are over before they are written
+        for pull in pulls:
+            box.broker.leave(pull.session)
+        box.turn(2_000)
+    box.settle()
+    journal.shut = False
+    box.settle(2_000)
+    assert not any(isinstance(answer, Delivered) for pull in pulls for answer in pull.answers)
+    assert not box.group().backlogs[0].attempts
+    assert box.take() == [b"front", b"0", b"1", b"delayed"]

@@ -239,6 +239,8 @@ class Book:
             by_key = group.retries.by_key
             # Who has left before it was written was told of none, and it comes later than others.
             late = group.retries.attempts_max > 0 and topic.durability == "disk"
+            # Nor is an attempt that nobody saw the first, and a pause may follow it.
+            late |= record.attempts > 1
             loose = group.redriven or (not sent.key if by_key else late)
             self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[line] = max(highest, record.offset)

@@ -127,11 +127,27 @@ class Backlog(Told):
 
     def lease(self, offset: int, deadline_ms: int) -> int:
         """READY -> LEASED. Returns how many times it has been handed out, this one included."""
+        place = self.places.get(offset) if self.places else None
         self._take(offset)
         self._touched[offset] = None
         attempts = self.attempts[offset] = self.attempts.get(offset, 0) + 1
         self.leased.set(offset, deadline_ms)
+        if place is not None and place[0] != offset:
+            self.leased.places[offset] = place
         return attempts
+
+    def undo_lease(self, offset: int) -> None:
+        """LEASED -> READY, where it was: nobody has seen it, and that was no attempt."""
+        place = self.leased.places.get(offset)
+        self._take(offset)
+        if place is None:
+            self._put(offset, offset)
+        else:
+            self._insert_at(offset, place)
+            self._touch(offset)
+        self.attempts[offset] -= 1
+        if not self.attempts[offset]:
+            del self.attempts[offset]
 
     def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
         """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""

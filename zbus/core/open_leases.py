@@ -25,12 +25,14 @@ _NONE: Final[set[int]] = set()
 class OpenLeases(Deadlines[int]):
     """See the module. Items are offsets."""
 
-    __slots__ = ("holders", "limits", "settling", "untold")
+    __slots__ = ("holders", "limits", "places", "settling", "untold")
 
     def __init__(self) -> None:
         super().__init__()
         self.holders: dict[int, bytes] = {}  # offset -> the session's id
         self.limits: dict[int, int] = {}  # offset -> its own limit of attempts, if it has one
+        # Offset -> where it was when it was handed out, if that was not its own place.
+        self.places: dict[int, tuple[int, int]] = {}
         self.settling = _NONE
         # Offset -> who of the broker itself has it, which nobody outside has seen yet: a delivery
         # that is being written (`zbus.core.recorded`), or who redrives it.
@@ -43,6 +45,8 @@ class OpenLeases(Deadlines[int]):
             self.holders.pop(item, None)
         if self.limits:
             self.limits.pop(item, None)
+        if self.places:
+            self.places.pop(item, None)
         if self.settling:
             self.settling.discard(item)
         if self.untold:
@@ -53,6 +57,7 @@ class OpenLeases(Deadlines[int]):
         super().clear()
         self.holders.clear()
         self.limits.clear()
+        self.places.clear()
         self.settling = _NONE
         self.untold = None
 

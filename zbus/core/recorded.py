@@ -20,7 +20,7 @@ from typing import Protocol
 from zbus.core.errors import BrokerError, Outcome, group_unknown, topic_unknown
 from zbus.core.fates import Fate
 from zbus.core.outcomes import DONE, Delivered, EmptyReason, Piece
-from zbus.core.retries import FRONT, hold, uncount
+from zbus.core.retries import hold
 from zbus.core.tick import Tick
 from zbus.core.ticket import Parts, Ticket
 from zbus.core.topic import Group, Pull
@@ -184,14 +184,8 @@ class Recorded(Ticket):
     def _undo(self, places: list[tuple[int, int]]) -> None:
         """Nobody has seen them: they go back to where they were."""
         group, tick = self._delivered.group, self._dispatch.tick
-        front = group.options.on_loss == FRONT
-        for index, offset in reversed(places):  # what is put in front last is the first
-            backlog = group.backlogs[index]
-            if front:
-                backlog.put_front(offset)
-            else:
-                backlog.put_back(offset)
-            uncount(backlog, offset)
+        for index, offset in places:
+            group.backlogs[index].undo_lease(offset)
             tick.change(group.topic.partitions[index], group)
         if places:
             self._dispatch.activate(group)

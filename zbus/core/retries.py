@@ -140,16 +140,17 @@ def _lead_to(topics: Mapping[str, Topic], start: str, goal: str) -> bool:
 def retry(
     dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
 ) -> bool:
-    """Its lease ends, and the group says what becomes of the message: it is dead, or has to wait.
-    False if it may be handed out again now; it is leased still. `at_once`: there is no pause."""
+    """Its lease ends, and the group says what becomes of the message: it is dead, has to wait, or,
+    if nobody has seen it, is where it was. False if it may be handed out again now; it is leased
+    still. `at_once`: there is no pause."""
     backlog, options = group.backlogs[index], group.options
     attempts = backlog.attempts.get(offset, 0)
     if not attempts:
         return False  # nobody has had it: it was to be redriven
     leased = backlog.leased
     if leased.untold and offset in leased.untold:
-        uncount(backlog, offset)
-        return False
+        backlog.undo_lease(offset)
+        return True
     limit = leased.limits.get(offset) or options.attempts_max
     if limit and attempts >= limit:
         if offset in leased.holders:
@@ -252,13 +253,6 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         dispatch.dead(group, index, offset, TRIED)
     else:
         backlog.give_up(offset)
-
-
-def uncount(backlog: Backlog, offset: int) -> None:
-    """Nobody has seen it: that was no attempt."""
-    backlog.attempts[offset] -= 1
-    if not backlog.attempts[offset]:
-        del backlog.attempts[offset]
 
 
 def hold(group: Group, pull: Pull) -> None:
