@@ -158,6 +158,33 @@ def test_what_expires_meanwhile_is_not_told() -> None:
     assert pull.bodies == [b"next"]
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_stream_of_which_one_part_expires_meanwhile_waits_on(which: int) -> None:
+    box = limited(CrashJournal(), "disk")
+    box.take()
+    box.ack(0)
+    box.ack(1)
+    box.settle(1_000)
+    expires_ms = [0, 0]
+    expires_ms[which] = box.now_ms + 1_050
+    for body, until_ms in zip((b"2", b"3"), expires_ms, strict=True):
+        chunk = Chunk()
+        chunk.add(b"", b"", body, expires_ms=until_ms)
+        box.broker.put_all(box.partition(), chunk, Silent())
+    box.settle(1_000)
+    pull = PullProbe(box.session(), Wants(credit=2))
+    box.broker.pull(box.group(), pull, None)
+    box.turn()
+    box.turn(60)
+    box.settle()
+    assert pull.bodies == [[b"2", b"3"][1 - which]]
+    assert pull.open
+    box.put(b"next")
+    box.settle()
+    assert pull.bodies[1:] == [b"next"]
+    assert not pull.open
+
+
 def test_a_lease_that_is_over_before_it_was_told_was_no_attempt() -> None:
     journal = CrashJournal()
     box = limited(journal, "disk", attempts_max=1)

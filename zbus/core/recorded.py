@@ -108,7 +108,8 @@ class Recorded(Ticket):
             return
         held, now_ms = self._fresh(), dispatch.tick.now_ms
         if not held:
-            return self._again()
+            pull.credit += 1
+            return self._wait_on()
         if late_ms := now_ms - self._since_ms:
             # Whoever has the lease has it from here on.
             dispatch.tick.lengthen([(group, index, offset) for index, offset in held], late_ms)
@@ -117,16 +118,16 @@ class Recorded(Ticket):
             if untold:
                 untold.pop(offset, None)
         hold(group, pull)
-        if self._last:
-            pull.settle(self._delivered)
-        else:
-            pull.answer(self._delivered)
-
-    def _again(self) -> None:
-        """There is nothing left of it: the pull waits on."""
-        pull, group = self._pull, self._delivered.group
-        pull.credit += 1
         if not self._last:
+            pull.answer(self._delivered)
+        else:
+            pull.receive(self._delivered)
+            self._wait_on()
+
+    def _wait_on(self) -> None:
+        """It was the last. If of it, or of one before, nothing was left, the pull waits on."""
+        pull, group = self._pull, self._delivered.group
+        if not (self._last and pull.open):
             return
         if group.topic.partitions[0].removed:
             self._dispatch.end(pull, topic_unknown(group.topic.name))
