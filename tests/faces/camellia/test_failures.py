@@ -33,6 +33,31 @@ def test_a_write_that_fails() -> None:
     assert [message["msg"] for message in talk.pull(batch=5)] == ["abc", "lost"]
 
 
+@pytest.mark.parametrize("word", ["getMsg", "deleteMsg", "ackMsg"])
+@pytest.mark.parametrize("id", ["own", "stored"])
+def test_nothing_is_said_to_be_missing_that_cannot_be_seen_now(word: str, id: str) -> None:
+    world = LateWorld()
+    talk = WorldTalk(world)
+    sent = talk.send(**({"msgId": "own"} if id == "own" else {}))
+    talk.pull()
+    lost, asking = world.connect(), world.connect()
+    lost.send(verb("sendMsg", **LATER))
+    world.fail()
+    partition = world.broker.topics["t"].partitions[0]
+    told = []
+    while partition.fenced is not None:
+        asking.send(verb(word, topic="T", msgId=sent["msgId"]))
+        world.turn()
+        world.now_ms += 100
+        if partition.fenced is not None:
+            told += asking.replies()
+        if ("T", 0) in world.late.waiting:
+            world.late.step(("T", 0))
+    assert told
+    assert {(reply.status, reply.headers["retry-after"]) for reply in told} == {(503, "1")}
+    assert {msgspec.json.decode(reply.body)["code"] for reply in told} == {503}
+
+
 @pytest.mark.parametrize(("refusal", "status"), [("FULL", 507), ("OVERLOADED", 503)])
 def test_there_is_no_room(refusal: str, status: int) -> None:
     talk = WorldTalk()

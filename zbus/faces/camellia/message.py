@@ -97,6 +97,11 @@ def places_of(topic: Topic, id: bytes, now_ms: int) -> list[tuple[Partition, int
     return places if place is None else [*places, place]
 
 
+def unknown_now(topic: Topic) -> BrokerError | None:
+    """Why it is not known whether there is a message: what is stored is being read again."""
+    return next((one.fenced for one in topic.partitions if one.fenced is not None), None)
+
+
 # -- statuses ----------------------------------------------------------------------------------
 
 

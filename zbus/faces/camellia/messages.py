@@ -29,6 +29,7 @@ from zbus.faces.camellia.message import (
     shown,
     status_of,
     stored_id,
+    unknown_now,
 )
 from zbus.faces.camellia.params import INT_MAX, LONG_MAX, Params
 from zbus.faces.camellia.pulls import EMPTY, PullReply
@@ -113,7 +114,10 @@ def _look_at(
 ) -> None:
     """The same, where it may be at these places. Another message may be there."""
     if not places:
-        done(None)
+        if (problem := unknown_now(topic)) is not None:
+            reply.settle(problem)
+        else:
+            done(None)
         return
     (partition, offset), *others = places
     peer = reply.peer
@@ -396,8 +400,8 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
 
     ticket, broker = reply.step(settled), face.broker
     place = _leased(face, names[0], stored_id(params.optional(b"msgId")))
-    if place is None:
-        ticket.settle(DONE)
+    if place is None or isinstance(place, BrokerError):
+        ticket.settle(place or DONE)
         return
     group, partition, offset = place
     at = [range(offset, offset + 1)]
@@ -407,7 +411,9 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
         broker.nack(ticket, group, partition, at, front=False)
 
 
-def _leased(face: Context, name: str, id: bytes) -> tuple[Group, Partition, int] | None:
+def _leased(
+    face: Context, name: str, id: bytes
+) -> tuple[Group, Partition, int] | BrokerError | None:
     """Where the message of an id is, if it is in somebody's hands."""
     found = face.queues.find(name)
     topic, group = found or (None, None)
@@ -417,4 +423,4 @@ def _leased(face: Context, name: str, id: bytes) -> tuple[Group, Partition, int]
         backlog = group.backlogs[partition.index]
         if backlog.life(offset) is Life.LEASED and offset not in backlog.leased.settling:
             return group, partition, offset
-    return None
+    return unknown_now(topic)
