@@ -107,7 +107,9 @@ class CamelliaWorld:
     # -- rest ---------------------------------------------------------------------------------
 
     def at_rest(self) -> None:
-        """All that waits has a deadline, and was answered by then."""
+        """All that waits has a deadline, and was answered by then; all that was sent is written."""
+        for topic in self.topics.values():
+            topic.asking.clear()
 
     def drain(self, serve: Callable[[Stranger], None]) -> None:
         """All that has to come, comes."""
@@ -195,8 +197,10 @@ class CamelliaClient(Stranger):
             self.now_ms,
         )
         before = topic.send(mail)
+        topic.asking.add(mail.serial)
 
         def done(code: int, found: Document) -> None:
+            topic.asking.discard(mail.serial)
             if code == 200:
                 shown = found["delayMsg"]
                 assert isinstance(shown, dict)
@@ -211,6 +215,7 @@ class CamelliaClient(Stranger):
         shakes = topic.shakes
         # Who has not taken all replies is given none.
         judged = not (self.calls or self.unsent or self.world.is_fenced(topic.name))
+        judged = judged and not topic.asking
         ready = topic.ready(self.now_ms) if judged else []
         fields: dict[str, object] = {"topic": topic.name, "batch": batch}
         fields["ackTimeoutMillis"] = lease_ms or self.world.random.choice(LEASES_MS)

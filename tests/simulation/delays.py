@@ -110,6 +110,7 @@ class Delays:
         self.mails: dict[int, Mail] = {}
         self._number = 0
         self._tries: list[Try] = []  # on their way
+        self.asking: set[int] = set()  # serials: sent, and not known to be stored
         self.shakes = 0  # times that it was read again
 
     def named(self, id: str) -> list[Mail]:
@@ -257,7 +258,10 @@ class Delays:
             self.check(mail.id == shown["msgId"], f"{mail.serial} is told to be {shown['msgId']}")
 
     def nothing(self, ready: list[Mail], now_ms: int) -> None:
-        """A pull was answered with nothing, and these were there when it was sent."""
+        """A pull was answered with nothing, and these were there when it was sent. What became due
+        after others were sent waits for them, if they are being written."""
+        if self.asking:
+            return
         there = [one.serial for one in ready if not one.number and one.lives(now_ms)]
         self.check(not there, f"{self.name} is told to be empty, and has {there[:5]}")
 
@@ -314,6 +318,7 @@ class Delays:
     def shaken(self) -> None:
         """It is read again: of what was not written, leases and attempts, nothing is known."""
         self.shakes += 1
+        self.asking.clear()
         for mail in self.mails.values():
             mail.leased_ms = 0
             if mail.picked:

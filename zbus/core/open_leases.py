@@ -63,11 +63,14 @@ class OpenLeases(Deadlines[int]):
 
     def ended(self, now_ms: int) -> list[int]:
         """Those whose time is over, in order. They stay here until it is said what becomes of them;
-        of those that are settling somebody else says it."""
+        of those that are settling, or that nobody has seen yet, somebody else says it."""
         due = self.pop_due(now_ms)
         for offset in due:
             self.set(offset, now_ms + SETTLE_MS)
-        return [offset for offset in due if offset not in self.settling] if self.settling else due
+        if not (self.settling or self.untold):
+            return due
+        others = self.settling.union(self.untold or ())
+        return [offset for offset in due if offset not in others]
 
     def settle_later(self, offset: int) -> None:
         """Somebody is at work on this one, which is leased."""

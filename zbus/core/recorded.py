@@ -35,6 +35,8 @@ class Dispatching(Protocol):
 
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None: ...
 
+    def schedule(self, group: Group, index: int) -> None: ...
+
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
 
 
@@ -61,8 +63,8 @@ class Recorded(Ticket):
     """See the module: one delivery."""
 
     __slots__ = (
-        *("_before", "_delivered", "_dispatch", "_last", "_next", "_pull", "_since_ms"),
-        "_written",
+        *("_before", "_delivered", "_dispatch", "_last", "_lease_ms", "_next", "_pull"),
+        *("_since_ms", "_written"),
     )
 
     def __init__(self, dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
@@ -72,6 +74,7 @@ class Recorded(Ticket):
         self._delivered = delivered
         self._last = pull.credit <= 0
         self._since_ms = dispatch.tick.now_ms
+        self._lease_ms = pull.wants.lease_ms or delivered.group.options.lease_ms
         self._written: Outcome | None = None
         self._next: Recorded | None = None  # of the same pull
         self._before = getattr(pull, "unwritten", None)
@@ -110,13 +113,15 @@ class Recorded(Ticket):
         if not held:
             pull.credit += 1
             return self._wait_on()
-        if late_ms := now_ms - self._since_ms:
-            # Whoever has the lease has it from here on.
-            dispatch.tick.lengthen([(group, index, offset) for index, offset in held], late_ms)
+        late = now_ms > self._since_ms
         for index, offset in held:
-            untold = group.backlogs[index].leased.untold
-            if untold:
-                untold.pop(offset, None)
+            backlog = group.backlogs[index]
+            if backlog.leased.untold:
+                backlog.leased.untold.pop(offset, None)
+            if late:  # whoever has the lease has it from here on
+                backlog.extend(offset, now_ms + self._lease_ms)
+                dispatch.tick.change(group.topic.partitions[index], group)
+                dispatch.schedule(group, index)
         hold(group, pull)
         if not self._last:
             pull.answer(self._delivered)

@@ -38,7 +38,7 @@ def test_a_write_that_fails() -> None:
 def test_nothing_is_said_to_be_missing_that_cannot_be_seen_now(word: str, id: str) -> None:
     world = LateWorld()
     talk = WorldTalk(world)
-    sent = talk.send(**({"msgId": "own"} if id == "own" else {}))
+    sent = talk.send(msgId="own") if id == "own" else talk.send()
     talk.pull()
     lost, asking = world.connect(), world.connect()
     lost.send(verb("sendMsg", **LATER))

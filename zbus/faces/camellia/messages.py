@@ -168,13 +168,14 @@ class SendReply(Reply):
         self.tell_success(delayMsg=message)
 
     def _tell_original(self, partition: Partition, found: tuple[Chunk, int] | BrokerError) -> None:
-        """It was there before, and is not finished; or it is, since a moment ago."""
+        """It was there before, and is not finished; or it is, since a moment ago. If nobody knows
+        how it was released, which forgets that."""
         if isinstance(found, BrokerError):
             super().answer(found)
             return
         group = partition.topic.group(partition.topic.name)
         known = status_of(group, partition.index, *found, self.face.broker.now_ms)
-        seen = Seen(partition, *found, *(known or (Status.CONSUMED, 0)))
+        seen = Seen(partition, *found, *(known or (Status.DELETED, 0)))
         self.tell_sent(seen.shown(group))
 
 
