@@ -131,9 +131,9 @@ class AdfWorld:
         client = self.clients.pop(number, None)
         if client is not None:
             self.say(f"connection {number} of {client.name} is over")
-            client.ended()
             unsent = isinstance(session, Peer) and session.out_bytes > 0
             self.book.left(number, isinstance(client, HttpClient), unsent)
+            client.ended()  # what it asked for last may be done when it has left
 
     def fenced(self, topic: str) -> None:
         if topic in self._topics:
@@ -203,7 +203,9 @@ class AdfClient(Stranger):
         elif what == "pull":
             self.pull(queue, random.choice((0, 0, *TIMEOUTS_S)))
         elif what == "settle":
-            mine = list(self.own().values())
+            # If the queue is gone, a pull may be given the id of what was pulled there.
+            asked = {call.id for call in self.calls if call.in_use}
+            mine = [handed for id, handed in self.own().items() if id not in asked]
             if mine:
                 self.settle(random.choice(mine), random.choice(SETTLES))
         elif what == "count":
