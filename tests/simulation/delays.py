@@ -199,7 +199,9 @@ class Delays:
         self._tries.remove(attempt)
         for mail, number, lived in attempt.mails:
             same = mail.number == number
-            leased = mail.leased_ms > now_ms
+            leased = (
+                mail.leased_ms > now_ms and not mail.picked
+            )  # which may expire before it is told
             if not attempt.status:
                 mail.nacking -= 1
                 if number or not same:  # else it was not in anybody's hands

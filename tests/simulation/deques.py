@@ -150,7 +150,9 @@ class Deques:
     def pulled(self, connection: int, body: bytes, duplications: int, messageid: int) -> Handed:
         """Somebody read the answer to a pull; an item without a number if it is of nobody."""
         waiting = self.handed.get(connection, [])
-        for handed in waiting:
+        # Over HTTP replies come in the order of requests, and a pull that came before another may
+        # have been served after it, with the same message.
+        for handed in sorted(waiting, key=lambda one: one.duplications != duplications):
             if handed.item.body == body:
                 waiting.remove(handed)
                 name = f"message {handed.item.serial} of {handed.queue.name}"
