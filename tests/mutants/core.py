@@ -907,9 +907,15 @@ RETRIED: list[Mutant] = [
             "core/test_open_leases.py",
         ),
         (
+            "unseen-ends-by-time",
+            "        others = self.settling.union(self.untold or ())\n",
+            "        others = self.settling\n",
+            "core/test_recorded.py",
+        ),
+        (
             "settling-ends-by-time",
-            "if offset not in self.settling] if self.settling else due",
-            "] if self.settling else due",
+            "        others = self.settling.union(self.untold or ())\n",
+            "        others = set(self.untold or ())\n",
             "core/test_open_leases.py",
         ),
     ),

@@ -241,13 +241,14 @@ class GroupBook:
         self.ordered.update(serials)
         self.highest.clear()
 
-    def forget_deliveries(self, written: Callable[[int], int]) -> None:
-        """Of the message with this serial, only deliveries up to this number are known."""
+    def forget_deliveries(self, written: Callable[[int], int], memory: bool = False) -> None:
+        """Of the message with this serial, only deliveries up to this number are known. In `memory`
+        there is nothing to be written."""
         for serial, numbers in self.handed.items():
             last = written(serial)
             known = sum([number <= last for number in numbers])
             # With a limit of attempts nobody sees a delivery before it is written.
-            least = len(numbers) if self.retries.attempts_max else known
+            least = len(numbers) if self.retries.attempts_max and not memory else known
             self.least[serial] = min(least, self.least.get(serial, least))
             if known < len(numbers):
                 self.leases.pop(serial, None)

@@ -309,7 +309,7 @@ class Book:
         for group in topic.groups if topic is not None else ():
             group.run.clear()
             group.interrupt(topic.sent if topic is not None else (), self.now_ms)
-            group.forget_deliveries(lambda serial: 0)
+            group.forget_deliveries(lambda serial: 0, topic is None or topic.durability == "memory")
             if group.moving and topic is not None:
                 group.doubt(topic.sent)
 
