@@ -185,15 +185,18 @@ def test_a_stream_of_which_one_part_expires_meanwhile_waits_on(which: int) -> No
     assert not pull.open
 
 
-def test_a_lease_that_is_over_before_it_was_told_was_no_attempt() -> None:
+def test_a_lease_is_not_over_before_it_was_told() -> None:
     journal = CrashJournal()
     box = limited(journal, "disk", attempts_max=1)
     pull = box.pull()
     for _ in range(3):
         box.turn(1_000)
     assert not pull.answers
+    assert box.group().backlogs[0].attempts == {0: 1}, "nobody else has it"
     box.settle()
     assert [(record.message.body, record.attempts) for record in pull.records] == [(b"0", 1)]
+    lease_ms = box.group().backlogs[0].leased.due_of(0) - box.now_ms
+    assert lease_ms == 1_000, "it begins when it is told"
 
 
 @pytest.mark.parametrize("on_loss", ["keep", "front"])

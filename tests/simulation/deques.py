@@ -238,8 +238,10 @@ class Deques:
         for item, number in removal.items:
             if right and (removal.whole or (item.number == number and item.fate is Fate.DOUBT)):
                 item.fate = Fate.GONE
-        for item in queue.items.values() if removal.whole else ():
-            if item.fate in (Fate.HELD, Fate.LOOSE):  # handed out meanwhile, before or after it
+        for item in queue.items.values():
+            # Handed out meanwhile, before or after it; or ready again in between.
+            doubted = removal.whole or (not item.sure and item.held_until_ms < maxsize)
+            if doubted and item.fate in (Fate.HELD, Fate.LOOSE):
                 item.fate, item.sure = Fate.DOUBT, False
 
     # -- what is seen -------------------------------------------------------------------------
