@@ -47,6 +47,7 @@ class Mail:
     least: int = 0  # so many of them are remembered
     number: int = 0  # of its last hand-out
     leased_ms: int = 0  # until then
+    astray: bool = False  # it has no certain place among others
     picked: bool = False  # for somebody who was not told yet, or never
     settling: int = 0  # requests on their way that may end it
     nacking: int = 0  # or give it back
@@ -142,7 +143,7 @@ class Delays:
             self.check(False, f"{name} is told to be {str(shown['msg'])[:20]}")
             return
         if found is mail:
-            taken = [one.serial for one in before if one.lives(now_ms)]
+            taken = [one.serial for one in before if one.lives(now_ms) and not one.settling]
             self.check(not taken, f"{name} is new, and message {taken} has its id {mail.id!r}")
             mail.fate = Fate.LIVE if mail.fate is Fate.ASKED else mail.fate
         else:
@@ -290,7 +291,8 @@ class Delays:
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
         if not (mail.number or mail.tried):
-            late = [one.serial for one in self.ready(now_ms) if one.due_ms < mail.due_ms]
+            ready = [one for one in self.ready(now_ms) if not one.astray]
+            late = [one.serial for one in ready if one.due_ms < mail.due_ms]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1
         mail.number = self._number
@@ -317,12 +319,14 @@ class Delays:
         if mail is not None:
             mail.leased_ms = 0  # it was no attempt, unless a crash comes before that is written
 
-    def shaken(self) -> None:
-        """It is read again: of what was not written, leases and attempts, nothing is known."""
+    def shaken(self, now_ms: int) -> None:
+        """It is read again: of what was not written, leases and attempts, nothing is known. Nor is
+        it known since when something is ready: it may come behind what was sent later."""
         self.shakes += 1
         self.asking.clear()
         for mail in self.mails.values():
             mail.leased_ms = 0
+            mail.astray = mail.astray or mail.due_ms <= now_ms
             if mail.picked:
                 mail.hands += 1
                 mail.picked = False

@@ -192,9 +192,12 @@ class Book:
         """A dead letter is there: where it comes from, it does not come again."""
         topic, name, partition, offset = origin
         group = self.topics[topic].group(name)
-        dead = self.topics[topic].places.get((partition, offset), serial)
+        home = self.topics[topic]
+        dead = home.places.get((partition, offset), serial)
         letters = self.letters.setdefault(origin, [])
         letters.append(place)
+        if home.sent[dead].place is None and home.durability == "disk":
+            self._place(home, home.sent[dead], partition, offset)  # what is redriven is a copy
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
         count, most = group.attempts_most(dead), group.retries.attempts_max
