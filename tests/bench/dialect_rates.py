@@ -57,8 +57,8 @@ def header(reply: bytes, name: bytes) -> bytes:
     return reply[at : reply.index(b"\r\n", at)]
 
 
-def settled(number: int, reply: bytes) -> bytes:
-    return ask("/T?cmd=ack&offset=" + header(reply, b"offset").decode())
+def settled(topic: str) -> Step:
+    return lambda number, reply: ask(f"/{topic}?cmd=ack&offset={header(reply, b'offset').decode()}")
 
 
 def delayed(verb: str, form: bytes) -> bytes:
@@ -146,7 +146,16 @@ def kinds() -> list[Kind]:
     plain = ask("/T?cmd=query")
     return [
         Kind(put, plain, [always(ask("/T?cmd=produce", BODY))], is_http),
-        Kind(pair, plain, [always(ask("/T?cmd=consume")), settled], is_http, pulls=True),
+        Kind(pair, plain, [always(ask("/T?cmd=consume")), settled("T")], is_http, True),
+        Kind("native put", plain, [always(ask("/Tries?cmd=produce", BODY))], is_http),
+        Kind(
+            "native pull and ack, attempts limited",
+            plain,
+            [always(ask("/Tries?cmd=consume")), settled("Tries")],
+            is_http,
+            True,
+            pair,
+        ),
         Kind("camellia sendMsg", SEND, [always(SEND)], is_http, native=put),
         Kind("camellia pullMsg and ackMsg", SEND, [always(TAKE), acked], is_http, True, pair),
         Kind("adf rpush", UPGRADE, [deque.push], is_frame, native=put),
@@ -220,8 +229,9 @@ def main() -> None:
             with folder() as data_dir:
                 broker, _ = timed_start(data_dir, "--durability", durability)
                 with closing(socket.create_connection(("127.0.0.1", broker.port))) as sock:
-                    sock.sendall(ask("/T/T?cmd=declare&ack=true"))
-                    receive(sock, is_http)
+                    for group in ("T/T?ack=true", "Tries/Tries?ack=true&group_max_attempts=5"):
+                        sock.sendall(ask(f"/{group}&cmd=declare"))
+                        receive(sock, is_http)
                 show(durability=durability, connections=connections, cores=os.cpu_count() or 0)
                 measure(broker.port, broker.process.pid, connections, chosen.seconds)
                 broker.kill()
