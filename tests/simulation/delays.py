@@ -48,6 +48,7 @@ class Mail:
     number: int = 0  # of its last hand-out
     leased_ms: int = 0  # until then
     picked: bool = False  # for somebody who was not told yet, or never
+    shaken: bool = False  # was there when all was read again
     settling: int = 0  # requests on their way that may end it
     nacking: int = 0  # or give it back
     tried: set[int] = field(default_factory=set)  # statuses that somebody tried to give it
@@ -188,7 +189,8 @@ class Delays:
             return
         mail.settling += 1
         mail.tried.add(attempt.status)
-        if attempt.status == DELETED or mail.hands:
+        # Who is to be told may be told before that is done, and the answer come late or never.
+        if attempt.status == DELETED or mail.hands or mail.picked:
             mail.fate = Fate.DOUBT
 
     def attempted(self, attempt: Try, code: int, now_ms: int) -> None:
@@ -290,7 +292,12 @@ class Delays:
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
         if not (mail.number or mail.tried):
-            late = [one.serial for one in self.ready(now_ms) if one.due_ms < mail.due_ms]
+            late = [
+                one.serial
+                for one in self.ready(now_ms)
+                # What is due when all is read again goes behind what is ready then.
+                if one.due_ms < mail.due_ms and not (one.delay_ms and one.shaken and mail.shaken)
+            ]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1
         mail.number = self._number
@@ -322,7 +329,7 @@ class Delays:
         self.shakes += 1
         self.asking.clear()
         for mail in self.mails.values():
-            mail.leased_ms = 0
+            mail.leased_ms, mail.shaken = 0, True
             if mail.picked:
                 mail.hands += 1
                 mail.picked = False

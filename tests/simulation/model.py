@@ -191,15 +191,17 @@ class Book:
     def _bury(self, serial: int, origin: Origin, place: tuple[int, int]) -> None:
         """A dead letter is there: where it comes from, it does not come again."""
         topic, name, partition, offset = origin
-        group = self.topics[topic].group(name)
-        dead = self.topics[topic].places.get((partition, offset), serial)
+        group, places = self.topics[topic].group(name), self.topics[topic].places
+        dead = places.get((partition, offset), serial)
         letters = self.letters.setdefault(origin, [])
         letters.append(place)
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
         count, most = group.attempts_most(dead), group.retries.attempts_max
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
-        if not group.moves:
+        # Where nobody knows of a message, there may have been a copy that came back.
+        known = (partition, offset) in places or not self.redriving
+        if known and not group.moves:
             group.acked.add(dead)
             group.buried.add(dead)
 
@@ -241,6 +243,8 @@ class Book:
             late = group.retries.attempts_max > 0 and topic.durability == "disk"
             # Nor is an attempt that nobody saw the first, and a pause may follow it.
             late |= record.attempts > 1
+            # Others pass by what is acknowledged, and a crash may forget an ack.
+            late |= serial in group.acking
             loose = group.redriven or (not sent.key if by_key else late)
             self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
             group.highest[line] = max(highest, record.offset)
