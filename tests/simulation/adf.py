@@ -55,6 +55,7 @@ class Call:
     item: Item | None = None  # that it pushes
     removal: Removal | None = None
     in_use: bool = False  # the id is, so it has to be refused
+    there: bool = False  # the queue was, when it was sent
 
 
 @dataclass(slots=True)
@@ -256,6 +257,7 @@ class AdfClient(Stranger):
         self.send(Call(action, queue, self.world.new_id(), 0, removal=removal))
 
     def send(self, call: Call, body: bytes = b"", timeout_s: int = 0) -> None:
+        call.there = call.queue.there
         self.calls.append(call)
         serial = f" {call.item.serial}" if call.item is not None else ""
         if call.handed is not None:
@@ -287,7 +289,7 @@ class AdfClient(Stranger):
         world, queue, result = self.world, call.queue, answer.result
         book, now_ms = world.book, world.machine.now_ms
         right = result == "ok" or result in BUSY
-        right = right or (result == NO_QUEUE and not queue.there)
+        right = right or (result == NO_QUEUE and not (call.there and queue.there))
         if call.action == "pull" and result == "ok":
             handed = book.pulled(self.number, answer.body, answer.duplications, answer.number)
             older = self.own().get(call.id)

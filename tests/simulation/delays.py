@@ -54,6 +54,7 @@ class Mail:
     tried: set[int] = field(default_factory=set)  # statuses that somebody tried to give it
     gone_ms: int = 0
     released: bool = False  # and forgotten, perhaps
+    followed: bool = False  # by another of its id, which makes it go if its time is over
 
     @property
     def due_ms(self) -> int:
@@ -88,6 +89,8 @@ class Mail:
             found |= {EXPIRED} if not self.least else set()
         if self.hands > self.max_retry:
             found.add(DROPPED)
+        if self.followed and found & {EXPIRED, DROPPED}:
+            found.add(DELETED)
         return found
 
 
@@ -132,8 +135,10 @@ class Delays:
             if mail.id == attempt.id:
                 attempt.mails.append((mail, 0, False))
                 self._threaten(attempt, mail)
-        same = self.named(mail.id) if mail.id else []
-        return [one for one in same if one is not mail and one.lives(mail.sent_ms)]
+        others = [one for one in self.named(mail.id) if one is not mail] if mail.id else []
+        for one in others:
+            one.followed = True
+        return [one for one in others if one.lives(mail.sent_ms)]
 
     def sent(self, mail: Mail, before: list[Mail], shown: dict[str, object], now_ms: int) -> None:
         """It was answered with what is stored: this message, or an older one of its id."""

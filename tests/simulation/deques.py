@@ -309,7 +309,8 @@ class Deques:
                 elif item.fate in (Fate.HELD, Fate.LOOSE):
                     self._back(queue, item, Fate.LOOSE, None)
                     item.asked = None
-                item.holder = 0 if not keeps else item.holder
+                if not keeps:  # what is still to be done for it finds that it has nothing
+                    item.holder, item.sure = 0, False
 
     # -- what becomes of the broker -----------------------------------------------------------
 

@@ -191,16 +191,18 @@ class Book:
     def _bury(self, serial: int, origin: Origin, place: tuple[int, int]) -> None:
         """A dead letter is there: where it comes from, it does not come again."""
         topic, name, partition, offset = origin
-        group, places = self.topics[topic].group(name), self.topics[topic].places
-        dead = places.get((partition, offset), serial)
+        source = self.topics[topic]
+        group, known = source.group(name), (partition, offset) in source.places
+        if not (known or self.redriving):  # else it may be of a copy that came back
+            self._place(source, source.sent[serial], partition, offset)
+            known = True
+        dead = source.places.get((partition, offset), serial)
         letters = self.letters.setdefault(origin, [])
         letters.append(place)
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
         count, most = group.attempts_most(dead), group.retries.attempts_max
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
-        # Where nobody knows of a message, there may have been a copy that came back.
-        known = (partition, offset) in places or not self.redriving
         if known and not group.moves:
             group.acked.add(dead)
             group.buried.add(dead)
