@@ -88,6 +88,7 @@ class AdfWorld:
         self.book = Deques(("volatile", "/q/1", "/q/2")[: random.choice((2, 2, 3))], check)
         self._topics = {name.replace("/", "%2F"): name for name in self.book.queues}
         self.clients: dict[int, AdfClient] = {}
+        self._gone: list[AdfClient] = []  # what they have asked for last may be done yet
         self.http_held: dict[str, Handed] = {}  # what was pulled over HTTP, by whomever
         self._ids = 0
 
@@ -134,23 +135,29 @@ class AdfWorld:
             self.say(f"connection {number} of {client.name} is over")
             unsent = isinstance(session, Peer) and session.out_bytes > 0
             self.book.left(number, isinstance(client, HttpClient), unsent)
-            client.ended()  # what it asked for last may be done when it has left
+            self._gone.append(client)
 
     def fenced(self, topic: str) -> None:
         if topic in self._topics:
             self.book.fenced(self.book.queues[self._topics[topic]])
 
     def ended(self) -> None:
-        for client in self.clients.values():
-            client.ended()
+        self._gone += self.clients.values()
+        self._end()
         self.clients.clear()
         self.http_held.clear()
         self.book.ended()
 
+    def _end(self) -> None:
+        for client in self._gone:
+            client.ended()
+        self._gone.clear()
+
     # -- rest ---------------------------------------------------------------------------------
 
     def at_rest(self) -> None:
-        """Nobody waits where something is."""
+        """Nobody waits where something is, and all is done that somebody who has left wanted."""
+        self._end()
         for client in self.clients.values():
             if isinstance(client, HttpClient) or not client.connection.alive:
                 continue

@@ -309,6 +309,8 @@ class Deques:
                 elif item.fate in (Fate.HELD, Fate.LOOSE):
                     self._back(queue, item, Fate.LOOSE, None)
                     item.asked = None
+                elif item.fate is Fate.DOUBT:
+                    item.spot = item.asked = None
                 if not keeps:  # what is still to be done for it finds that it has nothing
                     item.holder, item.sure = 0, False
 
