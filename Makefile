@@ -56,6 +56,7 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/mypy
 
 bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
+	$(BIN)/python -m tests.bench.dialect_rates
 	$(BIN)/python -m tests.bench.large_fanout --quick
 	$(BIN)/python -m tests.bench.large_replay --quick
 	$(BIN)/python -m pytest -m bench -s $(BENCHES) $(ARGS)

@@ -5,7 +5,9 @@
 They are due at random within a day. A pull that waits makes its group pass them; what the broker's
 memory grows by then is what they cost beyond the log (and what was read back, which has a bound).
 Meanwhile somebody else asks for something small a hundred times a second. Then a thousand become
-due each second, for a while: none may come early, by the clock of those who sent and got them.
+due each second, for a while, and a hundred thousand in one and the same: none may come early, by
+the clock of those who sent and got them. `--words camellia` puts them with that dialect's words,
+each in a request of its own, with a time to live and a limit of attempts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SOON_MS = 20_000  # from when on
 COLD_MS = 120_000  # the same, if so many others are put between that they are read from the disk
 BETWEEN = 100
 CONSUMERS = 16
+BURST = 100_000  # are due within one second
 
 
 class Asker(threading.Thread):
@@ -103,6 +106,22 @@ def peak_bytes(broker: BrokerProcess) -> int:
     return int(line.split()[1]) * 1024
 
 
+def feed_camellia(broker: BrokerProcess, count: int) -> float:
+    """The same in its words, one by one."""
+    chance = random.Random(1)
+    head = b"content-type: application/x-www-form-urlencoded\r\n"
+    seconds = 0.0
+    for first in range(0, count, PORTION):
+        requests = []
+        for _ in range(first, min(first + PORTION, count)):
+            delay_ms = HOUR_MS + chance.randrange(DAY_MS)
+            form = b"topic=T&ttlMillis=864000000&maxRetry=3&delayMillis=%d&msg=" % delay_ms
+            request = ask("/camellia/delayQueue/sendMsg", form + b"x" * 32, head)
+            requests.append(b"POST" + request[3:])
+        seconds += len(requests) / each(broker.port, requests)
+    return count / seconds
+
+
 def memory(broker: BrokerProcess, before: int) -> dict[str, float]:
     return {
         "resident_mb": resident_bytes(broker.process.pid) / 1e6,
@@ -114,8 +133,14 @@ def memory(broker: BrokerProcess, before: int) -> dict[str, float]:
 class Consumers:
     """Take messages whose bodies say when they are due; note when they came."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, batch: int = 0) -> None:
+        """`batch`: so many at a time, of which each line is one."""
         self.forget()
+        self._ask = ask("/T?cmd=consume&timeout=3000000")
+        if batch:
+            lines = b"batch: %d\r\naccept: application/x-ndjson\r\n" % batch
+            self._ask = ask("/T?cmd=consume&timeout=3000000", b"", lines)
+        self._bodies = _lines if batch else lambda body: [body]
         self._lock = threading.Lock()
         for _ in range(CONSUMERS):
             threading.Thread(target=self._take, args=(Pipe(port, 3_600),), daemon=True).start()
@@ -128,16 +153,18 @@ class Consumers:
     def _take(self, pipe: Pipe) -> None:
         while True:
             try:
-                reply = pipe.get("/T?cmd=consume&timeout=3000000")
+                pipe.send(self._ask)
+                reply = pipe.read()
             except (OSError, EOFError):
                 return  # the broker was killed
             now_ms = time.time() * 1e3
             if reply.status == 204:
                 return  # it is stopping
             assert reply.status == 200, reply
+            bodies = self._bodies(reply.body)
             with self._lock:
-                self.late_ms.append(now_ms - int(reply.body))
-                self.seen.add(reply.body)
+                self.late_ms += [now_ms - int(body.partition(b" ")[0]) for body in bodies]
+                self.seen.update(bodies)
 
     def figures(self) -> dict[str, float]:
         late = sorted(self.late_ms)
@@ -150,6 +177,10 @@ class Consumers:
             "late_p99_ms": quantile(late, 0.99),
             "late_worst_ms": late[-1],
         }
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [json.loads(line)["body"].encode() for line in body.splitlines()]
 
 
 def put_soon(broker: BrokerProcess, first_ms: int, count: int, between: int = 0) -> None:
@@ -174,6 +205,19 @@ def become_due(broker: BrokerProcess, consumers: Consumers, cold: bool = False) 
     show(due_a_second=1_000, cold=str(cold), **consumers.figures(), **asker.end())
 
 
+def burst(broker: BrokerProcess) -> None:
+    """They are all due in one second, and taken by consumers of 100 at a time."""
+    due_ms = int(time.time() * 1e3) + 2 * SOON_MS
+    for first in range(0, BURST, BATCH):
+        at_ms = due_ms + first * 1_000 // BURST
+        bodies = b"".join([b"%d %d\n" % (at_ms, n) for n in range(first, first + BATCH)])
+        each(broker.port, [ask(f"/T?cmd=produce&deliver_at={at_ms}", bodies, NDJSON)])
+    assert time.time() * 1e3 < due_ms, "the machine is too slow for that"
+    consumers, asker = Consumers(broker.port, BATCH), Asker(broker.port)
+    wait_for(lambda: len(consumers.seen) >= BURST)
+    show(due_in_a_second=BURST, **consumers.figures(), **asker.end())
+
+
 def start_again(data_dir: Path, after: str, count: int) -> BrokerProcess:
     dropped = forget_caches()
     broker, ready_s = timed_start(data_dir)
@@ -194,13 +238,16 @@ def start_again(data_dir: Path, after: str, count: int) -> BrokerProcess:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=10_000_000)
-    count = parser.parse_args().count // BATCH * BATCH
+    parser.add_argument("--words", choices=("native", "camellia"), default="native")
+    chosen = parser.parse_args()
+    count = chosen.count // BATCH * BATCH
+    put = feed if chosen.words == "native" else feed_camellia
     with folder() as data_dir:
         broker, _ = timed_start(data_dir)
         each(broker.port, [ask("/T?cmd=declare"), ask("/other?cmd=declare&durability=os")])
         empty = resident_bytes(broker.process.pid)
         asker = Asker(broker.port)
-        rate = feed(broker, count)
+        rate = put(broker, count)
         before = resident_bytes(broker.process.pid)
         grown_mb = (before - empty) / 1e6
         show(put=count, put_a_second=rate, caches_mb=grown_mb, **asker.end())
@@ -219,6 +266,9 @@ def main() -> None:
         end(broker, signal.SIGKILL)
         broker = start_again(data_dir, "kill -9", count)
         become_due(broker, Consumers(broker.port))
+        end(broker, signal.SIGKILL)  # and its consumers
+        broker = start_again(data_dir, "kill -9 again", count)
+        burst(broker)
         show(stop_s=end(broker, signal.SIGTERM))
         broker = start_again(data_dir, "a stop", count)
         # What becomes due while nobody is there comes at once when the broker is back.

@@ -221,7 +221,8 @@ class Book:
         source = self.topics[topic]
         group, known = source.group(name), (partition, offset) in source.places
         if not (known or self.redriving):  # else it may be of a copy that came back
-            self._place(source, source.sent[serial], partition, offset)
+            if source.durability == "disk":  # else another may be there after a crash
+                self._place(source, source.sent[serial], partition, offset)
             known = True
         dead = source.places.get((partition, offset), serial)
         letters = self.letters.setdefault(origin, [])

@@ -1,6 +1,6 @@
 """Replies in the two forms: JSON objects, and the binary layout.
 
-    JSON    {"action":"pull","queue":"/q","requestid":"1","result":"ok","body":"hi",...}
+    JSON    {"action":"pull","requestid":"1","queue":"/q","result":"ok","body":"hi",...}
 
     binary  +--------+---+----+---+-------+---+--------+- only if the result is `ok` ---------+
             | action | I | id | Q | queue | R | result | push: messageid   count: count       |
@@ -45,28 +45,30 @@ class Form(Protocol):
 class Json:
     """Text goes out as it is, never escaped as surrogates: the stock client cannot read those."""
 
-    __slots__ = ("_begin", "_number")
+    __slots__ = ("_begin", "_middle", "_number")
 
     media_type: Final = b"content-type: application/json\r\n"
     body_bytes_max = 1 << 62
 
     def __init__(self, word: bytes, action: Action | None, queue: bytes) -> None:
-        self._begin = b'{"action":%b,"queue":%b,"requestid":' % (_text(word), _text(queue))
+        self._begin = b'{"action":%b,"requestid":' % _text(word)
+        self._middle = b',"queue":%b,"result":' % _text(queue)
         self._number = b"messageid" if action in PUSHES else b"count"
 
     def done(self, id: bytes) -> bytes:
-        return b'%b%b,"result":"ok"}' % (self._begin, _text(id))
+        return b'%b%b%b"ok"}' % (self._begin, _text(id), self._middle)
 
     def number(self, id: bytes, number: int) -> bytes:
-        return b'%b%b,"result":"ok","%b":%d}' % (self._begin, _text(id), self._number, number)
+        begin = (self._begin, _text(id), self._middle)
+        return b'%b%b%b"ok","%b":%d}' % (*begin, self._number, number)
 
     def message(self, id: bytes, body: bytes, duplications: int, messageid: int) -> bytes:
-        return b'%b%b,"result":"ok","body":%b,"duplications":%d,"messageid":%d}' % (
-            *(self._begin, _text(id), _text(body), duplications, messageid),
+        return b'%b%b%b"ok","body":%b,"duplications":%d,"messageid":%d}' % (
+            *(self._begin, _text(id), self._middle, _text(body), duplications, messageid),
         )
 
     def failed(self, id: bytes, text: str) -> bytes:
-        return b'%b%b,"result":%b}' % (self._begin, _text(id), _text(text.encode()))
+        return b"%b%b%b%b}" % (self._begin, _text(id), self._middle, _text(text.encode()))
 
 
 class Binary:
