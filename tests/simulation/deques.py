@@ -239,8 +239,10 @@ class Deques:
             if right and (removal.whole or (item.number == number and item.fate is Fate.DOUBT)):
                 item.fate = Fate.GONE
         for item in queue.items.values():
-            # Handed out meanwhile, before or after it; or ready again in between.
-            doubted = removal.whole or (not item.sure and item.held_until_ms < maxsize)
+            # Handed out meanwhile, before or after it; or ready again in between, also because
+            # nobody could be told.
+            again = item.held_until_ms < maxsize or not item.told
+            doubted = removal.whole or (not item.sure and again)
             if doubted and item.fate in (Fate.HELD, Fate.LOOSE):
                 item.fate, item.sure = Fate.DOUBT, False
 
