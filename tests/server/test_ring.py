@@ -169,3 +169,22 @@ def test_a_large_debt_does_not_stop_anybody_who_is_alone(scene: Scene) -> None:
     for _ in range(3):
         scene.turn()
     assert scene.replies(client) == 2
+
+
+def test_who_waits_for_its_own_replies_when_it_is_its_turn_is_not_forgotten(scene: Scene) -> None:
+    """It was in the ring for what it has asked for, and then answers that wait for their turn were
+    made: nothing more came of it after they had left. (Found by seed 63450 of the simulation.)"""
+    client = scene.connect(PING)
+    for _ in range(2):
+        scene.turn()
+    link = client.link
+    client.say(request("/T?cmd=consume&timeout=100") + PING * 200)
+    while not link.queued:
+        scene.turn()
+    held_bytes = link.out_bytes_max + 1
+    link.held_bytes += held_bytes
+    scene.turn()
+    link.held_bytes -= held_bytes
+    for _ in range(200):
+        scene.turn()
+    assert scene.replies(client) == 202

@@ -55,6 +55,7 @@ class Call:
     item: Item | None = None  # that it pushes
     removal: Removal | None = None
     in_use: bool = False  # the id is, so it has to be refused
+    there: bool = False  # the queue was, when it was sent
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class AdfWorld:
         self.book = Deques(("volatile", "/q/1", "/q/2")[: random.choice((2, 2, 3))], check)
         self._topics = {name.replace("/", "%2F"): name for name in self.book.queues}
         self.clients: dict[int, AdfClient] = {}
+        self._gone: list[AdfClient] = []  # what they have asked for last may be done yet
         self.http_held: dict[str, Handed] = {}  # what was pulled over HTTP, by whomever
         self._ids = 0
 
@@ -133,23 +135,29 @@ class AdfWorld:
             self.say(f"connection {number} of {client.name} is over")
             unsent = isinstance(session, Peer) and session.out_bytes > 0
             self.book.left(number, isinstance(client, HttpClient), unsent)
-            client.ended()  # what it asked for last may be done when it has left
+            self._gone.append(client)
 
     def fenced(self, topic: str) -> None:
         if topic in self._topics:
             self.book.fenced(self.book.queues[self._topics[topic]])
 
     def ended(self) -> None:
-        for client in self.clients.values():
-            client.ended()
+        self._gone += self.clients.values()
+        self._end()
         self.clients.clear()
         self.http_held.clear()
         self.book.ended()
 
+    def _end(self) -> None:
+        for client in self._gone:
+            client.ended()
+        self._gone.clear()
+
     # -- rest ---------------------------------------------------------------------------------
 
     def at_rest(self) -> None:
-        """Nobody waits where something is."""
+        """Nobody waits where something is, and all is done that somebody who has left wanted."""
+        self._end()
         for client in self.clients.values():
             if isinstance(client, HttpClient) or not client.connection.alive:
                 continue
@@ -256,6 +264,7 @@ class AdfClient(Stranger):
         self.send(Call(action, queue, self.world.new_id(), 0, removal=removal))
 
     def send(self, call: Call, body: bytes = b"", timeout_s: int = 0) -> None:
+        call.there = call.queue.there
         self.calls.append(call)
         serial = f" {call.item.serial}" if call.item is not None else ""
         if call.handed is not None:
@@ -287,7 +296,7 @@ class AdfClient(Stranger):
         world, queue, result = self.world, call.queue, answer.result
         book, now_ms = world.book, world.machine.now_ms
         right = result == "ok" or result in BUSY
-        right = right or (result == NO_QUEUE and not queue.there)
+        right = right or (result == NO_QUEUE and not (call.there and queue.there))
         if call.action == "pull" and result == "ok":
             handed = book.pulled(self.number, answer.body, answer.duplications, answer.number)
             older = self.own().get(call.id)

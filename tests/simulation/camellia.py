@@ -90,14 +90,14 @@ class CamelliaWorld:
 
     def fenced(self, topic: str) -> None:
         if topic in self.topics:
-            self.topics[topic].shaken(self.machine.now_ms)
+            self.topics[topic].shaken()
 
     def ended(self) -> None:
         for client in self.clients.values():
             client.ended()
         self.clients.clear()
         for topic in self.topics.values():
-            topic.shaken(self.machine.now_ms)
+            topic.shaken()
 
     def is_fenced(self, name: str) -> bool:
         """It is read again just now."""

@@ -47,13 +47,14 @@ class Mail:
     least: int = 0  # so many of them are remembered
     number: int = 0  # of its last hand-out
     leased_ms: int = 0  # until then
-    astray: bool = False  # it has no certain place among others
     picked: bool = False  # for somebody who was not told yet, or never
+    shaken: bool = False  # was there when all was read again
     settling: int = 0  # requests on their way that may end it
     nacking: int = 0  # or give it back
     tried: set[int] = field(default_factory=set)  # statuses that somebody tried to give it
     gone_ms: int = 0
     released: bool = False  # and forgotten, perhaps
+    followed: bool = False  # by another of its id, which makes it go if its time is over
 
     @property
     def due_ms(self) -> int:
@@ -88,6 +89,8 @@ class Mail:
             found |= {EXPIRED} if not self.least else set()
         if self.hands > self.max_retry:
             found.add(DROPPED)
+        if self.followed and found & {EXPIRED, DROPPED}:
+            found.add(DELETED)
         return found
 
 
@@ -132,8 +135,10 @@ class Delays:
             if mail.id == attempt.id:
                 attempt.mails.append((mail, 0, False))
                 self._threaten(attempt, mail)
-        same = self.named(mail.id) if mail.id else []
-        return [one for one in same if one is not mail and one.lives(mail.sent_ms)]
+        others = [one for one in self.named(mail.id) if one is not mail] if mail.id else []
+        for one in others:
+            one.followed = True
+        return [one for one in others if one.lives(mail.sent_ms)]
 
     def sent(self, mail: Mail, before: list[Mail], shown: dict[str, object], now_ms: int) -> None:
         """It was answered with what is stored: this message, or an older one of its id."""
@@ -143,7 +148,7 @@ class Delays:
             self.check(False, f"{name} is told to be {str(shown['msg'])[:20]}")
             return
         if found is mail:
-            taken = [one.serial for one in before if one.lives(now_ms) and not one.settling]
+            taken = [one.serial for one in before if one.lives(now_ms)]
             self.check(not taken, f"{name} is new, and message {taken} has its id {mail.id!r}")
             mail.fate = Fate.LIVE if mail.fate is Fate.ASKED else mail.fate
         else:
@@ -189,7 +194,8 @@ class Delays:
             return
         mail.settling += 1
         mail.tried.add(attempt.status)
-        if attempt.status == DELETED or mail.hands:
+        # Who is to be told may be told before that is done, and the answer come late or never.
+        if attempt.status == DELETED or mail.hands or mail.picked:
             mail.fate = Fate.DOUBT
 
     def attempted(self, attempt: Try, code: int, now_ms: int) -> None:
@@ -291,8 +297,12 @@ class Delays:
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
         if not (mail.number or mail.tried):
-            ready = [one for one in self.ready(now_ms) if not one.astray]
-            late = [one.serial for one in ready if one.due_ms < mail.due_ms]
+            late = [
+                one.serial
+                for one in self.ready(now_ms)
+                # What is due when all is read again goes behind what is ready then.
+                if one.due_ms < mail.due_ms and not (one.delay_ms and one.shaken and mail.shaken)
+            ]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1
         mail.number = self._number
@@ -319,14 +329,12 @@ class Delays:
         if mail is not None:
             mail.leased_ms = 0  # it was no attempt, unless a crash comes before that is written
 
-    def shaken(self, now_ms: int) -> None:
-        """It is read again: of what was not written, leases and attempts, nothing is known. Nor is
-        it known since when something is ready: it may come behind what was sent later."""
+    def shaken(self) -> None:
+        """It is read again: of what was not written, leases and attempts, nothing is known."""
         self.shakes += 1
         self.asking.clear()
         for mail in self.mails.values():
-            mail.leased_ms = 0
-            mail.astray = mail.astray or mail.due_ms <= now_ms
+            mail.leased_ms, mail.shaken = 0, True
             if mail.picked:
                 mail.hands += 1
                 mail.picked = False

@@ -239,8 +239,10 @@ class Deques:
             if right and (removal.whole or (item.number == number and item.fate is Fate.DOUBT)):
                 item.fate = Fate.GONE
         for item in queue.items.values():
-            # Handed out meanwhile, before or after it; or ready again in between.
-            doubted = removal.whole or (not item.sure and item.held_until_ms < maxsize)
+            # Handed out meanwhile, before or after it; or ready again in between, also because
+            # nobody could be told.
+            again = item.held_until_ms < maxsize or not item.told
+            doubted = removal.whole or (not item.sure and again)
             if doubted and item.fate in (Fate.HELD, Fate.LOOSE):
                 item.fate, item.sure = Fate.DOUBT, False
 
@@ -309,7 +311,10 @@ class Deques:
                 elif item.fate in (Fate.HELD, Fate.LOOSE):
                     self._back(queue, item, Fate.LOOSE, None)
                     item.asked = None
-                item.holder = 0 if not keeps else item.holder
+                elif item.fate is Fate.DOUBT:
+                    item.spot = item.asked = None
+                if not keeps:  # what is still to be done for it finds that it has nothing
+                    item.holder, item.sure = 0, False
 
     # -- what becomes of the broker -----------------------------------------------------------
 

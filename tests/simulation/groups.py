@@ -86,7 +86,7 @@ class GroupBook:
     switches: int = 0  # such requests, ever
     seen: set[int] = field(default_factory=set)  # serials that were ever given
     given: set[int] = field(default_factory=set)  # since the group was moved
-    ordered: set[int] = field(default_factory=set)  # given, for the sake of order
+    ordered: set[int] = field(default_factory=set)  # taken for somebody, for the sake of order
     highest: dict[tuple[int, bytes], int] = field(default_factory=dict)  # offset of first ones
     run: set[int] = field(default_factory=set)  # given in this run of the broker
     leases: dict[int, int] = field(default_factory=dict)  # serial -> deadline
@@ -96,7 +96,7 @@ class GroupBook:
     least: dict[int, int] = field(default_factory=dict)  # so many are not forgotten; else all
     # Perhaps written and not told when the broker ended: attempts that nobody saw.
     unseen: Counter[int] = field(default_factory=Counter)
-    interrupts: int = 0  # so often that may have been
+    untold: set[int] = field(default_factory=set)  # taken for somebody who was not told since
     nacking: Counter[int] = field(default_factory=Counter)  # serial -> nacks not answered
     acking: set[int] = field(default_factory=set)  # an ack was sent, perhaps
     acked: set[int] = field(default_factory=set)  # and confirmed
@@ -131,7 +131,7 @@ class GroupBook:
 
     def attempts_most(self, serial: int) -> int:
         """So many attempts the broker may have counted."""
-        return len(self.handed.get(serial, ())) + self.unseen_of(serial)
+        return len(self.handed.get(serial, ())) + self.unseen[serial]
 
     def open_leases(self, now_ms: int) -> Iterable[int]:
         """Serials that somebody has, and nobody tried to finish."""
@@ -152,7 +152,7 @@ class GroupBook:
         check(early_ms <= 0, f"{name} comes {early_ms} ms before its pause is over")
         numbers = self.handed.setdefault(serial, [])
         least = self.least.pop(serial, len(numbers))
-        unseen = self.unseen_of(serial)
+        unseen = self.unseen[serial]
         if serial not in self.passed and not self.redriven:
             known = least < attempts <= len(numbers) + unseen + 1
             check(known, f"{name} comes for the {attempts}. time after {least}-{len(numbers)}")
@@ -162,6 +162,7 @@ class GroupBook:
             self.leases[serial] = now_ms + self.lease_ms
             if self.retries.pauses_ms[0]:
                 self.pauses[serial] = self.leases[serial] + self.retries.pause_ms(attempts)
+        self.untold.discard(serial)
         self.unseen[serial] = unseen - min(unseen, max(0, attempts - len(numbers) - 1))
         del numbers[max(0, attempts - 1) :]
         numbers += [number] * (attempts - len(numbers))
@@ -254,25 +255,14 @@ class GroupBook:
                 self.leases.pop(serial, None)
                 self.pauses.pop(serial, None)
 
-    def interrupt(self, serials: Iterable[int], now_ms: int) -> None:
-        """A delivery of any of these may have been written, and on its way to nobody: but not of
-        what somebody had. Copies that the broker made may be there and not known yet."""
-        if self.retries.attempts_max:
-            self.interrupts += 1
-            for serial in serials:
-                if self.leases.get(serial, 0) <= now_ms and serial not in self.acked:
-                    self.unseen[serial] = self.unseen_of(serial) + 1
-
-    def unseen_of(self, serial: int) -> int:
-        """So many attempts that nobody saw it may have."""
-        if serial < 0 and serial not in self.unseen:
-            return self.interrupts
-        return self.unseen[serial]
+    def interrupt(self) -> None:
+        """The attempts that nobody was told of may have been written, and may not."""
+        self.unseen.update(self.untold)
 
     def forget(self) -> None:
         """The group is not there any more, or begins anew."""
         self.declared = self.paused = False
-        for known in (self.seen, self.given, self.acking, self.ordered):
+        for known in (self.seen, self.given, self.acking, self.ordered, self.untold):
             known.clear()
         self.highest.clear()
         self.times.clear()

@@ -129,6 +129,33 @@ class Book:
         """What was asked when there had been so many deliveries is confirmed: they are known."""
         topic.durable[partition] = max(topic.durable.get(partition, 0), number)
 
+    def picked(self, group: Group, records: list[Record]) -> None:
+        """Messages are taken for somebody, in their order; he may be told later, or never."""
+        topic = self.topics.get(group.topic.name)
+        if topic is None or topic.volatile:
+            return
+        book = topic.group(group.name)
+        for record in records:
+            sent = self.known(topic, record)
+            if sent is not None:
+                self._judge_order(topic, book, sent, record)
+                if book.retries.attempts_max:
+                    book.untold.add(sent.serial)
+
+    def _judge_order(self, topic: TopicBook, group: GroupBook, sent: Sent, record: Record) -> None:
+        """What nobody had comes in the order of the log."""
+        serial, by_key = sent.serial, group.retries.by_key
+        if serial not in group.ordered and not sent.due_ms:
+            line = (record.partition, sent.key if by_key else b"")
+            highest = group.highest.get(line, -1)
+            loose = group.redriven or (by_key and not sent.key)
+            # Others pass by what is acknowledged, and a crash may forget an ack.
+            loose |= serial in group.acking
+            name = f"message {serial} of {topic.name}/{group.name}"
+            self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
+            group.highest[line] = max(highest, record.offset)
+        group.ordered.add(serial)
+
     def delivered(self, group: Group, records: list[Record]) -> None:
         """The broker hands out messages."""
         topic = self.topics.get(group.topic.name)
@@ -191,18 +218,20 @@ class Book:
     def _bury(self, serial: int, origin: Origin, place: tuple[int, int]) -> None:
         """A dead letter is there: where it comes from, it does not come again."""
         topic, name, partition, offset = origin
-        group = self.topics[topic].group(name)
-        home = self.topics[topic]
-        dead = home.places.get((partition, offset), serial)
+        source = self.topics[topic]
+        group, known = source.group(name), (partition, offset) in source.places
+        if not (known or self.redriving):  # else it may be of a copy that came back
+            if source.durability == "disk":  # else another may be there after a crash
+                self._place(source, source.sent[serial], partition, offset)
+            known = True
+        dead = source.places.get((partition, offset), serial)
         letters = self.letters.setdefault(origin, [])
         letters.append(place)
-        if home.sent[dead].place is None and home.durability == "disk":
-            self._place(home, home.sent[dead], partition, offset)  # what is redriven is a copy
         text = f"message {dead} of {topic}/{name} is a dead letter"
         self.check(len(letters) <= 1 + group.moves, f"{text} at {letters}")
         count, most = group.attempts_most(dead), group.retries.attempts_max
         self.check(group.moves > 0 or count >= most > 0, f"{text} after {count} deliveries")
-        if not group.moves:
+        if known and not group.moves:
             group.acked.add(dead)
             group.buried.add(dead)
 
@@ -236,18 +265,6 @@ class Book:
             self.check(held <= group.window, f"{topic.name}/{group.name} leases out {held}")
         else:
             self.check(serial not in group.run, f"{name} comes twice")
-        if serial not in group.ordered and not sent.due_ms:
-            line = (record.partition, sent.key if group.retries.by_key else b"")
-            highest = group.highest.get(line, -1)
-            by_key = group.retries.by_key
-            # Who has left before it was written was told of none, and it comes later than others.
-            late = group.retries.attempts_max > 0 and topic.durability == "disk"
-            # Nor is an attempt that nobody saw the first, and a pause may follow it.
-            late |= record.attempts > 1
-            loose = group.redriven or (not sent.key if by_key else late)
-            self.check(loose or record.offset > highest, f"{name} comes behind offset {highest}")
-            group.highest[line] = max(highest, record.offset)
-        group.ordered.add(serial)
         group.run.add(serial)
 
     def acked(self, group: GroupBook, serial: int) -> None:
@@ -290,7 +307,8 @@ class Book:
                     group.doubt(topic.sent)
                     group.moving = False
                 if not gone:
-                    group.interrupt(topic.sent, self.now_ms)
+                    group.interrupt()
+                    group.untold.clear()
                 if gone:
                     group.forget()
                 elif topic.durability == "os" and broker_was == "cut":
@@ -311,7 +329,7 @@ class Book:
         topic = self.topics.get(name)
         for group in topic.groups if topic is not None else ():
             group.run.clear()
-            group.interrupt(topic.sent if topic is not None else (), self.now_ms)
+            group.interrupt()
             group.forget_deliveries(lambda serial: 0, topic is None or topic.durability == "memory")
             if group.moving and topic is not None:
                 group.doubt(topic.sent)

@@ -168,9 +168,12 @@ class Simulation:
                 count -= 1
 
     def _picked(self, group: Group, records: list[Record], pull: Pull) -> None:
+        self.book.picked(group, records)
         self.dialects.picked(group, records, pull)
 
     def _delivered(self, group: Group, records: list[Record], pull: Pull | None) -> None:
+        if pull is None:  # told at once
+            self.book.picked(group, records)
         self.book.delivered(group, records)
         if pull is not None:
             self.dialects.delivered(group, records, pull, True)

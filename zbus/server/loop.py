@@ -300,6 +300,7 @@ class Loop:
                 self._hold(link)
                 self._end_of_tls(link)
             elif not link.stalled or link.closing:
+                self._hold(link)  # its requests may wait for replies by now
                 self._read(link)
         except (BlockingIOError, InterruptedError):
             pass

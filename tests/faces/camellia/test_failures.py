@@ -58,6 +58,23 @@ def test_nothing_is_said_to_be_missing_that_cannot_be_seen_now(word: str, id: st
     assert {msgspec.json.decode(reply.body)["code"] for reply in told} == {503}
 
 
+def test_who_acknowledges_what_is_being_acknowledged_is_told_when_that_is_written() -> None:
+    """(Found by seed 50789 of the simulation with camellia.)"""
+    world = LateWorld()
+    talk = WorldTalk(world)
+    talk.send(msgId="own")
+    talk.pull()
+    clients = [world.connect(), world.connect()]
+    for client in clients:
+        client.send(verb("ackMsg", topic="T", msgId="own"))
+        world.turn()
+    assert [client.replies() for client in clients] == [[], []]
+    world.settle()
+    for client in clients:
+        [reply] = client.replies()
+        assert msgspec.json.decode(reply.body)["code"] == 200
+
+
 @pytest.mark.parametrize(("refusal", "status"), [("FULL", 507), ("OVERLOADED", 503)])
 def test_there_is_no_room(refusal: str, status: int) -> None:
     talk = WorldTalk()

@@ -404,6 +404,9 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
     if place is None or isinstance(place, BrokerError):
         ticket.settle(place or DONE)
         return
+    if isinstance(place, Partition):  # what has settled it may not be durable yet
+        broker.dispatch.tick.confirm(place, ticket)
+        return
     group, partition, offset = place
     at = [range(offset, offset + 1)]
     if done:
@@ -414,14 +417,16 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
 
 def _leased(
     face: Context, name: str, id: bytes
-) -> tuple[Group, Partition, int] | BrokerError | None:
-    """Where the message of an id is, if it is in somebody's hands."""
+) -> tuple[Group, Partition, int] | Partition | BrokerError | None:
+    """Where the message of an id is, if it is in somebody's hands; else, if it is there."""
     found = face.queues.find(name)
     topic, group = found or (None, None)
     if topic is None or group is None:
         return None
+    there = None
     for partition, offset in places_of(topic, id, face.broker.now_ms):
         backlog = group.backlogs[partition.index]
         if backlog.life(offset) is Life.LEASED and offset not in backlog.leased.settling:
             return group, partition, offset
-    return unknown_now(topic)
+        there = partition
+    return unknown_now(topic) or there
