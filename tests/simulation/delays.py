@@ -300,8 +300,11 @@ class Delays:
             late = [
                 one.serial
                 for one in self.ready(now_ms)
-                # What is due when all is read again goes behind what is ready then.
-                if one.due_ms < mail.due_ms and not (one.delay_ms and one.shaken and mail.shaken)
+                # What is due when all is read again goes behind what is ready then, and what was on
+                # its way may be stored before that is noticed.
+                if one.due_ms < mail.due_ms
+                and not (one.delay_ms and one.shaken)
+                or one.due_ms < min(mail.due_ms, 0 if mail.shaken else mail.sent_ms)
             ]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1

@@ -92,6 +92,7 @@ class GroupBook:
     leases: dict[int, int] = field(default_factory=dict)  # serial -> deadline
     pauses: dict[int, int] = field(default_factory=dict)  # serial -> not before
     times: dict[int, int] = field(default_factory=dict)  # serial -> due, if it was changed
+    timing: Counter[int] = field(default_factory=Counter)  # requests for that, not answered
     handed: dict[int, list[int]] = field(default_factory=dict)  # serial -> its deliveries
     least: dict[int, int] = field(default_factory=dict)  # so many are not forgotten; else all
     # Perhaps written and not told when the broker ended: attempts that nobody saw.
@@ -228,7 +229,8 @@ class GroupBook:
         for serial in there:
             for counts in (self.leases, self.pauses, self.handed, self.least):
                 counts.pop(serial, None)
-            self.times.pop(serial, None)
+            if not self.timing[serial]:  # else it may be done after this
+                self.times.pop(serial, None)
             self.passed.discard(serial)
         for key in [key for key in self.highest if key[0] == partition]:
             del self.highest[key]

@@ -118,6 +118,7 @@ class Verbs:
             first = serial not in group.times
             known_ms = group.times.get(serial, sent.due_ms)
             group.times[serial] = min(known_ms, due_ms)
+            group.timing[serial] += 1
             if serial in group.pauses:
                 group.pauses[serial] = min(group.pauses[serial], due_ms)
         before = self._book.deliveries
@@ -125,6 +126,8 @@ class Verbs:
         def done(reply: Reply) -> None:
             self._expect(reply, 200, 404, 409, 429, 500, 503, 507)
             self._say(f"{verb} {serial} of {topic.name}/{group.name}: {reply.status}")
+            if verb in ("fire", "reschedule"):
+                group.timing[serial] -= 1
             if reply.status != 200 or group.moves != moves:
                 return
             self._book.durable(topic, place[0], before)
