@@ -297,15 +297,7 @@ class Delays:
         self.check(not dead, f"{name} comes after its end")
         self.check(not mail.is_leased(now_ms), f"{name} is leased to somebody else")
         if not (mail.number or mail.tried):
-            late = [
-                one.serial
-                for one in self.ready(now_ms)
-                # What is due when all is read again goes behind what is ready then, and what was on
-                # its way may be stored before that is noticed.
-                if one.due_ms < mail.due_ms
-                and not (one.delay_ms and one.shaken)
-                or one.due_ms < min(mail.due_ms, 0 if mail.shaken else mail.sent_ms)
-            ]
+            late = [one.serial for one in self.ready(now_ms) if _is_ahead(one, mail)]
             self.check(not late, f"{name} comes before {late[:3]}, which were due before it")
         self._number += 1
         mail.number = self._number
@@ -345,3 +337,10 @@ class Delays:
     def owed(self, now_ms: int) -> list[int]:
         """What has to come at last."""
         return [one.serial for one in self.mails.values() if one.lives(now_ms)]
+
+
+def _is_ahead(one: Mail, other: Mail) -> bool:
+    """It was due before the other, for certain. What is due when all is read again goes behind what
+    is ready then; and what was on its way may be stored before that is noticed."""
+    behind = other.shaken or other.sent_ms <= one.due_ms
+    return one.due_ms < other.due_ms and not (one.delay_ms and one.shaken and behind)
