@@ -550,3 +550,21 @@ def test_what_a_former_incarnation_has_to_tell_is_told() -> None:
     box.settle(2_000)
     assert put.fine
     assert box.take() == [b"b"]
+
+
+def test_what_became_due_meanwhile_goes_before_what_is_put_then() -> None:
+    """Though it is put in the same turn."""
+    box = LateBox()
+    box.put(b"due", due_ms=box.now_ms + 50)
+    box.settle()
+    assert box.take() == []
+    box.settle(10)  # that it is delayed is written
+    box.fail()
+    while box.partition().fenced is not None:
+        box.turn(100)
+        while ("T", 0) in box.late.waiting:
+            box.late.step(("T", 0))
+        box.run_posted()
+    box.put(b"after")
+    box.settle()
+    assert box.take() == [b"due", b"after"]

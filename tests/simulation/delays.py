@@ -340,7 +340,7 @@ class Delays:
 
 
 def _is_ahead(one: Mail, other: Mail) -> bool:
-    """It was due before the other, for certain. What is due when all is read again goes behind what
-    is ready then; and what was on its way may be stored before that is noticed."""
-    behind = other.shaken or other.sent_ms <= one.due_ms
-    return one.due_ms < other.due_ms and not (one.delay_ms and one.shaken and behind)
+    """It was due before the other. What is due when all is read again goes behind what is ready
+    then."""
+    behind = one.delay_ms and one.shaken and other.shaken
+    return one.due_ms < other.due_ms and not behind

@@ -67,7 +67,7 @@ class Dispatch:
         self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
-        self._wakes = timers.timer(self._wake, lambda place: place[0])
+        self._wakes = timers.timer(self.wake, lambda place: place[0])
         self._pace = Pace(timers, self.activate)
         self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
         self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
@@ -135,7 +135,7 @@ class Dispatch:
             backlog.wake_ms = wake_ms
             self._wakes.set((group, index), wake_ms)
 
-    def _wake(self, place: tuple[Group, int]) -> None:
+    def wake(self, place: tuple[Group, int]) -> None:
         """Leases or delays of a group ended in a partition."""
         if self._woken_left <= 0:
             self._wakes.set(place, self.tick.now_ms)

@@ -171,6 +171,8 @@ class Fencing:
             if group.origin is not None:
                 deciding.tell(self._tick, group)
             self._verbs.take_up(group)
+            for partition in partitions:  # before others are put behind what is due
+                self._dispatch.wake((group, partition.index))
         self._changes.note(self._tick.now_ms)
 
     def _serve(self, partition: Partition) -> None:
