@@ -8,9 +8,10 @@ In memory nothing survives, and nobody waits.
 
 If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
 has seen was no attempt. The same goes for what has expired meanwhile, which is finished. What the
-group has taken back by then, because the lease was over or the group was moved, is not told. Only a
-crash between the record and the reply counts an attempt that nobody saw. The parts of a stream are
-told in their order, also if they are of partitions that are written at different times.
+group has taken back by then, because it was moved or read again, is not told. A lease does not end
+before it is told, and begins then. Only a crash between the record and the reply counts an attempt
+that nobody saw. The parts of a stream are told in their order, also if they are of partitions that
+are written at different times.
 """
 
 from __future__ import annotations
