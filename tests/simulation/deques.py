@@ -303,7 +303,7 @@ class Deques:
             held = [item for item in queue.items.values() if item.holder == connection]
             for item in sorted(held, key=lambda item: -item.number):
                 if keeps:
-                    if unsent and item.fate is Fate.HELD:
+                    if unsent and item.fate in (Fate.HELD, Fate.LOOSE):
                         self._loosen(item)
                 elif item.fate is Fate.HELD and item.sure and item.told:
                     self._back(queue, item, Fate.READY, Spot(True, now := self.event(), now))
