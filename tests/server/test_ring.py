@@ -188,3 +188,13 @@ def test_who_waits_for_its_own_replies_when_it_is_its_turn_is_not_forgotten(scen
     for _ in range(200):
         scene.turn()
     assert scene.replies(client) == 202
+
+
+@pytest.mark.parametrize("before", range(40))
+def test_a_request_that_reserves_much_is_begun_in_a_later_turn(scene: Scene, before: int) -> None:
+    """What it has reserved is more than a connection may hold, and it does not wait for itself."""
+    peek = request("/T/T?cmd=peek&body=true")
+    client = scene.connect(request("/T", b"x") + PING * before + peek)
+    for _ in range(before // 2 + 10):
+        scene.turn()
+    assert scene.replies(client) == before + 2

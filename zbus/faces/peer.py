@@ -333,7 +333,9 @@ class Peer(Session):
 
     @property
     def has_requests(self) -> bool:
-        """Requests have come that are not begun, and only work stands in their way."""
+        """Requests have come that are not done, and only work stands in their way."""
+        if self._steps is not None:  # what is held may be what this one has reserved
+            return not self.stalled
         if self._undone is None and not self.reader.more:
             return False
         return not (self.stalled or self.held_bytes > self.out_bytes_max)
