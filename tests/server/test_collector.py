@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
+from weakref import ref
 
 import pytest
 
+from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from zbus.server.collector import EVERY_S, PRESSED_EVERY_S, REMOVED_MAX, SHARE, SLOW_S, Collector
 
 
@@ -47,7 +50,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def test_full_collections_come_now_and_then(calls: Calls) -> None:
-    collector = Collector(calls.time)
+    collector = Collector(calls.time, calls.time)
     for _ in range(int(EVERY_S) - 1):
         calls.time.now_s += 1
         collector.look()
@@ -60,7 +63,7 @@ def test_full_collections_come_now_and_then(calls: Calls) -> None:
 
 
 def test_slow_ones_come_more_rarely_and_do_not_look_at_the_same_again(calls: Calls) -> None:
-    collector = Collector(calls.time)
+    collector = Collector(calls.time, calls.time)
     calls.time.now_s += EVERY_S
     calls.time.pause_s = 2 * EVERY_S / SHARE
     assert calls.time.pause_s > SLOW_S
@@ -75,7 +78,7 @@ def test_slow_ones_come_more_rarely_and_do_not_look_at_the_same_again(calls: Cal
 
 
 def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> None:
-    collector = Collector(calls.time)
+    collector = Collector(calls.time, calls.time)
     collector.press()
     assert calls.since() == ["collect"]
     collector.press()
@@ -89,7 +92,7 @@ def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> 
 
 
 def test_it_tidies_unless_that_takes_long(calls: Calls) -> None:
-    collector = Collector(calls.time)
+    collector = Collector(calls.time, calls.time)
     collector.tidy()
     assert calls.since() == ["collect"]
     calls.time.pause_s = 2 * SLOW_S
@@ -99,7 +102,58 @@ def test_it_tidies_unless_that_takes_long(calls: Calls) -> None:
 
 
 def test_it_tidies_after_many_removals(calls: Calls) -> None:
-    collector = Collector(calls.time)
+    collector = Collector(calls.time, calls.time)
     for count in (1, REMOVED_MAX - 1, REMOVED_MAX, REMOVED_MAX + 1, 2 * REMOVED_MAX):
         collector.removed(count)
     assert calls.since() == ["collect"] * 2
+
+
+def test_partitions_that_were_set_aside_and_removed_are_looked_at(calls: Calls) -> None:
+    collector = Collector(calls.time, calls.time)
+    calls.time.pause_s = 2 * SLOW_S
+    for count, made in (
+        (0, ["collect", "freeze"]),
+        (REMOVED_MAX - 1, ["collect", "freeze"]),
+        (REMOVED_MAX, ["unfreeze", "collect", "freeze"]),
+        (2 * REMOVED_MAX - 1, ["collect", "freeze"]),
+        (3 * REMOVED_MAX, ["unfreeze", "collect", "freeze"]),
+    ):
+        collector.removed(count)
+        calls.since()
+        calls.time.now_s += EVERY_S
+        collector.look()
+        assert calls.since() == made
+
+
+class Witness:
+    """Is there as long as the topic that has it."""
+
+    def __call__(self, *args: object) -> None:
+        pass
+
+
+def test_a_topic_that_was_set_aside_leaves_memory_when_it_is_removed(tmp_path: Path) -> None:
+    """Full collections of a broker that has much are slow, and set aside all that they find."""
+    now_s = 0.0
+    collector = Collector(lambda: now_s, iter(range(1_000)).__next__)
+    turns = Turns(tmp_path)
+    declare = ask("/Gone?cmd=declare&durability=memory&partitions=64")
+    left = []
+    for _ in range(REMOVED_MAX // 64):
+        turns.connect(declare).close()
+        turns.gone()
+        topic = turns.server.broker.topics["gone"]
+        now_s += 1_000_000
+        collector.look()
+        turns.connect(ask("/Gone?cmd=remove")).close()
+        turns.gone()
+        witness = Witness()
+        left.append(ref(witness))
+        topic.fetch = witness
+        del topic, witness
+        collector.removed(turns.server.broker.removed)
+    now_s += 1_000_000
+    collector.look()
+    assert [witness() for witness in left] == [None] * len(left)
+    gc.unfreeze()
+    turns.server.close()

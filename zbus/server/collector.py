@@ -2,9 +2,9 @@
 
 Connections, requests and messages leave none (tests see to it), so a broker makes little. But a
 full collection looks at every object there is and stops everything meanwhile: with 10,000 topics
-for a tenth of a second and more. So what was there at the start is never looked at, full
-collections come rarely, and what a slow one has found to be in use is not looked at again as long
-as there is memory.
+for a tenth of a second and more. So what was there at the start is set aside, full collections
+come rarely, and what a slow one has found to be in use is set aside, too: none of it is looked at
+again until memory is short, or many partitions were removed that may be among it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARE: Final = 1_000
 """Full collections take one part in so many of the time."""
 
 REMOVED_MAX: Final = 256
-"""Removed partitions that wait for a collection."""
+"""Removed partitions that wait for a collection: so many are no more than a few megabytes."""
 
 PRESSED_EVERY_S: Final = 5.0
 """How often to collect while memory is short."""
@@ -39,13 +39,21 @@ log = logging.getLogger("zbus")
 class Collector:
     """See the module."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`spent` tells processor time: that others had the processor makes no collection slow."""
         self._clock = clock
+        self._spent = spent
         self._next_s = clock() + EVERY_S
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
         self._pause_s = 0.0  # of the last one
-        self._removed = 0  # partitions, when it was done for them last
+        self._removed = 0  # partitions, ever
+        self._tidied = 0  # of those, when it was done for them last
+        self._looked = 0  # of those, when it looked at everything last
 
     def settle(self) -> None:
         """The broker has opened: what is there stays."""
@@ -58,6 +66,8 @@ class Collector:
         """To be called about once a second: collect if it is time."""
         if self._clock() >= self._next_s:
             self._pressed = 0
+            if self._removed >= self._looked + REMOVED_MAX:
+                self._unfreeze()
             pause_s = self._collect()
             if pause_s > SLOW_S:
                 gc.freeze()
@@ -65,8 +75,9 @@ class Collector:
 
     def removed(self, count: int) -> None:
         """So many partitions were removed, ever. Each leaves some 40 objects in cycles."""
-        if count >= self._removed + REMOVED_MAX:
-            self._removed = count
+        self._removed = count
+        if count >= self._tidied + REMOVED_MAX:
+            self._tidied = count
             self.tidy()
 
     def tidy(self) -> None:
@@ -80,16 +91,20 @@ class Collector:
         if now_s < self._pressed_s:
             return
         if self._pressed == 1:
-            gc.unfreeze()
+            self._unfreeze()
         self._pressed += 1
         pause_s = self._collect()
         if self._pressed == 2:
             gc.freeze()
         self._pressed_s = self._clock() + max(PRESSED_EVERY_S, pause_s * SHARE // 10)
 
+    def _unfreeze(self) -> None:
+        gc.unfreeze()
+        self._looked = self._removed
+
     def _collect(self) -> float:
-        begun_s = self._clock()
+        begun_s = self._spent()
         found = gc.collect()
-        pause_s = self._pause_s = self._clock() - begun_s
+        pause_s = self._pause_s = self._spent() - begun_s
         log.debug("collected", extra={"objects": found, "ms": round(pause_s * 1000)})
         return pause_s
