@@ -9,7 +9,15 @@ from weakref import ref
 import pytest
 
 from tests.server.test_nothing_left_of_a_connection import Turns, ask
-from zbus.server.collector import EVERY_S, PRESSED_EVERY_S, REMOVED_MAX, SHARE, SLOW_S, Collector
+from zbus.server.collector import (
+    EVERY_S,
+    PRESSED_EVERY_S,
+    REMOVED_MAX,
+    SHARE,
+    SLOW_S,
+    TIDY_SHARE,
+    Collector,
+)
 
 
 class Time:
@@ -91,20 +99,35 @@ def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> 
     assert calls.since() == ["collect"]
 
 
-def test_it_tidies_unless_that_takes_long(calls: Calls) -> None:
+def test_it_tidies_at_once_and_then_no_more_often_than_that_costs_little(calls: Calls) -> None:
     collector = Collector(calls.time, calls.time)
+    calls.time.pause_s = 0.05
+    assert collector.tidy()
+    assert not collector.tidy()
+    calls.time.now_s += 0.05 * TIDY_SHARE
+    assert collector.tidy()
+    assert calls.since() == ["collect"] * 2
+
+
+def test_it_tidies_for_removals_as_soon_as_it_may(calls: Calls) -> None:
+    collector = Collector(calls.time, calls.time)
+    calls.time.pause_s = 0.05
     collector.tidy()
+    collector.removed(REMOVED_MAX)
     assert calls.since() == ["collect"]
-    calls.time.pause_s = 2 * SLOW_S
-    collector.tidy()
-    collector.tidy()
+    calls.time.now_s += 0.05 * TIDY_SHARE
+    collector.removed(REMOVED_MAX)
     assert calls.since() == ["collect"]
+    calls.time.now_s += 0.05 * TIDY_SHARE
+    collector.removed(REMOVED_MAX)
+    assert calls.since() == []
 
 
 def test_it_tidies_after_many_removals(calls: Calls) -> None:
     collector = Collector(calls.time, calls.time)
     for count in (1, REMOVED_MAX - 1, REMOVED_MAX, REMOVED_MAX + 1, 2 * REMOVED_MAX):
         collector.removed(count)
+        calls.time.now_s += 1
     assert calls.since() == ["collect"] * 2
 
 

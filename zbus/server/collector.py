@@ -17,11 +17,11 @@ from typing import Final
 
 EVERY_S: Final = 60.0
 SLOW_S: Final = 0.02
-TIDY_S: Final = 0.005
-"""A collection that nobody needs may take so much."""
-
 SHARE: Final = 1_000
-"""Full collections take one part in so many of the time."""
+"""Full collections take one part in so many of the time,"""
+
+TIDY_SHARE: Final = 100
+"""and no more than one in so many while there is something to be freed."""
 
 REMOVED_MAX: Final = 256
 """Removed partitions that wait for a collection: so many are no more than a few megabytes."""
@@ -50,7 +50,7 @@ class Collector:
         self._next_s = clock() + EVERY_S
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
-        self._pause_s = 0.0  # of the last one
+        self._tidy_s = 0.0  # when it may do so again
         self._removed = 0  # partitions, ever
         self._tidied = 0  # of those, when it was done for them last
         self._looked = 0  # of those, when it looked at everything last
@@ -76,14 +76,16 @@ class Collector:
     def removed(self, count: int) -> None:
         """So many partitions were removed, ever. Each leaves some 40 objects in cycles."""
         self._removed = count
-        if count >= self._tidied + REMOVED_MAX:
+        if count >= self._tidied + REMOVED_MAX and self.tidy():
             self._tidied = count
-            self.tidy()
 
-    def tidy(self) -> None:
-        """A crowd has gone: collect, unless that takes long."""
-        if self._pause_s <= TIDY_S:
-            self._collect()
+    def tidy(self) -> bool:
+        """A crowd has gone: collect, unless it did a moment ago, for what that took. Says whether
+        it did."""
+        if self._clock() < self._tidy_s:
+            return False
+        self._collect()
+        return True
 
     def press(self) -> None:
         """Memory is short: collect now, and if that did not help, everything."""
@@ -96,7 +98,7 @@ class Collector:
         pause_s = self._collect()
         if self._pressed == 2:
             gc.freeze()
-        self._pressed_s = self._clock() + max(PRESSED_EVERY_S, pause_s * SHARE // 10)
+        self._pressed_s = self._clock() + max(PRESSED_EVERY_S, pause_s * TIDY_SHARE)
 
     def _unfreeze(self) -> None:
         gc.unfreeze()
@@ -105,6 +107,7 @@ class Collector:
     def _collect(self) -> float:
         begun_s = self._spent()
         found = gc.collect()
-        pause_s = self._pause_s = self._spent() - begun_s
+        pause_s = self._spent() - begun_s
+        self._tidy_s = self._clock() + pause_s * TIDY_SHARE
         log.debug("collected", extra={"objects": found, "ms": round(pause_s * 1000)})
         return pause_s

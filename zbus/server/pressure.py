@@ -45,7 +45,7 @@ class Pressure:
         marks: Marks,
         give_way: Callable[[], None] = lambda: None,
         holdings: Holdings | None = None,
-        collect: Callable[[], None] = lambda: None,
+        collect: Callable[[], object] = lambda: None,
     ) -> None:
         """`give_way` frees what can be had again, while memory is short. `collect` frees what
         Python keeps for the next objects, which may be spread over all of what a crowd left."""
