@@ -17,9 +17,9 @@ from zbus.journal.batch import SNAPSHOT, Kind
 from zbus.journal.checkpoint import encode_change
 from zbus.journal.local import naming
 from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.files import OsFiles
+from zbus.journal.local.files import OpenMode, OsFiles
 from zbus.journal.local.landmarks import Landmark, Landmarks
-from zbus.journal.port import JournalDamage, JournalError
+from zbus.journal.port import JournalDamage, JournalError, JournalFull
 from zbus.testing.engines import Writer, bodies, recovered
 
 LANE = ("orders", 0)
@@ -381,10 +381,12 @@ def test_a_topic_of_that_name_makes_way(tmp_path: Path) -> None:
 class World:
     """A journal whose sync happens when told."""
 
-    def __init__(self, data_dir: Path, open_segments_max: int = 1000) -> None:
+    def __init__(
+        self, data_dir: Path, open_segments_max: int = 1000, files: OsFiles | None = None
+    ) -> None:
         self.jobs: dict[str, list[Callable[[], None]]] = {}
         self.failures: list[str] = []
-        self.files = OsFiles()
+        self.files = OsFiles() if files is None else files
         self.journal = LocalJournal(
             data_dir,
             lambda call: call(),
@@ -443,24 +445,32 @@ def test_claims_are_true_when_they_are_made(tmp_path: Path) -> None:
     assert (world.marks()[KEY].durable, world.marks()[KEY].begin) == (size, mark)
 
 
-def test_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
-    """The landmarks on disk speak of the former one until they are written again."""
+@pytest.mark.parametrize("saving", [False, True])
+def test_a_lane_that_took_the_name_of_another(tmp_path: Path, saving: bool) -> None:
+    """The landmarks on disk speak of the former one no more, or while they are being written,
+    perhaps: then they do until they are written again."""
     world, writer = World(tmp_path), Writer()
     writer.append(world.journal, writer.checkpoint)
     writer.append(world.journal, lambda: writer.data(b"a" * 100))
     world.journal.upkeep(1_000)
     world.sync()
+    if saving:
+        writer.append(world.journal, lambda: writer.data(b"a"))
+        world.journal.upkeep(1_500)
     world.journal.trim(LANE, None)
     again = Writer()
     again.append(world.journal, lambda: again.state(7, Kind.CHECKPOINT))
     again.append(world.journal, lambda: again.data(b"b"))
-    stale = world.marks()[KEY]
-    assert stale.durable > (tmp_path / FIRST).stat().st_size
+    if saving:
+        assert world.marks()[KEY].durable > (tmp_path / FIRST).stat().st_size
+    else:
+        assert world.marks() == {}
     crashed = tmp_path.with_name(f"{tmp_path.name}-crashed")
     shutil.copytree(tmp_path, crashed)
     found = opened(crashed)
     assert found is not None
     assert len(found) == 2
+    world.sync()
     world.journal.upkeep(2_000)
     world.sync()
     assert world.marks()[KEY].durable == (tmp_path / FIRST).stat().st_size
@@ -468,6 +478,64 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
     world.journal.upkeep(3_000)
     world.sync()
     assert world.marks() == {}
+    world.journal.close()
+
+
+def test_a_name_that_is_taken_away_again_while_the_landmarks_are_written(tmp_path: Path) -> None:
+    marks = Landmarks(OsFiles(), tmp_path)
+    marks.forget(KEY)
+    marks.save(marks.claims())
+    ghosts = marks.ghosts()
+    marks.forget(KEY)
+    marks.saved(ghosts)
+    assert marks.haunts(KEY)
+    marks.save(marks.claims())
+    marks.saved(marks.ghosts())
+    assert not marks.haunts(KEY)
+
+
+class Syncs(OsFiles):
+    """Counts the syncs, and is full as told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = 0
+        self.full = False
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        if self.full and path.name == naming.LANDMARKS_PRUNED:
+            raise JournalFull("no space left")
+        return super().open(path, mode)
+
+    def sync(self, file: int) -> None:
+        self.syncs += 1
+        super().sync(file)
+
+    def sync_directory(self, path: Path) -> None:
+        self.syncs += 1
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_many_lanes_that_take_names_of_others_are_made_with_few_syncs(
+    tmp_path: Path, full: bool
+) -> None:
+    """While the removal of those is not durable, which would do it without any."""
+    files = Syncs()
+    world = World(tmp_path, files=files)
+    lanes = [("orders", number) for number in range(64)]
+    for _ in range(2):
+        files.syncs, files.full = 0, full
+        for lane in lanes:
+            writer = Writer(lane)
+            writer.append(world.journal, writer.checkpoint)
+        made = files.syncs
+        files.full = False
+        world.journal.upkeep(1_000)
+        world.sync()
+        world.journal.remove(lanes, lambda: None)
+    assert made > 3 if full else made <= 3
+    assert set(world.marks()) <= {naming.lane_key(Path(*map(str, lane))) for lane in lanes}
     world.journal.close()
 
 
@@ -486,15 +554,20 @@ def test_a_hole_in_a_lane_that_took_the_name_of_another(tmp_path: Path) -> None:
 
 def test_a_lane_that_took_a_name_and_rolls_waits_for_its_former_segment(tmp_path: Path) -> None:
     """The new segment is synced at once, but what is before it is not durable by that."""
-    world, writer = World(tmp_path), Writer()
+    files = Syncs()
+    world, writer = World(tmp_path, files=files), Writer()
     writer.append(world.journal, writer.checkpoint)
     world.journal.upkeep(1_000)
     world.sync()
+    writer.append(world.journal, lambda: writer.data(b"a"))
+    world.journal.upkeep(1_500)  # the landmarks may speak of the former lane until that is done
     world.journal.trim(LANE, None)
     again = Writer()
     again.append(world.journal, lambda: again.state(7, Kind.CHECKPOINT))
     again.append(world.journal, lambda: again.data(b"a"))
+    syncs = files.syncs
     again.append(world.journal, lambda: again.state(8, Kind.CHECKPOINT))
+    assert files.syncs > syncs
     done: list[bool] = []
     world.journal.commit([LANE], True, lambda _: done.append(True))
     assert not done

@@ -103,13 +103,13 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "new-lane-of-a-known-name",
-            "            haunted = self._landmarks.haunts(naming.lane_key(directory))",
+            "            haunted = self._haunted(naming.lane_key(directory))",
             "            haunted = False",
             CRASH,
         ),
         (
             "roll-of-a-known-name",
-            "            haunted = begins and self._landmarks.haunts(known.key)",
+            "            haunted = begins and self._haunted(known.key)",
             "            haunted = False",
             f"{CRASH} {LANDMARKS}",
         ),
@@ -269,7 +269,19 @@ SYNC_RULES: list[Mutant] = [
             "ghost-laid-too-early",
             "            if self._ghosts.get(lane) == number:",
             "            if lane in self._ghosts:",
-            CRASH,
+            LANDMARKS,
+        ),
+        (
+            "ghosts-laid-while-they-are-saved",
+            "        if any(mark.lane in ghosts for mark in self._saving):",
+            "        if False:",
+            LANDMARKS,
+        ),
+        (
+            "ghosts-laid-and-kept",
+            "            left = [mark for mark in self._known if mark.lane not in ghosts]",
+            "            left = self._known",
+            f"{CRASH} {LANDMARKS}",
         ),
     ),
     *mutants_of(

@@ -312,6 +312,7 @@ class LocalJournal:
             landmarks.forget(key)
         if wrong and (marks is not None or not lanes):
             landmarks.save(landmarks.claims())
+            landmarks.saved({})
         return lanes
 
     def _sync_found(self, lanes: Iterable[LocalLane], tails: list[tuple[Segment, int]]) -> None:
@@ -375,15 +376,20 @@ class LocalJournal:
         if known is None:
             topic, partition = lane
             directory = self._data_dir / naming.topic_directory(topic) / str(partition)
-            haunted = self._landmarks.haunts(naming.lane_key(directory))
+            haunted = self._haunted(naming.lane_key(directory))
             parts = self._files, self._handles, self._syncer, directory
             known = self._known()[lane] = LocalLane.make(*parts, batches, haunted)
         else:
-            haunted = begins and self._landmarks.haunts(known.key)
+            haunted = begins and self._haunted(known.key)
             known.append(batches, haunted)
         if haunted:
             known.sync()
         self._changed[lane] = known
+
+    def _haunted(self, key: str) -> bool:
+        """Whether the landmarks on disk may speak of a former lane of that name. Once rid of all
+        that are gone, they do not: a lane that they may speak of is made with six syncs."""
+        return self._landmarks.haunts(key) and not self._landmarks.lay_ghosts()
 
     def _when_durable(self, lanes: Collection[LocalLane], done: Callable[[], None]) -> None:
         self._syncer.wait(self._sync(lanes), done)

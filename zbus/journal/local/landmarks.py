@@ -62,6 +62,8 @@ class Landmarks:
         self._data_dir = data_dir
         self._path = data_dir / naming.LANDMARKS
         self._claims: dict[str, Landmark] = {}
+        self._saving: list[Landmark] = []  # now, or nothing is
+        self._known: list[Landmark] = []  # what was saved last: all true, unless a lane is gone
         self._ghosts: dict[str, int] = {}  # with a number: a lane may be forgotten again
         self._forgotten = 0
         self._skipped = False  # set by `save`: the disk was full
@@ -81,6 +83,7 @@ class Landmarks:
         except (ValueError, msgspec.MsgspecError) as error:
             log.warning("the landmarks cannot be used", extra={"file": self._path, "why": error})
             return None
+        self._known = marks
         return {mark.lane: mark for mark in marks}
 
     def _read(self) -> bytes:
@@ -105,13 +108,16 @@ class Landmarks:
     def claims(self) -> list[Landmark]:
         """What is to be saved now; `saved` has to follow."""
         self.stale = False
-        return list(self._claims.values())
+        self._saving = list(self._claims.values())
+        return self._saving
 
     def saved(self, ghosts: Mapping[str, int]) -> None:
         """`save` has returned; the file is free of these ghosts, of which `ghosts` told before."""
+        saved, self._saving = self._saving, []
         if self._skipped:
             self._skipped, self.stale = False, True
             return
+        self._known = saved
         for lane, number in ghosts.items():
             if self._ghosts.get(lane) == number:
                 del self._ghosts[lane]
@@ -119,11 +125,29 @@ class Landmarks:
     def ghosts(self) -> dict[str, int]:
         return dict(self._ghosts)
 
+    def lay_ghosts(self) -> bool:
+        """Take all ghosts out of the file, here and now, with three syncs. It says less than it
+        could then, until it is saved. False: they are in what is being saved, or the disk is
+        full."""
+        ghosts = self._ghosts
+        if any(mark.lane in ghosts for mark in self._saving):
+            return False
+        try:
+            left = [mark for mark in self._known if mark.lane not in ghosts]
+            self._write(left, naming.LANDMARKS_PRUNED)
+        except JournalFull:
+            return False
+        self._known, self._ghosts, self.stale = left, {}, True
+        return True
+
     def save(self, marks: Iterable[Landmark]) -> None:
         """Write the file anew. On the syncing thread; a full disk only puts it off."""
-        text = b"[%b]\n" % b",\n".join([_encode(mark) for mark in marks])
-        made = self._data_dir / naming.LANDMARKS_UNFINISHED
         try:
-            write_whole(self._files, self._path, made, _HEAD % crc32(text) + text)
+            self._write(marks, naming.LANDMARKS_UNFINISHED)
         except JournalFull:
             self._skipped = True
+
+    def _write(self, marks: Iterable[Landmark], unfinished: str) -> None:
+        text = b"[%b]\n" % b",\n".join([_encode(mark) for mark in marks])
+        made = self._data_dir / unfinished
+        write_whole(self._files, self._path, made, _HEAD % crc32(text) + text)

@@ -20,6 +20,7 @@ LOCK: Final = "lock"
 RESERVE: Final = "reserve"
 LANDMARKS: Final = "landmarks"
 LANDMARKS_UNFINISHED: Final = ".landmarks.new"  # before they take the name; no topic begins so
+LANDMARKS_PRUNED: Final = ".landmarks.pruned"  # the same; both may be written at a time
 IDENTITY: Final = "identity"
 IDENTITY_UNFINISHED: Final = ".identity.new"
 CLOCK: Final = ".clock"  # what the broker's clock counts from; no topic begins so

@@ -25,7 +25,7 @@ from zbus.journal.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, Seg
 
 _BESIDE: Final = (
     *(naming.LOCK, naming.RESERVE, naming.QUARANTINE),
-    *(naming.LANDMARKS, naming.LANDMARKS_UNFINISHED),
+    *(naming.LANDMARKS, naming.LANDMARKS_UNFINISHED, naming.LANDMARKS_PRUNED),
     *(naming.IDENTITY, naming.IDENTITY_UNFINISHED),
     *(naming.CLOCK, naming.CLOCK_UNFINISHED),
 )
