@@ -123,15 +123,17 @@ class Broker:
             raise self.faults.doubt
         if self.settling.found:
             self.settling.recover()
-        due_ms = self.tick.due_ms()
+        tick, following = self.tick, self.following
+        due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
-            self.tick.commit()
-        if self.tick.unborn:
+            tick.commit()
+        if tick.unborn:
             self.faults.guard(self.fencing.undo)
         self.dispatch.run()
-        if self.tick.awaited:  # deliveries, see `zbus.core.recorded`
-            self.tick.commit()
-        self.following.run()
+        if tick.awaited:  # deliveries, see `zbus.core.recorded`
+            tick.commit()
+        if following.awake or following.queue or following.failed:
+            following.run()
         if self.memory.gone:
             self.faults.guard(self.memory.sweep)
         if self.changes.due_ms is not None:

@@ -46,11 +46,11 @@ class Following:
 
     def __init__(self, timers: Timers) -> None:
         self.now_ms = 0
-        self._awake: deque[Audience] = deque()  # their live cohorts have something to do
-        self._queue: deque[Cohort] = deque()  # those behind, in turn
+        self.awake: deque[Audience] = deque()  # their live cohorts have something to do
+        self.queue: deque[Cohort] = deque()  # those behind, in turn
         self._blame = timers.faults.blame
         self._due = timers.timer(self._expire, lambda watch: watch.topic)
-        self._failed: list[tuple[Cohort, BrokerError]] = []
+        self.failed: list[tuple[Cohort, BrokerError]] = []  # to be ended
         self._work_left = 0  # of this turn
 
     # -- beginning and end ----------------------------------------------------------------
@@ -204,7 +204,7 @@ class Following:
         for audience in watch.audiences.values():
             if audience.live is not None and not audience.awake:
                 audience.awake = True
-                self._awake.append(audience)
+                self.awake.append(audience)
 
     def _expire(self, watch: Watch) -> None:
         """What became due is told to all who have passed it."""
@@ -239,7 +239,7 @@ class Following:
     @property
     def busy(self) -> bool:
         """There is something to tell in the next turn."""
-        return bool(self._awake or self._queue)
+        return bool(self.awake or self.queue)
 
     def _go_on(self, cohort: Cohort) -> None:
         """A cohort of the audience that is not live: it has a way to go, perhaps none."""
@@ -249,17 +249,18 @@ class Following:
     def _enqueue(self, cohort: Cohort) -> None:
         if not cohort.queued:
             cohort.queued = True
-            self._queue.append(cohort)
+            self.queue.append(cohort)
 
     # -- telling --------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Tell what can be told, the live cohorts first."""
+        """Tell what can be told, the live cohorts first. There is nothing to do unless there is
+        something in `awake`, `queue` or `failed`: whoever calls this every turn may look first."""
         self._work_left = LIVE_PER_TURN_MAX
-        for _ in range(len(self._awake)):
+        for _ in range(len(self.awake)):
             if self._work_left <= 0:
                 break
-            audience = self._awake.popleft()
+            audience = self.awake.popleft()
             audience.awake = False
             live = audience.live
             if live is not None and not live.fetching:
@@ -268,25 +269,25 @@ class Following:
                 except Exception as error:
                     self._broke(live, error)
         self._work_left = BEHIND_PER_TURN_MAX
-        for _ in range(len(self._queue)):
+        for _ in range(len(self.queue)):
             if self._work_left <= 0:
                 break
-            cohort = self._queue.popleft()
+            cohort = self.queue.popleft()
             cohort.queued = False
             if cohort in cohort.audience.behind and not cohort.fetching:
                 try:
                     self._serve_behind(cohort.audience, cohort)
                 except Exception as error:
                     self._broke(cohort, error)
-        if self._failed:
-            failed, self._failed = self._failed, []
+        if self.failed:
+            failed, self.failed = self.failed, []
             for cohort, why in failed:
                 self._end(cohort, why)
 
     def _broke(self, cohort: Cohort, error: Exception) -> None:
         """Telling it raised this. It ends: where it is now is not sure."""
         self._blame(None, error)
-        self._failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
+        self.failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
 
     def _serve_live(self, audience: Audience, cohort: Cohort) -> None:
         self._tell(cohort, None)
@@ -436,7 +437,7 @@ class Following:
         cohort.fetching = False
         if isinstance(found, BrokerError):
             # Not now: the cohort may be in the middle of a portion.
-            self._failed.append((cohort, found))
+            self.failed.append((cohort, found))
         elif found is not None:
             cohort.fetched.append((partition, found))
         self._look_again(cohort)

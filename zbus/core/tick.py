@@ -242,10 +242,11 @@ class Tick:
         topic = partition.topic
         chunk, partition.staged, partition.last = partition.staged, None, None
         confirms, partition.confirms = partition.confirms, []
-        if chunk is not None and partition.ids is not None:
-            partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
-        if chunk is not None and chunk.expires is not None and not topic.options.calls:
-            self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
+        if chunk is not None:
+            if partition.ids is not None:
+                partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
+            if chunk.expires is not None and not topic.options.calls:
+                self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
         change = take_changes(partition, self.now_ms)
         stored = self._recorder.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
