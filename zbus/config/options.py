@@ -15,6 +15,7 @@ from zbus.core.limits import DEFAULT_LIMITS, Limits
 from zbus.faces.adf.settings import AdfOptions
 from zbus.faces.camellia.settings import CamelliaOptions
 from zbus.faces.guard import GuardOptions
+from zbus.faces.mqcloud.settings import MqcloudOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
 from zbus.option import DECLARED, listed
@@ -43,6 +44,9 @@ ORDER: Final = (
     *("tick_events_max", "log_level", "log_format"),
     *("adf_auto_create", "adf_body_bytes_max", "adf_requestid_length_max"),
     *("adf_first_duplications", "adf_http_lease_ms", "adf_pull_timeout_ms"),
+    *("mqcloud_producers", "mqcloud_consumers", "mqcloud_auto_register", "mqcloud_first"),
+    *("mqcloud_queues", "mqcloud_pull_size", "mqcloud_consume_timeout_ms"),
+    *("mqcloud_limit_rate", "mqcloud_clients_max"),
 )
 """As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
 
@@ -118,6 +122,7 @@ class Config(
     NativeOptions,
     AdfOptions,
     CamelliaOptions,
+    MqcloudOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 

@@ -177,6 +177,13 @@ class Backlog(Told):
         self._take(offset)
         self._put(offset, self._front())
 
+    def again(self, offset: int) -> None:
+        """READY, DELAYED or DONE -> READY, before everything else. It counts as never handed
+        out."""
+        self.attempts.pop(offset, None)
+        self.put_front(offset)
+        self._lowest = -1  # it may be below all exceptions so far
+
     def put_end(self, offset: int, end: int) -> None:
         """READY, LEASED or DELAYED -> READY, after all that the log holds below `end`."""
         self._take(offset)

@@ -336,7 +336,9 @@ class Dispatch:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
-        if partition.fenced is not None or (group.options.one_batch and backlog.leased):
+        if partition.fenced is not None:
+            return
+        if group.options.one_batch and backlog.leased and not pull.wants.shares:
             return
         now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
         if group.ordered:

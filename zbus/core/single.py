@@ -111,6 +111,22 @@ def reschedule(
     _Delayed(dispatch, ticket, groups, partition, ranges, due_ms)
 
 
+def again(
+    dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, offset: int
+) -> None:
+    """Hand a message out once more, before all others, whatever became of it. Settles with Changed;
+    what is in somebody's hands is refused."""
+    backlog, at = group.backlogs[partition.index], [range(offset, offset + 1)]
+    if (problem := _problem([group], partition, at)) is not None:
+        ticket.settle(problem)
+    elif offset in backlog.leased:
+        ticket.settle(BrokerError(Refusal.ILLEGAL, f"offset {offset} is leased"))
+    else:
+        backlog.again(offset)
+        _changed(dispatch, group, partition)
+        dispatch.tick.confirm(partition, ticket, Changed(1))
+
+
 class _Delayed:
     """An order about delayed messages, which may have to look for their times."""
 

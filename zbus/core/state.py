@@ -138,6 +138,7 @@ class TopicOptions:
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
     settled_ms: int = 0  # how long it is known what became of a message (`zbus.core.fates`)
+    notes: str = ""  # what a dialect keeps along with the topic: JSON
     bare: bool = False  # a message has what its producer chose to say, and nothing of how it came
 
     @property

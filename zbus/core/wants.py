@@ -20,6 +20,7 @@ class Wants:
         "on_loss",
         "partition",
         "replaces",
+        "shares",
         "standby",
         "window",
     )
@@ -35,6 +36,7 @@ class Wants:
         lease_ms: int = 0,
         standby: bool = False,
         on_loss: str = "",
+        shares: bool = False,
     ) -> None:
         self.count_max = count_max  # messages in one answer; waits for the first only
         # Of bodies and headers in one answer; the first message always fits. A long answer is a
@@ -49,6 +51,7 @@ class Wants:
         # What becomes of its leases when its session is gone (`zbus.core.retries`); "" = what the
         # group says. The pulls of one session in one group all ask for the same.
         self.on_loss = on_loss
+        self.shares = shares  # a partition of a group that hands out one batch at a time
         self.many = count_max > 1 or credit > 1
 
 

@@ -14,6 +14,8 @@ from zbus.faces.camellia.settings import CamelliaSettings
 from zbus.faces.face import Face, Parts
 from zbus.faces.front import Front
 from zbus.faces.guard import Guard
+from zbus.faces.mqcloud.face import MqcloudFace
+from zbus.faces.mqcloud.settings import MqcloudSettings
 from zbus.faces.native.face import POLICY as NATIVE_POLICY
 from zbus.faces.native.face import build as build_native
 from zbus.faces.native.settings import NativeSettings
@@ -26,6 +28,7 @@ FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "pages": build_pages,
     "adf": build_adf,
     "camellia": CamelliaFace,
+    "mqcloud": MqcloudFace,
 }
 """Each dialect, and what builds it."""
 
@@ -33,6 +36,7 @@ SETTINGS: Final[dict[str, type]] = {
     "native": NativeSettings,
     "adf": AdfSettings,
     "camellia": CamelliaSettings,
+    "mqcloud": MqcloudSettings,
 }
 """What they are told: options, and what a running server knows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from zbus.core.errors import BrokerError
 from zbus.core.outcomes import Outcome, Routed
@@ -16,6 +17,8 @@ from zbus.faces.status import STATUS, retry_line
 from zbus.faces.upgrade import Codec
 from zbus.wire.heads import Head
 from zbus.wire.replies import encode_late_body, encode_late_head, encode_reply
+
+T = TypeVar("T")
 
 TEXT = b"content-type: text/plain\r\n"
 
@@ -126,6 +129,46 @@ class PlainReply(PlainAnswering, Ticket):
         self.data: bytes | None = None
         peer.open_tickets += 1
         peer.take_turn(self)
+
+    def step(self, call: Callable[[Outcome], None]) -> Ticket:
+        """A ticket whose outcome is not the answer yet; a refusal is."""
+        return _Step(self, call)
+
+    def guard(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """The same for what storage calls back: a mistake in it is this peer's to pay for."""
+        return _Guarded(self, call)
+
+
+class _Step(Ticket):
+    __slots__ = ("_call", "_reply")
+
+    def __init__(self, reply: PlainReply, call: Callable[[Outcome], None]) -> None:
+        super().__init__()
+        self._reply = reply
+        self._call = call
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._reply.settle(outcome)
+        else:
+            self._call(outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._reply.failed(error)
+
+
+class _Guarded(Generic[T]):
+    __slots__ = ("_call", "_reply")
+
+    def __init__(self, reply: PlainReply, call: Callable[[T], None]) -> None:
+        self._reply = reply
+        self._call = call
+
+    def __call__(self, found: T) -> None:
+        try:
+            self._call(found)
+        except Exception as error:
+            self._reply.failed(error)
 
 
 class PlainPull(PlainAnswering, Pull):

@@ -12,13 +12,13 @@ from zbus.faces.camellia import messages, reports
 from zbus.faces.camellia.context import Context, Request
 from zbus.faces.camellia.health import Health
 from zbus.faces.camellia.monitor import Monitor
-from zbus.faces.camellia.params import BadParameter, Params
 from zbus.faces.camellia.parking import Parking
 from zbus.faces.camellia.queues import Queues
 from zbus.faces.camellia.settings import CamelliaSettings
 from zbus.faces.face import Parts
 from zbus.faces.forms import read_fields
 from zbus.faces.guard import Guard
+from zbus.faces.params import BadParameter, Params
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import PlainFace
 from zbus.wire.heads import Head

@@ -31,9 +31,9 @@ from zbus.faces.camellia.message import (
     stored_id,
     unknown_now,
 )
-from zbus.faces.camellia.params import INT_MAX, LONG_MAX, Params
 from zbus.faces.camellia.pulls import EMPTY, PullReply
 from zbus.faces.camellia.replies import BAD, MISSING, Reply
+from zbus.faces.params import INT_MAX, LONG_MAX, Params
 from zbus.faces.peer import Peer
 from zbus.faces.rights import admit_reader
 from zbus.wire.target import decode_valid_percent

@@ -7,16 +7,14 @@ that it has in every dialect, and the same number as code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Outcome
-from zbus.core.ticket import Ticket
 from zbus.faces.plain import PlainAnswering, PlainReply
 from zbus.faces.status import STATUS, retry_line
 
@@ -72,46 +70,6 @@ class Reply(CamelliaAnswering, PlainReply):
     """Of any request but one that waits for messages."""
 
     __slots__ = ("empty",)
-
-    def step(self, call: Callable[[Outcome], None]) -> Ticket:
-        """A ticket whose outcome is not the answer yet; a refusal is."""
-        return _Step(self, call)
-
-    def guard(self, call: Callable[[T], None]) -> Callable[[T], None]:
-        """The same for what storage calls back: a mistake in it is this peer's to pay for."""
-        return _Guarded(self, call)
-
-
-class _Step(Ticket):
-    __slots__ = ("_call", "_reply")
-
-    def __init__(self, reply: Reply, call: Callable[[Outcome], None]) -> None:
-        super().__init__()
-        self._reply = reply
-        self._call = call
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self._reply.settle(outcome)
-        else:
-            self._call(outcome)
-
-    def failed(self, error: Exception) -> None:
-        self._reply.failed(error)
-
-
-class _Guarded(Generic[T]):
-    __slots__ = ("_call", "_reply")
-
-    def __init__(self, reply: Reply, call: Callable[[T], None]) -> None:
-        self._reply = reply
-        self._call = call
-
-    def __call__(self, found: T) -> None:
-        try:
-            self._call(found)
-        except Exception as error:
-            self._reply.failed(error)
 
 
 def framework_error(status: int, text: str, path: bytes, now_ms: int) -> bytes:

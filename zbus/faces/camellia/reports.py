@@ -9,8 +9,8 @@ from zbus.faces.camellia.info import TopicInfo, all_infos, info_of
 from zbus.faces.camellia.message import shown
 from zbus.faces.camellia.metrics import encode_metrics
 from zbus.faces.camellia.monitor import Window
-from zbus.faces.camellia.params import Params
 from zbus.faces.camellia.replies import JSON, OK, TEXT
+from zbus.faces.params import Params
 from zbus.faces.peer import Peer
 
 _encode = msgspec.json.encode

@@ -41,6 +41,17 @@ class Params:
         """Empty if it was not given."""
         return self._fields.get(name, b"")
 
+    def text(self, name: bytes) -> str:
+        """Without space around it; empty if it was not given."""
+        return self.optional(name).decode("utf-8", "replace").strip()
+
+    def name(self, name: bytes) -> str:
+        """The same, and there must be some."""
+        value = self.required(name).decode("utf-8", "replace").strip()
+        if not value:
+            raise BadParameter(f"{name.decode()} must not be blank")
+        return value
+
     def number(self, name: bytes, largest: int, default: int | None = None) -> int:
         """A whole number, perhaps negative; without a default it must be given."""
         value = self.required(name) if default is None else self.optional(name)

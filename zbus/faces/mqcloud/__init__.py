@@ -1,0 +1,1 @@
+"""MQCloud's HTTP interface: produce, consume and acknowledge, on the same messages."""

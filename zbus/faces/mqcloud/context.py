@@ -1,0 +1,68 @@
+"""What the verbs of this dialect are given: the face around them, and the request."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from zbus.core.broker import Broker
+from zbus.faces.access import Needs
+from zbus.faces.guard import Answer, Guard
+from zbus.faces.mqcloud.ids import Ids
+from zbus.faces.mqcloud.locks import Locks
+from zbus.faces.mqcloud.registry import Registry
+from zbus.faces.mqcloud.replies import FAILED, JSON, Reply, encode
+from zbus.faces.mqcloud.settings import MqcloudSettings
+from zbus.faces.peer import Peer, Plan
+from zbus.faces.plain import PlainHead, Tell
+from zbus.wire.heads import Head
+
+BROKER: Final = "zbus"
+"""`brokerName`: there is one."""
+
+_CLIENT_LENGTH_MAX: Final = 64
+
+
+class Context(Protocol):
+    """One broker, and what the requests of this dialect share around it."""
+
+    broker: Broker
+    settings: MqcloudSettings
+    registry: Registry
+    locks: Locks
+    ids: Ids
+
+
+class Request(PlainHead):
+    """A head of this dialect, as its verbs know it."""
+
+    operation: str = ""  # that a token must be granted
+
+    def __init__(self, head: Head, guard: Guard, face: Context) -> None:
+        super().__init__(head, guard)
+        self.face = face
+
+    def reply(self, peer: Peer) -> Reply:
+        return Reply(self, peer)
+
+    def forbid(self, why: str, known: bool) -> Plan:
+        text = why or ("this token may not do that" if known else "this needs a known token")
+        body = encode({"status": FAILED, "message": f"403: {text}"}).decode()
+        return Tell(self, Answer(403, body, JSON))
+
+    def may(self, peer: Peer, topic: str, group: str = "") -> bool:
+        """Whether whoever asks may do this to the topic; he is told if not."""
+        grant = peer.grant
+        groups = (group,) if group else ()
+        if grant is None or Needs(self.operation, topic, groups).met_by(grant):
+            return True
+        self.forbid("", known=True).run(peer, b"", b"")
+        return False
+
+    def client_ip(self, peer: Peer, given: bytes) -> str:
+        """The address of the client, as far as anybody says: it is only told to people."""
+        fields = self.head.fields
+        forwarded = fields.get(b"x-forwarded-for", b"").partition(b",")[0].strip()
+        said = given.strip() or forwarded or fields.get(b"x-real-ip", b"").strip()
+        if said:
+            return said.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]
+        return peer.address.rpartition(":")[0]

@@ -1,0 +1,99 @@
+"""Who has which batch: the queues' locks, by group.
+
+The messages of a batch are leased in the core, where they are safe from other readers, and from
+being forgotten. What is here beside that is the dialect's: when the queue was locked, by which
+address, and what an acknowledgement of it settles. A restart forgets it, and keeps the leases: then
+an acknowledgement settles what is leased of what it names.
+
+A queue is unlocked when its batch is acknowledged or given up, or its time is over: whoever comes
+next takes it then. Until somebody does, a late acknowledgement counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from zbus.core.topic import Group
+
+_LOCK_BYTES: Final = 400
+_OFFSET_BYTES: Final = 36
+
+
+class Lock:
+    """A batch in somebody's hands, or a place that he has to confirm (`forced`)."""
+
+    __slots__ = ("at_ms", "begin", "ends_ms", "forced", "next", "offsets", "pending")
+
+    def __init__(self, at_ms: int, ends_ms: int) -> None:
+        self.at_ms = at_ms
+        self.ends_ms = ends_ms
+        self.begin = self.next = 0
+        self.offsets: list[int] = []
+        self.forced = False
+        self.pending = True  # its messages are being read
+
+    def held(self, now_ms: int) -> bool:
+        """Nobody else may have it."""
+        return self.pending or now_ms < self.ends_ms
+
+
+class Queue:
+    """What is known of one queue for one group."""
+
+    __slots__ = ("client", "last_ms", "lock", "ranges")
+
+    def __init__(self) -> None:
+        self.lock: Lock | None = None
+        self.ranges: dict[int, Lock] = {}  # of pop mode, by where they begin
+        self.last_ms = 0  # it was asked for then
+        self.client = ""  # the address that did
+
+    def add_range(self, lock: Lock, now_ms: int) -> None:
+        """One more of pop mode. What it has is no other's any more; who is late by as long again
+        as he had is not waited for."""
+        taken = set(lock.offsets)
+        for begin, other in list(self.ranges.items()):
+            if not other.held(now_ms):
+                other.offsets = [offset for offset in other.offsets if offset not in taken]
+                if not other.offsets or now_ms - other.ends_ms > other.ends_ms - other.at_ms:
+                    del self.ranges[begin]
+        self.ranges[lock.begin] = lock
+
+    def locks(self) -> list[Lock]:
+        return [*(() if self.lock is None else (self.lock,)), *self.ranges.values()]
+
+
+class Locks:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, list[Queue]] = {}
+
+    def of(self, group: Group) -> list[Queue]:
+        """A group's queues."""
+        queues = self._groups.get(group)
+        if queues is None:
+            queues = self._groups[group] = [Queue() for _ in group.backlogs]
+        return queues
+
+    def forget_gone(self) -> None:
+        """What is known of groups that are no more."""
+        for group in [group for group in self._groups if group.gone or _removed(group)]:
+            del self._groups[group]
+
+    def last_ms(self, group: Group) -> int:
+        """When anything of the group was asked for."""
+        return max((queue.last_ms for queue in self._groups.get(group, ())), default=0)
+
+    def held_bytes(self) -> int:
+        locks = [lock for queue in self._queues() for lock in queue.locks()]
+        return sum(_LOCK_BYTES + _OFFSET_BYTES * len(lock.offsets) for lock in locks)
+
+    def _queues(self) -> Iterator[Queue]:
+        for queues in self._groups.values():
+            yield from queues
+
+
+def _removed(group: Group) -> bool:
+    return group.topic.partitions[0].removed

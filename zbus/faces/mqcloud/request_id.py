@@ -1,0 +1,76 @@
+"""`requestId`: which batch of which queue, as the client got it and gives it back.
+
+It is the base64 (URL alphabet, padded) of
+`brokerName,queueId,offset,nextOffset,lockTime[,forceAck]` (specification, section 4). It is plain
+text and anybody can make one, so nothing in it is believed: it only chooses among what the broker
+itself knows of that queue.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64encode
+from typing import Final, NamedTuple
+
+from zbus.faces.numbers import parse_number
+
+_LENGTH_MAX: Final = 1_024
+_NUMBER_MAX: Final = (1 << 63) - 1
+_QUEUE_MAX: Final = (1 << 31) - 1
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
+
+
+class RequestId(NamedTuple):
+    """See the module."""
+
+    broker: str
+    queue: int
+    offset: int
+    next_offset: int
+    lock_ms: int
+    forced: bool = False
+
+    @property
+    def text(self) -> str:
+        """As it is told: six fields."""
+        return urlsafe_b64encode(str(self).encode()).decode()
+
+    def __str__(self) -> str:
+        forced = "true" if self.forced else "false"
+        numbers = f"{self.queue},{self.offset},{self.next_offset},{self.lock_ms}"
+        return f"{self.broker},{numbers},{forced}"
+
+    @property
+    def problem(self) -> str:
+        """Why there can be no such batch; "" = there can be."""
+        if self.offset < 0:
+            return f"ack illegal, offset {self.offset} is negative"
+        if self.next_offset < self.offset and not self.forced:
+            return f"ack illegal, nextOffset {self.next_offset} is before offset {self.offset}"
+        return ""
+
+
+def read_request_id(value: bytes) -> RequestId | None:
+    """What it says, in five fields or six; None if it is none."""
+    if len(value) > _LENGTH_MAX:
+        return None
+    padding = b"=" * (-len(value) % 4)
+    try:
+        raw = binascii.a2b_base64(value.translate(_FROM_URL) + padding, strict_mode=True)
+        fields = raw.decode().split(",")
+    except ValueError:
+        return None
+    if not 5 <= len(fields) <= 6:
+        return None
+    queue = _number(fields[1], _QUEUE_MAX)
+    offset, next_offset, lock_ms = [_number(field, _NUMBER_MAX) for field in fields[2:5]]
+    if queue is None or offset is None or next_offset is None or lock_ms is None:
+        return None
+    forced = len(fields) == 6 and fields[5].lower() == "true"
+    return RequestId(fields[0], queue, offset, next_offset, lock_ms, forced)
+
+
+def _number(text: str, largest: int) -> int | None:
+    negative = text.startswith("-")
+    number = parse_number(text.removeprefix("-").encode(), largest)
+    return None if number is None else -number if negative else number

@@ -1,0 +1,74 @@
+"""What the configuration tells the MQCloud face."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from zbus.option import number, option
+
+PULL_SIZE_MAX = 128
+CONSUME_TIMEOUT_MS_MIN, CONSUME_TIMEOUT_MS_MAX = 10_000, 129_600_000
+
+_NAME = r"[^\s,=:/\\]+"
+_PRODUCERS = rf"^\s*(?:{_NAME}={_NAME}\s*)?(?:,\s*{_NAME}={_NAME}\s*)*\Z"
+_CONSUMER = rf"{_NAME}={_NAME}(?::broadcast)?"
+_CONSUMERS = rf"^\s*(?:{_CONSUMER}\s*)?(?:,\s*{_CONSUMER}\s*)*\Z"
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class MqcloudOptions:
+    """The options of a broker that this face declares."""
+
+    mqcloud_producers: str = option(
+        "",
+        "Producers that the MQCloud dialect knows from the start, separated by commas: "
+        "`orders-producer=orders`.",
+        _PRODUCERS,
+        "{item!r} is not of the form producer=topic",
+    )
+    mqcloud_consumers: str = option(
+        "",
+        "Consumers, likewise: `billing=orders`, or `screens=orders:broadcast`.",
+        _CONSUMERS,
+        "{item!r} is not of the form consumer=topic or consumer=topic:broadcast",
+    )
+    mqcloud_auto_register: bool = option(
+        False,
+        "Whether an unknown producer `<topic>-producer`, or an unknown consumer of a topic, is "
+        "registered by its first request. For trying things out.",
+    )
+    mqcloud_first: Literal["earliest", "latest"] = option(
+        "earliest",
+        "Where a consumer, or a client of a broadcast consumer, begins that is registered without "
+        "`first`.",
+    )
+    mqcloud_queues: int = number(
+        8, 1, 65_535, "Queues (partitions) of a topic that comes into being by a registration."
+    )
+    mqcloud_pull_size: int = number(
+        32, 1, PULL_SIZE_MAX, "Messages in one answer, for a consumer that has no setting."
+    )
+    mqcloud_consume_timeout_ms: int = number(
+        300_000,
+        CONSUME_TIMEOUT_MS_MIN,
+        CONSUME_TIMEOUT_MS_MAX,
+        "How long a batch is a consumer's, likewise: then it is handed out again.",
+    )
+    mqcloud_limit_rate: int = number(
+        1_024, 1, 1_000_000_000, "Messages that a consumer is handed in a second, likewise."
+    )
+    mqcloud_clients_max: int = number(
+        100, 1, 65_535, "Clients of one broadcast consumer; each has a group of its own."
+    )
+
+
+@attrs.frozen(slots=False, kw_only=True)
+class MqcloudSettings(MqcloudOptions):
+    """The options, and what only a running server knows."""
+
+    # Declared by others.
+    durability: str = "disk"
+    partitions_max: int = 64
+    address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
