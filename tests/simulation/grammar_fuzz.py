@@ -48,6 +48,8 @@ QUESTIONS = [
 ]
 """With the number of their answers. Some are more than is read in one step."""
 ANSWERED = re.compile(rb'HTTP/1\.1 200 |"status":200,')
+CROWDED = b"messages on their way in take all memory for them"
+"""Who asks in fragments, and others have all of a small budget, is told so."""
 PAUSES_MS = (0, 0, 0, 1, 1, 20, 300)
 LONG_PAUSE_MS = 11_000
 """Half a head is refused after that."""
@@ -220,7 +222,7 @@ class Round:
         for _ in range(turns):
             self.turn(0)
             received += connection.receive()
-            if len(ANSWERED.findall(received)) == count:
+            if len(ANSWERED.findall(received)) == count or received.endswith(CROWDED):
                 break
         else:
             answered = len(ANSWERED.findall(received))

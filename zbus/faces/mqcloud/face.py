@@ -91,6 +91,7 @@ class MqcloudFace(PlainFace):
     def upkeep(self) -> None:
         self.registry.configure()
         self.locks.forget_gone()
+        self.registry.forget_gone()
 
 
 class MqcloudAsked(Request):

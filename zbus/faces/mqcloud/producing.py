@@ -94,7 +94,7 @@ def produce(request: Request, params: Params, peer: Peer) -> None:
         partition = topic.partitions[queue_of(order_id, len(topic.partitions))]
         due_ms = 0  # as in the original: its queue is in order
     elif in_turn:
-        partition = _next_queue(topic)
+        partition = face.registry.next_queue(topic)
         due_ms = 0
     else:
         partition = topic.partition_for(b"")
@@ -117,12 +117,6 @@ def _put(
     else:
         broker.put(partition, ticket, id, b"", body, b"", keys)
     return id
-
-
-def _next_queue(topic: Topic) -> Partition:
-    """Strictly in turn."""
-    topic.turn += 1
-    return topic.partitions[topic.turn % len(topic.partitions)]
 
 
 def _due_ms(params: Params, face: Context) -> int:

@@ -23,7 +23,7 @@ from zbus.core.outcomes import Outcome
 from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Group, Topic
+from zbus.core.topic import Group, Partition, Topic
 from zbus.faces.mqcloud.settings import MqcloudSettings
 from zbus.option import listed
 
@@ -132,6 +132,7 @@ class Registry:
         self._settings = settings
         self._read: dict[str, tuple[str, Notes]] = {}  # topic -> its notes, and what they say
         self._producers: dict[str, Topic] = {}  # found before; it may be wrong by now
+        self._turns: dict[str, int] = {}  # topic -> messages that went to its queues in turn
         self._configured = False
 
     # -- looking -------------------------------------------------------------------------------
@@ -167,6 +168,18 @@ class Registry:
 
     def _has(self, topic: Topic, producer: str) -> bool:
         return not topic.partitions[0].removed and producer in self.notes(topic).producers
+
+    def next_queue(self, topic: Topic) -> Partition:
+        """Strictly in turn, whatever else comes to the topic."""
+        key = topic.name.lower()
+        turn = self._turns[key] = self._turns.get(key, -1) + 1
+        return topic.partitions[turn % len(topic.partitions)]
+
+    def forget_gone(self) -> None:
+        """What is known of topics that are no more."""
+        topics = self._broker.topics
+        self._turns = {key: turn for key, turn in self._turns.items() if key in topics}
+        self._read = {key: read for key, read in self._read.items() if key in topics}
 
     def consumer(self, name: str) -> tuple[Found | None, int]:
         """A consumer, and what work it was to find it."""
