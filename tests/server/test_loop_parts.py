@@ -84,6 +84,18 @@ def test_what_others_count_from_the_clock_never_ends_early(passed_ns: int, slewe
     assert start_ns + slewed_ns + elapsed_ns >= due_ms * 1_000_000
 
 
+def test_a_time_that_the_clock_told_is_found_again() -> None:
+    """Who seeks to the time of a message gets that message: to read two clocks takes a moment."""
+    start_ns = 1_800_000_000_000 * 1_000_000
+    now = [start_ns, 0]
+    clock = Clock(0, lambda: now[0], lambda: now[1])
+    for between_ns in (0, 1, 300, 90_000, 400_000):
+        now[:] = [start_ns + 5_000_000, 5_000_000 + between_ns]
+        assert clock.drift_ms() == 0
+    now[:] = [start_ns - HOUR_MS * 1_000_000, 300]
+    assert clock.drift_ms() == HOUR_MS
+
+
 def test_what_a_posted_call_posts_is_for_the_next_turn() -> None:
     mailbox = Mailbox()
     ran = []

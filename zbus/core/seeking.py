@@ -133,7 +133,7 @@ class _Places:
         self._topic = topic
         self._start = start
         self._places = [-1] * len(topic.partitions)
-        self._ahead_ms = outside.ahead_ms()
+        self._drift_ms = outside.drift_ms()
         chosen = topic.partitions
         problem = start.problem(len(chosen)) or _fenced(topic)
         self._left = len(chosen) if start.partition is None else 1
@@ -151,7 +151,7 @@ class _Places:
             self._found(index, partition.end)
         elif offset is None:
             assert start.time_ms is not None
-            time_ms = max(0, start.time_ms + self._ahead_ms)
+            time_ms = max(0, start.time_ms + self._drift_ms)
             partition.log.find_time(time_ms, lambda place: self._found(index, place))
         elif start.check is None and offset in (0, oldest, partition.visible):
             self._found(index, max(offset, oldest))

@@ -66,6 +66,10 @@ class Clock:
         never is before it. Negative = behind."""
         return -((self._wall_ns() - self._zero_ns - self._elapsed_ns()) // 1_000_000)
 
+    def drift_ms(self) -> int:
+        """The same, to the nearest millisecond: a time that this clock has told is found again."""
+        return (self._zero_ns + self._elapsed_ns() - self._wall_ns() + 500_000) // 1_000_000
+
 
 def _begin_ms(
     wall_ms: int, elapsed_ms: int, log_ms: int, zero_ms: int | None

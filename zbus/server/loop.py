@@ -63,6 +63,7 @@ class Loop:
         self._clock = clock
         self._broker = broker
         broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
+        broker.outside.drift_ms = clock.drift_ms
         faulty = FaultyLinks(self.drop, broker.faults)
         self.failed, broker.fencing.drop = faulty.failed, faulty.drop
         self._mailbox = mailbox

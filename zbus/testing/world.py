@@ -169,6 +169,7 @@ class World:
         ids = (b"id-%d" % n for n in serial)
         self.broker = make_broker(self.journal, ids, limits, segment_bytes=segment_bytes_max)
         self.broker.outside.ahead_ms = lambda: self.ahead_ms
+        self.broker.outside.drift_ms = lambda: self.ahead_ms
         self._assembly = Assembly(
             self.broker,
             settings={"native": settings or NativeSettings(), "pages": pages, **(faces or {})},

@@ -74,6 +74,9 @@ class VirtualClock(Clock):
     def ahead_ms(self) -> int:
         return 0
 
+    def drift_ms(self) -> int:
+        return 0
+
 
 @attrs.frozen(slots=False, kw_only=True)
 class Options(Config):
