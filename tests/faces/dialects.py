@@ -11,8 +11,12 @@ import pytest
 
 from tests.conformance.dialogue import Client, Reply, http
 from tests.faces.camellia.words import document, verb
+from tests.faces.mqcloud import words as mqcloud_words
 from tests.faces.toy import ToyFace
 from zbus.faces import FACES
+from zbus.faces.face import Face, Parts
+from zbus.faces.mqcloud.face import MqcloudFace
+from zbus.faces.mqcloud.settings import MqcloudSettings
 
 Request = Callable[..., bytes]
 
@@ -33,6 +37,7 @@ class Dialect:
     read: Callable[[Reply], Reply] = lambda reply: reply
     # With the status that HTTP has for what it says, and the message as its body.
     tells_why: bool = True  # the status says why a put is not taken, and a header when it may be
+    waits: bool = True  # a pull waits for messages
 
     def ask(self, client: Client, request: bytes) -> Reply:
         """The one reply to a request."""
@@ -118,18 +123,64 @@ def camellia() -> Dialect:
     return Dialect("camellia", put, pull, bodies)
 
 
+def mqcloud() -> Dialect:
+    """A registered producer and consumer, made by their first requests; batches of one message, of
+    which the next one need not wait for the acknowledgement."""
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        said = [line for line in lines if not line.startswith("content-type")]
+        fields = {"producer": f"{topic}-producer", "message": body.decode()}
+        return mqcloud_words.post("/mq/produce", *said, **fields)
+
+    def pull(topic: str, *lines: str) -> bytes:
+        fields: dict[str, object] = {"topic": topic, "consumer": topic, "maxPullSize": 1}
+        return mqcloud_words.get("/mq/message", *lines, pop=True, **fields)
+
+    def bodies(reply: Reply) -> list[bytes]:
+        result = msgspec.json.decode(reply.body)["result"]
+        found = [*result.get("msgList", ()), *result.get("retryMsgList", ())]
+        return [message["message"].encode() for message in found]
+
+    return Dialect("mqcloud", put, pull, bodies, read=read_mqcloud, waits=False)
+
+
+def read_mqcloud(reply: Reply) -> Reply:
+    """What the application refuses comes with status 200."""
+    if not reply.headers.get("content-type", "").startswith("application/json"):
+        return reply
+    told = msgspec.json.decode(reply.body)
+    if reply.status != 200 or told.get("status", 200) == 200:
+        return reply
+    too_large = "bytes" in told["message"]
+    return Reply(413 if too_large else told["status"], reply.headers, reply.body)
+
+
+def registering(parts: Parts) -> Face:
+    """The face of MQCloud as people try it out."""
+    settings = parts.settings or MqcloudSettings()
+    assert isinstance(settings, MqcloudSettings)
+    trying = attrs.evolve(settings, mqcloud_auto_register=True)
+    return MqcloudFace(attrs.evolve(parts, settings=trying))
+
+
 DIALECTS = (
     dialect("native", "/{}", "?cmd=consume"),
     adf(),
     camellia(),
+    mqcloud(),
     dialect("toy", "/toy/{}"),
 )
 """A row for each of FACES, and one that shows that a new one needs no more than its row there."""
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 
+every_dialect_that_waits = pytest.mark.parametrize(
+    "dialect", [dialect for dialect in DIALECTS if dialect.waits], ids=str
+)
+
 
 @pytest.fixture
 def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one line that a dialect has outside its folder."""
     monkeypatch.setitem(FACES, "toy", ToyFace)
+    monkeypatch.setitem(FACES, "mqcloud", registering)

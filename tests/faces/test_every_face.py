@@ -11,7 +11,13 @@ from hashlib import sha256
 import pytest
 
 from tests.conformance.dialogue import Client, World, cmd, http, ok
-from tests.faces.dialects import DIALECTS, Dialect, every_dialect, with_toy
+from tests.faces.dialects import (
+    DIALECTS,
+    Dialect,
+    every_dialect,
+    every_dialect_that_waits,
+    with_toy,
+)
 from tests.faces.toy import ToyAsked, ToyFace
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
@@ -95,9 +101,8 @@ def test_a_token_lets_its_bearer_in_until_it_expires(dialect: Dialect) -> None:
     world.advance(2_000)
     world.posted.append(world.front.upkeep)  # the server does so once a second
     world.settle()
-    assert [reply.status for reply in dialect.replies(client)] == [403], (
-        "a pull that waits is ended"
-    )
+    ended = [reply.status for reply in dialect.replies(client)]
+    assert ended == ([403] if dialect.waits else []), "a pull that waits is ended"
     assert dialect.ask(client, dialect.put("T", b"late", "token: short")).status == 403
 
 
@@ -243,13 +248,18 @@ def test_who_reads_nothing_is_given_no_more(dialect: Dialect) -> None:
     assert slow.peer.out_bytes <= slow.peer.out_bytes_max + 60_000
     slow.takes = True
     world.settle()
-    assert [dialect.bodies(reply) for reply in dialect.replies(slow)] == [[body] for body in bodies]
+    found = [dialect.bodies(reply) for reply in dialect.replies(slow)]
+    while [] in found:  # who does not wait asks again
+        assert not dialect.waits
+        found.remove([])
+        found.append(dialect.bodies(dialect.ok(slow, dialect.pull("T"))))
+    assert found == [[body] for body in bodies]
 
 
 # -- waiting and the end -----------------------------------------------------------------------
 
 
-@every_dialect
+@every_dialect_that_waits
 def test_a_pull_waits_and_replies_come_in_order(dialect: Dialect) -> None:
     client = declared(World())
     assert client.exchange(dialect.pull("T")) == []
@@ -282,7 +292,7 @@ def stopped() -> Iterator[World]:
     assert not any(client.peer.open_tickets for client in world.clients), "all are answered"
 
 
-@every_dialect
+@every_dialect_that_waits
 def test_at_the_stop_who_waits_is_told(dialect: Dialect, stopped: World) -> None:
     client = declared(stopped)
     assert client.exchange(dialect.pull("T")) == []

@@ -282,6 +282,8 @@ class Consumption:
         self.give_up()
         if not isinstance(outcome, Empty):
             self.reply.settle(outcome)
+        elif self.reply.peer.stalled:
+            self._tell(NO_NEW_MSG)  # it is given nothing before it takes what it was sent
         elif outcome.reason is EmptyReason.LEASED or self._elsewhere():
             self._try_next()  # a reader of another dialect has the queue
         elif outcome.reason is EmptyReason.FILTERED:

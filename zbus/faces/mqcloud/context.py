@@ -50,10 +50,14 @@ class Request(PlainHead):
         return Tell(self, Answer(403, body, JSON))
 
     def may(self, peer: Peer, topic: str, group: str = "") -> bool:
-        """Whether whoever asks may do this to the topic; he is told if not."""
+        """Whether whoever asks may do this to the topic, and make it to produce into; he is told if
+        not."""
         grant = peer.grant
         groups = (group,) if group else ()
-        if grant is None or Needs(self.operation, topic, groups).met_by(grant):
+        also = None
+        if self.operation == "produce" and self.face.broker.topic(topic) is None:
+            also = Needs("declare", topic)
+        if grant is None or Needs(self.operation, topic, groups, also=also).met_by(grant):
             return True
         self.forbid("", known=True).run(peer, b"", b"")
         return False
