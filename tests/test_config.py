@@ -178,7 +178,19 @@ BAD_FILES = [
     ("insecure = 1", "{file}, key insecure: expected true or false, not 1"),
     ("host = 1", "{file}, key host: expected text, not 1"),
     ("data_dir = []", "{file}, key data_dir: expected text, not []"),
-    ("[server]\nport = 1", "{file}: there is no option 'server'"),
+    ("[server]\nport = 1", "{file}: there is no option 'server_port'"),
+    ("[mqcloud]\nqueue = 1", "{file}: there is no option 'mqcloud_queue'"),
+    ("[mqcloud]\nqueues = 0", "{file}, key mqcloud_queues: 0 is not between 1 and 65535"),
+    (
+        "mqcloud_queues = 1\n[mqcloud]\nqueues = 2",
+        "{file}: the option 'mqcloud_queues' is there twice",
+    ),
+    ("[mqcloud.queues]\na = 1", "{file}, key mqcloud_queues: expected one value, not several"),
+    ("[port]\na = 1", "{file}, key port: expected one value, not several"),
+    (
+        "[mqcloud]\nproducers = 'p=t, q'",
+        "{file}, key mqcloud_producers: 'q' is not of the form producer=topic",
+    ),
     ("Port = 1", "{file}: there is no option 'Port'"),
     ("port = ", "{file} is not TOML: Invalid value (at end of document)"),
     ("fields_max = '9 KiB'", "{file}, key fields_max: expected a whole number, not '9 KiB'"),
@@ -200,6 +212,16 @@ def test_bad_file_is_refused_with_its_key(tmp_path: Path, content: str, problem:
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert str(caught.value) == problem.format(file=file)
+
+
+def test_options_of_a_dialect_may_be_in_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "zbus.toml"
+    file.write_text(
+        "port = 1\n[mqcloud]\nauto_register = true\nproducers = 'p=t'\n[adf]\nauto_create = false\n"
+    )
+    config = load(file)
+    assert (config.port, config.mqcloud_auto_register, config.adf_auto_create) == (1, True, False)
+    assert config.mqcloud_producers == "p=t"
 
 
 MUCH = "9" * 5_000

@@ -54,10 +54,17 @@ def _from_file(path: Path) -> dict[str, object]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    for key in table:
-        if key not in OPTIONS:
-            raise ConfigError(f"{path}: there is no option {key!r}")
-    return {key: _parse(key, value, f"{path}, key {key}") for key, value in table.items()}
+    values: dict[str, object] = {}
+    for key, value in table.items():
+        inner = value if isinstance(value, dict) and key not in OPTIONS else {"": value}
+        for name, raw in inner.items():  # of a table: `[mqcloud] queues` is `mqcloud_queues`
+            option = f"{key}_{name}" if name else key
+            if option not in OPTIONS:
+                raise ConfigError(f"{path}: there is no option {option!r}")
+            if option in values:
+                raise ConfigError(f"{path}: the option {option!r} is there twice")
+            values[option] = _parse(option, raw, f"{path}, key {option}")
+    return values
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
