@@ -316,9 +316,10 @@ class Consumption:
                 (again if retried else first).append(_shown(piece, at))
         lock.begin = min(fresh or lock.offsets)
         lock.next = max(lock.offsets) + 1
-        lock.pending = False
+        now_ms = self._face.broker.now_ms
+        lock.begin_at(now_ms, now_ms + self._lease_ms)
         if self._client.pop:
-            queue.add_range(lock, self._face.broker.now_ms)
+            queue.add_range(lock, now_ms)
         self.reply.peer.work -= 5 * len(lock.offsets)
         self._tell(FOUND if first else NO_NEW_MSG, lock, first, again)
 
