@@ -33,6 +33,11 @@ class Lock:
         self.forced = False
         self.pending = True  # its messages are being read
 
+    def begin_at(self, now_ms: int, ends_ms: int) -> None:
+        """Its messages were read, which may have taken a while: now they are somebody's."""
+        self.at_ms, self.ends_ms = now_ms, ends_ms
+        self.pending = False
+
     def held(self, now_ms: int) -> bool:
         """Nobody else may have it."""
         return self.pending or now_ms < self.ends_ms
