@@ -371,7 +371,8 @@ class MqcloudClient(Stranger):
         alone = not any(
             call.progress is progress for client in world.clients.values() for call in client.calls
         )
-        alone = alone and not self.connection.socket.outbound
+        progress.requests += 1
+        requests = progress.requests
 
         def done(status: int, found: Document) -> None:
             self.heard = found
@@ -381,7 +382,8 @@ class MqcloudClient(Stranger):
                 said = info["message"] if info.get("status") == 200 else None
                 progress.settled(settle, said, own, self.now_ms)
             if status == 500 and found.get("message") == "no consumerQueueOffsetResult":
-                self._none_free(progress, sent, sent_ms, alone and progress.fences == fences)
+                same = (progress.fences, progress.requests) == (fences, requests)
+                self._none_free(progress, sent, sent_ms, alone and same)
 
         self._post("GET", "message", fields, done, progress)
 
@@ -422,6 +424,7 @@ class MqcloudClient(Stranger):
 
     def _none_free(self, progress: Progress, sent: int, sent_ms: int, judged: bool) -> None:
         """Each queue has to be somebody's, if nobody else is asking."""
+        self.world.check(not progress.pop, f"{progress.name} has queues for everybody")
         for queue, batches in enumerate(progress.batches if judged else ()):
             if not any(batch.may_hold(sent_ms, sent) for batch in batches):
                 self.world.check(False, f"{progress.name}: queue {queue} is nobody's")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zbus.testing.records import Record
 
@@ -49,12 +50,20 @@ class Item:
     batch: Batch | None = None  # the last that had it
     asked: set[Settle] = field(default_factory=set)  # on their way, and may settle it
     again: set[object] = field(default_factory=set)  # requests for it that were not served yet
-    move: object = None  # the reset that put it where it is, and nothing came after
+    move: Move | None = None  # the reset that put it where it is, and nothing came after
     last: int = 0  # when anything happened to it
 
     @property
     def owed(self) -> bool:
         return self.post.sure and self.fate is Fate.OPEN and not self.asked
+
+
+class Move(NamedTuple):
+    """What a reset did to a message."""
+
+    reset: object
+    comes: bool  # else it was skipped
+    batch: Batch | None  # had it before, and has it again if the reset is forgotten
 
 
 @dataclass(slots=True, eq=False)
@@ -155,6 +164,7 @@ class Progress:
         self.open: list[Settle] = []
         self.moves: list[object] = []
         self.fences = 0
+        self.requests = 0  # for messages, so far
         self.skipped = [0] * topic.queues  # a reset led there: before it nothing has to come
         self.now = 0  # counts what happens
 
@@ -344,15 +354,18 @@ class Progress:
                     skipped = offset < place and item.fate is Fate.DONE and not item.asked
                     item.fate = Fate.DONE if skipped else Fate.DOUBT
                 item.touched = offset < place
-                item.batch, item.move, item.last = None, (move, offset >= place), now
+                item.move = Move(move, offset >= place, item.batch)
+                item.batch, item.last = None, now
 
     def reset(self, since: int) -> None:
         """That is durable now, if it was the only one since then."""
         moves = self.moves[since:]
         for item in self.items.values():
-            if isinstance(item.move, tuple) and len(moves) == 1 and item.move[0] is moves[0]:
-                if not item.asked:
-                    item.fate = Fate.OPEN if item.move[1] else Fate.DONE
+            if item.move is None or len(moves) != 1 or item.move.reset is not moves[0]:
+                continue
+            if not item.asked:
+                item.fate = Fate.OPEN if item.move.comes else Fate.DONE
+            item.move = None
 
     def want(self, post: Post) -> object:
         """Somebody wants it again."""
@@ -382,7 +395,8 @@ class Progress:
             for batch in held:
                 batch.shaken = True
         for item in self.items.values():
-            item.move = None
+            if item.move is not None:
+                item.batch, item.move = item.move.batch, None
 
     def owed(self) -> list[int]:
         """What has to come at last."""
