@@ -248,7 +248,7 @@ class MqcloudClient(Stranger):
     ) -> None:
         self.calls.append(Call(path, done, progress, self.now_ms))
         told = " ".join(f"{name}={str(value)[:44]}" for name, value in fields.items())
-        self.world.say(f"{self.name}: {path} {told} {body.decode()}")
+        self.world.say(f"{self.name}: {path} {told} {_shown(body)}")
         query = "" if body or method == "POST" else "?" + urlencode(fields)
         kind = "application/json" if body else "application/x-www-form-urlencoded"
         body = body or (urlencode(fields).encode() if method == "POST" else b"")
@@ -489,12 +489,13 @@ class MqcloudClient(Stranger):
         if not known:
             return
         post = random.choice(known)
+        ids = [id for id in post.ids if not any(id in one.ids for one in known if one is not post)]
         wish, since = progress.want(post), progress.tick()
 
         def done(status: int, found: Document) -> None:
             progress.wanted(post, wish, since, status if status in (200, 500) else 0)
 
-        settings: dict[str, object] = {"retryMsgId": random.choice(post.ids)}
+        settings: dict[str, object] = {"retryMsgId": random.choice(ids)}
         self.configure(consumer, settings | ({"clientId": id} if id else {}), done)
 
     # -- being told ---------------------------------------------------------------------------
@@ -512,7 +513,8 @@ class MqcloudClient(Stranger):
             right = status in (200, 400, 500) if http == 200 else http in BUSY
             right = right and "haven't registered" not in found.get("message", "")
             self.world.check(right, f"{self.name}: {call.what}: {http} {body[:200]!r}")
-            self.world.say(f"{self.name} is told {http} {body[:150]!r} of {call.what}")
+            more = found.get("message", found.get("result", {}).get("status", ""))
+            self.world.say(f"{self.name} is told {http} {status} {more} of {call.what}")
             if not call.over:
                 call.done(status, found)
 
@@ -525,6 +527,12 @@ class MqcloudClient(Stranger):
 
     def overdue(self, now_ms: int) -> list[str]:
         return [call.what for call in self.calls][:1] if not self.unsent else []
+
+
+def _shown(body: bytes) -> str:
+    """A body of settings, without the id of a message: that of the process is in it."""
+    found = msgspec.json.decode(body) if body else {}
+    return " ".join(f"{name}={value}" for name, value in found.items() if name != "retryMsgId")
 
 
 def forged(text: str, random: Random) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from zbus.testing.records import Record
 
 Check = Callable[[bool, str], None]
+GRANTED = "granted"
 Place = tuple[int, int]
 """Queue and offset."""
 
@@ -50,6 +51,7 @@ class Item:
     batch: Batch | None = None  # the last that had it
     asked: set[Settle] = field(default_factory=set)  # on their way, and may settle it
     again: set[object] = field(default_factory=set)  # requests for it that were not served yet
+    loose: bool = False  # what led to its last hand-out may be forgotten by a crash
     move: Move | None = None  # the reset that put it where it is, and nothing came after
     last: int = 0  # when anything happened to it
 
@@ -115,7 +117,8 @@ class Settle:
         if batch.over or batch.queue != self.queue:
             return False
         if batch.shaken:
-            return any(self.offset <= offset < self.next for offset in batch.items)
+            inside = any(self.offset <= offset < self.next for offset in batch.items)
+            return inside or batch.begin in (None, self.offset)
         if batch.begin not in (None, self.offset) and (pop or self.unlock):
             return False
         if self.unlock and batch.at_ms not in (None, self.lock_ms):
@@ -125,7 +128,7 @@ class Settle:
     def may_settle(self, batch: Batch) -> list[Item]:
         if self.unlock or (not batch.shaken and batch.begin not in (None, self.offset)):
             return []
-        least = self.offset if batch.shaken else 0
+        least = self.offset if batch.begin not in (None, self.offset) else 0
         return [i for o, i in batch.items.items() if least <= o < self.next and i.batch is batch]
 
 
@@ -218,6 +221,8 @@ class Progress:
             self.check(not wrong, f"{name} was acknowledged and comes again to {self.name}")
             if item.fate is Fate.DONE:
                 item.fate = Fate.DOUBT
+            wished = any(one != GRANTED for one in item.again)
+            item.loose = wished or item.move is not None
             item.touched, item.batch, item.move, item.last = True, batch, None, now
         for other in held if not self.pop else ():
             other.over = other.over or now
@@ -244,8 +249,8 @@ class Progress:
         batch.told = True
         for item in batch.items.values():
             item.post.sure = True
-            item.again = {one for one in item.again if not isinstance(one, str)}
-            if item.batch is batch and item.fate is Fate.DOUBT:
+            item.again.discard(GRANTED)
+            if item.batch is batch and item.fate is Fate.DOUBT and not item.loose:
                 item.fate = Fate.OPEN
 
     def untold(self, batch: Batch) -> None:
@@ -329,9 +334,9 @@ class Progress:
         if said is None or batch is None or batch.asks or batch.at_ms is None:
             return
         right = said.startswith("ok ") or said.endswith("unlock:true")
-        ended = batch.doubt or batch.shaken or batch.moved
+        ended = batch.over or batch.doubt or batch.shaken or batch.moved
         ended = ended or now_ms >= batch.at_ms + batch.lease_ms
-        self.check(right or ended, f"{self.name} is told {said!r} of what it has")
+        self.check(right or bool(ended), f"{self.name} is told {said!r} of what it has")
 
     # -- resets, and what is wanted again -------------------------------------------------------
 
@@ -354,7 +359,8 @@ class Progress:
                     skipped = offset < place and item.fate is Fate.DONE and not item.asked
                     item.fate = Fate.DONE if skipped else Fate.DOUBT
                 item.touched = offset < place
-                item.move = Move(move, offset >= place, item.batch)
+                former = item.batch if item.move is None else item.move.batch
+                item.move = Move(move, offset >= place, former)
                 item.batch, item.last = None, now
 
     def reset(self, since: int) -> None:
@@ -381,7 +387,7 @@ class Progress:
             return
         item.again.discard(wish)
         if said == 200:
-            item.again.add("granted")
+            item.again.add(GRANTED)
             if item.fate is Fate.DONE:
                 same = item.last <= since and not item.asked
                 item.fate = Fate.OPEN if same else Fate.DOUBT
