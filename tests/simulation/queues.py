@@ -85,6 +85,7 @@ class Batch:
     over: int = 0  # it ended for certain, then
     doubt: bool = False  # somebody may have ended it
     shaken: bool = False  # its lock may be forgotten, and its leases are not
+    freed: bool = False  # it was unlocked, which a crash may undo
     moved: bool = False  # its messages are no more its own: the group was reset
     asks: set[Settle] = field(default_factory=set)
 
@@ -322,7 +323,7 @@ class Progress:
                 self._doubt(settle, batch)
             return
         for batch in meant:
-            batch.over = batch.over or now
+            batch.over, batch.freed = batch.over or now, settle.unlock
             text = f"{self.name}: a batch at {batch.begin} is acknowledged by {settle.offset}"
             self.check(batch.begin == settle.offset, text)
             for item in settle.may_settle(batch):
@@ -400,6 +401,7 @@ class Progress:
         for held in self.batches:
             for batch in held:
                 batch.shaken = True
+                batch.over = 0 if batch.freed else batch.over
         for item in self.items.values():
             if item.move is not None:
                 item.batch, item.move = item.move.batch, None
