@@ -9,8 +9,18 @@ from tests.mutants.costs import COSTS
 from tests.mutants.dialects import DIALECTS
 from tests.mutants.edge import EDGE
 from tests.mutants.journal import JOURNAL
+from tests.mutants.mqcloud import MQCLOUD
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import PLACES
 from tests.mutants.settled import SETTLED
 
-MUTANTS: Final[list[Mutant]] = [*CORE, *JOURNAL, *EDGE, *COSTS, *PLACES, *SETTLED, *DIALECTS]
+MUTANTS: Final[list[Mutant]] = [
+    *CORE,
+    *JOURNAL,
+    *EDGE,
+    *COSTS,
+    *PLACES,
+    *SETTLED,
+    *DIALECTS,
+    *MQCLOUD,
+]
