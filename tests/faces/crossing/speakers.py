@@ -233,7 +233,7 @@ class Mqcloud(Speaker):
         if message.delay_ms is None:
             said["orderId"] = "one"  # else the order of two queues is none
         else:
-            said["deliveryTimestamp"] = int(time.time() * 1_000) + message.delay_ms + 1
+            said["deliveryTimestamp"] = int(time.time() * 1_000) + message.delay_ms + 200
         return str(self._ask("POST", "/mq/produce", said)["msgId"])
 
     def take(self, topic: str) -> Message:
