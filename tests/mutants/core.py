@@ -798,8 +798,8 @@ FENCED: list[Mutant] = [
         "zbus/core/dispatch.py",
         (
             "handed-out-of-a-fenced-partition",
-            "        if partition.fenced is not None or (group",
-            "        if (group",
+            "        if partition.fenced is not None or taken:",
+            "        if taken:",
             FENCE,
         ),
     ),
@@ -929,8 +929,8 @@ RETRIED: list[Mutant] = [
         ),
         (
             "one-batch-and-another",
-            " or (group.options.one_batch and backlog.leased):",
-            ":",
+            "        if partition.fenced is not None or taken:",
+            "        if partition.fenced is not None:",
             RETRIES,
         ),
         (

@@ -17,8 +17,8 @@ This page is printed by `python -m zbus.config`; do not edit it.
 
 An option is set, each source overriding the one before, in
 
-1. a TOML file, named by `zbus serve --config FILE` or by `ZBUS_CONFIG`: `port = 15600`. Options that
-   begin alike may be in a table: `queues = 4` in `[mqcloud]` is `mqcloud_queues = 4`;
+1. a TOML file, named by `zbus serve --config FILE` or by `ZBUS_CONFIG`: `port = 15600`. Options
+   that begin alike may be in a table: `queues = 4` in `[mqcloud]` is `mqcloud_queues = 4`;
 2. the environment, in capitals after `ZBUS_`: `ZBUS_PORT=15600`;
 3. the command line: `zbus serve --port 15600`, or for any option `--set idle_timeout_ms=60000`.
 

@@ -334,11 +334,9 @@ class Dispatch:
 
     def _scan(self, group: Group, index: int, pull: Pull, pieces: Pieces) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
-        backlog = group.backlogs[index]
-        partition = group.topic.partitions[index]
-        if partition.fenced is not None:
-            return
-        if group.options.one_batch and backlog.leased and not pull.wants.shares:
+        backlog, partition = group.backlogs[index], group.topic.partitions[index]
+        taken = group.options.one_batch and backlog.leased and not pull.wants.shares
+        if partition.fenced is not None or taken:
             return
         now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
         if group.ordered:

@@ -32,7 +32,7 @@ def test_the_queue_is_the_remainder_without_its_sign() -> None:
 
 @given(st.integers(0, 65_535), st.integers(946_684_800_000, 4_102_444_800_000))
 def test_an_id_says_where_and_when(partition: int, time_ms: int) -> None:
-    ids = Ids("10.18.29.193:10911")
+    ids = Ids("10.18.29.193:10911", b"run")
     first, second = ids.message_id(partition, time_ms), ids.message_id(partition, time_ms)
     assert first != second
     assert len(first) == 32
@@ -42,7 +42,7 @@ def test_an_id_says_where_and_when(partition: int, time_ms: int) -> None:
 
 @given(st.integers(0, 65_535), st.integers(0, (1 << 48) - 1))
 def test_an_offset_id_says_where(partition: int, offset: int) -> None:
-    id = Ids("10.18.29.193:10911").offset_id(partition, offset)
+    id = Ids("10.18.29.193:10911", b"run").offset_id(partition, offset)
     assert id[:16] == "0A121DC100002A9F"
     assert meant_by(id.encode()) == Placed(partition, offset)
 
@@ -55,7 +55,7 @@ def test_any_id_means_something_or_nothing(id: bytes) -> None:
 
 @pytest.mark.parametrize("address", ["localhost:15555", "[::1]:1", "10.0.0.1:x", ""])
 def test_an_address_that_is_none(address: str) -> None:
-    assert len(Ids(address).offset_id(0, 0)) == 32
+    assert len(Ids(address, b"").offset_id(0, 0)) == 32
 
 
 @given(st.integers(0, 9_999), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.booleans())

@@ -77,7 +77,7 @@ class MqcloudFace(PlainFace):
         self.settings = settings
         self.registry = Registry(parts.broker, settings)
         self.locks = Locks()
-        self.ids = Ids(settings.address)
+        self.ids = Ids(settings.address, parts.broker.new_id())
 
     def claims(self, head: Head) -> bool:
         return head.target.startswith(_LISTS) and head.target.partition(b"?")[0] in _LISTS
@@ -86,7 +86,7 @@ class MqcloudFace(PlainFace):
         return MqcloudAsked(head, self.guard, self)
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"locks": self.locks.held_bytes}
+        return {"mqcloudLocks": self.locks.held_bytes}
 
     def upkeep(self) -> None:
         self.registry.configure()

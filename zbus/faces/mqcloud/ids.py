@@ -12,10 +12,10 @@ is, a msgId in which partition and when it was stored. Which of the two it is sh
 from __future__ import annotations
 
 import ipaddress
-import os
 import struct
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
+from zlib import crc32
 
 _MESSAGE: Final = struct.Struct(">4sHHHIH")
 _OFFSET: Final = struct.Struct(">4sIHHI")  # the offset in two parts
@@ -40,16 +40,16 @@ class Placed(NamedTuple):
 
 
 class Ids:
-    """Makes them. `address` is the broker's, host:port."""
+    """Makes them. `address` is the broker's, host:port; `run` is another one at each start."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, run: bytes) -> None:
         host, _, port = address.rpartition(":")
         try:
             self._host = ipaddress.IPv4Address(host).packed
         except ValueError:
             self._host = _ANYWHERE
         self._port = int(port) if port.isdecimal() and len(port) <= 5 else 0
-        self._process = os.getpid() % 65_535 + 1
+        self._process = crc32(run) % 65_535 + 1
         self._counter = 0
         self._month = 0
         self._month_ms = self._month_end_ms = 0
