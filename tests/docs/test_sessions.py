@@ -40,6 +40,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "browser-and-cors",
         "coming-from-adf",
         "coming-from-camellia",
+        "coming-from-mqcloud",
         "coming-from-kafka",
         "coming-from-rabbitmq",
         "coming-from-sqs",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -112,7 +114,7 @@ class Native(Speaker):
             key=told.get("key"),
             headers={name: told[name] for name in told if name.startswith("x-trip")},
             attempts=int(told.get("retry", "0")) + 1,
-            handle=told["offset"],
+            handle=f"{told['offset']}&partition={told.get('partition', 0)}",
         )
 
     def give_back(self, topic: str, taken: Message) -> None:
@@ -212,9 +214,78 @@ class Camellia(Speaker):
         return answer
 
 
-NAMES: Final = (Native.name, Adf.name, Camellia.name)
+class Mqcloud(Speaker):
+    """MQCloud, in pop mode: another dialect may have a message in its hands as well."""
+
+    name = "MQCloud"
+    can_say = frozenset({"body", "key", "delay_ms"})
+
+    def make(self, topic: str) -> None:
+        self._ask("POST", "/mq/register", {"topic": topic, "producer": f"{topic}-producer"})
+        self._join(topic)
+
+    def put(self, topic: str, message: Message) -> str:
+        said: dict[str, Any] = {
+            "producer": f"{topic}-producer",
+            "message": message.body,
+            "keys": message.key,
+        }
+        if message.delay_ms is None:
+            said["orderId"] = "one"  # else the order of two queues is none
+        else:
+            said["deliveryTimestamp"] = int(time.time() * 1_000) + message.delay_ms + 200
+        return str(self._ask("POST", "/mq/produce", said)["msgId"])
+
+    def take(self, topic: str) -> Message:
+        self._join(topic)
+        said = {"topic": topic, "consumer": topic, "pop": "true", "maxPullSize": 1}
+        end_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end_s:
+            told = self._ask("GET", "/mq/message", said)
+            found = [*told.get("msgList", ()), *told.get("retryMsgList", ())]
+            if found:
+                break
+        (message,) = found
+        # In the words of its console: who holds what, for which time.
+        listed = self._ask("GET", "/mq/clustering/pop/ack", {"consumer": topic})["list"]
+        times = {one["requestId"]: one["retryTimes"] for one in listed}
+        base64 = message.get("messageBase64")
+        return Message(
+            message["message"].encode() if base64 is None else b64decode(base64),
+            id=message["messageId"],
+            attempts=times[told["requestId"]] + 1,
+            handle=told["requestId"],
+        )
+
+    def give_back(self, topic: str, taken: Message) -> None:
+        self._settle("unlock", topic, taken)
+
+    def finish(self, topic: str, taken: Message) -> None:
+        self._settle("ack", topic, taken)
+
+    def _settle(self, verb: str, topic: str, taken: Message) -> None:
+        said = {"topic": topic, "consumer": topic, "pop": "true", "requestId": taken.handle}
+        self._ask("GET", f"/mq/{verb}", said)
+
+    def _join(self, topic: str) -> None:
+        self._ask("POST", "/mq/register", {"topic": topic, "consumer": topic})
+
+    def _ask(self, method: str, path: str, said: dict[str, Any]) -> Any:
+        form = urlencode({name: each for name, each in said.items() if each is not None})
+        kind = {"content-type": "application/x-www-form-urlencoded;charset=utf-8"}
+        if method == "GET":
+            _, answer = self.ask(method, f"{path}?{form}")
+        else:
+            _, answer = self.ask(method, path, form.encode(), **kind)
+        told = json.loads(answer)
+        assert told["status"] == 200, told
+        return told.get("result")
+
+
+NAMES: Final = (Native.name, Adf.name, Camellia.name, Mqcloud.name)
 
 
 def speak(port: int, adf_form: str) -> dict[str, Speaker]:
     """One of each dialect."""
-    return {each.name: each for each in (Native(port), Adf(port, adf_form), Camellia(port))}
+    found = (Native(port), Adf(port, adf_form), Camellia(port), Mqcloud(port))
+    return {each.name: each for each in found}

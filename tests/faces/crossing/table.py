@@ -18,19 +18,21 @@ PAGE = DOCS / "reference/dialects.md"
 PAIRS: Final = tuple(permutations(NAMES, 2))
 """Who puts, and who takes."""
 
+_ALWAYS: Final = ("yes",) * len(PAIRS)
+
 CELLS: Final[dict[str, tuple[str, ...]]] = {
-    "body": ("yes", "text", "yes", "text", "yes", "yes"),
-    "order": ("yes", "yes", "yes", "yes", "yes", "yes"),
-    "place in front": ("yes", "yes", "yes", "yes", "", ""),
-    "id": ("kept", "yes", "own", "own", "yes", "kept"),
-    "tag": ("kept", "kept", "", "", "", ""),
-    "key": ("kept", "kept", "", "", "", ""),
-    "headers": ("kept", "kept", "", "", "", ""),
-    "delay": ("yes", "yes", "", "", "yes", "yes"),
-    "expiry": ("yes", "yes", "", "", "yes", "yes"),
-    "attempts": ("yes", "yes", "yes", "yes", "yes", "yes"),
-    "limit of attempts": ("yes", "yes", "", "", "yes", "yes"),
-    "being done": ("yes", "yes", "yes", "yes", "yes", "yes"),
+    "body": ("yes", "text", "yes", "yes", "text", "yes", "yes", "yes", "yes", "yes", "yes", "yes"),
+    "order": _ALWAYS,
+    "place in front": ("yes", "yes", "yes", "yes", "yes", "yes", "", "", "", "", "", ""),
+    "id": ("kept", "yes", "yes", "own", "own", "own", "yes", "kept", "yes", "yes", "kept", "kept"),
+    "tag": ("kept", "kept", "kept", "", "", "", "", "", "", "", "", ""),
+    "key": ("kept", "kept", "kept", "", "", "", "", "", "", "yes", "kept", "kept"),
+    "headers": ("kept", "kept", "kept", "", "", "", "", "", "", "", "", ""),
+    "delay": ("yes", "yes", "yes", "", "", "", "yes", "yes", "yes", "yes", "yes", "yes"),
+    "expiry": ("yes", "yes", "yes", "", "", "", "yes", "yes", "yes", "", "", ""),
+    "attempts": _ALWAYS,
+    "limit of attempts": ("yes", "yes", "yes", "", "", "", "yes", "yes", "yes", "", "", ""),
+    "being done": _ALWAYS,
 }
 """A row for each thing, with a cell for each of PAIRS; "" is what the sender has no word for."""
 
