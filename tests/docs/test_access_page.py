@@ -70,7 +70,7 @@ def test_the_verbs_of_mqcloud() -> None:
         (row,) = [
             row
             for row in found
-            if path == row or path.startswith(row.rstrip("…")) and row.endswith("…")
+            if path == row or (path.startswith(row.rstrip("…")) and row.endswith("…"))
         ]
         assert found[row] == operation, path
         used.add(row)

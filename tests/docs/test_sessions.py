@@ -42,7 +42,6 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-camellia",
         "coming-from-mqcloud",
         "coming-from-kafka",
-        "coming-from-mqcloud",
         "coming-from-rabbitmq",
         "coming-from-sqs",
         "consume-transform-produce",
