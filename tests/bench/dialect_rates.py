@@ -36,6 +36,7 @@ class Kind(NamedTuple):
     whole: Callable[[bytes], bool]  # these bytes are a reply that is a success
     pulls: bool = False  # it takes what was put before
     native: str = ""  # what it is compared with
+    batch: int = 1  # messages of a pull
 
 
 # -- HTTP --------------------------------------------------------------------------------------
@@ -61,10 +62,14 @@ def settled(topic: str) -> Step:
     return lambda number, reply: ask(f"/{topic}?cmd=ack&offset={header(reply, b'offset').decode()}")
 
 
+def form_post(path: str, form: bytes) -> bytes:
+    lines = b"content-type: application/x-www-form-urlencoded\r\n"
+    return b"POST" + ask(path, form, lines)[3:]
+
+
 def delayed(verb: str, form: bytes) -> bytes:
     """As camellia's client asks."""
-    lines = b"content-type: application/x-www-form-urlencoded\r\n"
-    return b"POST" + ask(f"/camellia/delayQueue/{verb}", form, lines)[3:]
+    return form_post(f"/camellia/delayQueue/{verb}", form)
 
 
 SEND = delayed("sendMsg", b"topic=C&delayMillis=0&msg=" + BODY)
@@ -74,6 +79,34 @@ TAKE = delayed("pullMsg", b"topic=C&batch=1")
 def acked(number: int, reply: bytes) -> bytes:
     at = reply.index(b'"msgId":"') + 9
     return delayed("ackMsg", b"topic=C&msgId=" + reply[at : reply.index(b'"', at)])
+
+
+PRODUCE = form_post("/mq/produce", b"producer=M-producer&message=" + BODY)
+REGISTER = [
+    form_post("/mq/register", b"topic=M&" + name)
+    for name in (b"producer=M-producer", b"consumer=M", b"consumer=N")
+]
+BATCH = 32
+TAKEN = "/mq/message?topic=M&consumer={}&maxPullSize={}&pop=true"
+
+
+def unlimited(consumer: str) -> bytes:
+    body = b'{"consumer":"%b","rateLimitEnabled":0}' % consumer.encode()
+    return b"POST" + ask("/mq/consumer/config", body)[3:]
+
+
+def batch_id(reply: bytes) -> str:
+    at = reply.index(b'"requestId":"') + 13
+    return reply[at : reply.index(b'"', at)].decode()
+
+
+def batch_acked(number: int, reply: bytes) -> bytes:
+    return ask(f"/mq/ack?topic=M&consumer=M&pop=true&requestId={batch_id(reply)}")
+
+
+def acked_with_the_next(number: int, reply: bytes) -> bytes:
+    known = batch_id(reply) if b'"requestId"' in reply else ""
+    return ask(TAKEN.format("N", BATCH) + f"&requestId={known}")
 
 
 # -- WebSocket ---------------------------------------------------------------------------------
@@ -158,6 +191,25 @@ def kinds() -> list[Kind]:
         ),
         Kind("camellia sendMsg", SEND, [always(SEND)], is_http, native=put),
         Kind("camellia pullMsg and ackMsg", SEND, [always(TAKE), acked], is_http, True, pair),
+        Kind("mqcloud produce", plain, [always(PRODUCE)], is_http, native=put),
+        Kind(
+            "mqcloud message of one and ack",
+            plain,
+            [always(ask(TAKEN.format("M", 1))), batch_acked],
+            is_http,
+            True,
+            pair,
+        ),
+        Kind("mqcloud produce", plain, [always(PRODUCE)], is_http, native=put),
+        Kind(
+            "mqcloud message of 32, acked with the next",
+            ask(TAKEN.format("N", BATCH)),
+            [acked_with_the_next],
+            is_http,
+            True,
+            pair,
+            BATCH,
+        ),
         Kind("adf rpush", UPGRADE, [deque.push], is_frame, native=put),
         Kind("adf pull and delete", UPGRADE, [deque.pull, deque.delete], is_frame, True, pair),
     ]
@@ -202,7 +254,7 @@ def measure(port: int, pid: int, connections: int, seconds: float) -> None:
     native: dict[str, tuple[float, float]] = {}
     put = 0
     for kind in kinds():
-        most = put if kind.pulls else 1 << 60
+        most = put // kind.batch if kind.pulls else 1 << 60
         done, took_s, cpu_s = run(port, pid, kind, connections, seconds, most)
         put = 0 if kind.pulls else done
         rate, cost_us = done / took_s, cpu_s / done * 1e6
@@ -231,6 +283,12 @@ def main() -> None:
                 with closing(socket.create_connection(("127.0.0.1", broker.port))) as sock:
                     for group in ("T/T?ack=true", "Tries/Tries?ack=true&group_max_attempts=5"):
                         sock.sendall(ask(f"/{group}&cmd=declare"))
+                        receive(sock, is_http)
+                    for request in REGISTER:
+                        sock.sendall(request)
+                        receive(sock, is_http)
+                    for consumer in "MN":
+                        sock.sendall(unlimited(consumer))
                         receive(sock, is_http)
                 show(durability=durability, connections=connections, cores=os.cpu_count() or 0)
                 measure(broker.port, broker.process.pid, connections, chosen.seconds)

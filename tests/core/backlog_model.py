@@ -106,6 +106,10 @@ class BacklogModel:
         ]
         self._change(offset, Life.READY, rank=min([0, *others]) - 1)
 
+    def again(self, offset: int) -> None:
+        self.put_front(offset)
+        self.log[offset].attempts = 0
+
     def put_end(self, offset: int) -> None:
         self._change(offset, Life.READY, rank=self.end)
 

@@ -58,6 +58,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.backlog = Backlog()
         self.model = BacklogModel()
         self.shadow = Backlog()
+        self.log_first = 0  # the log has what comes from there
         self.told_end = 0  # where the log ended when `changes` was called last
         self.before: list[Life] = []
         self.now_ms = 0
@@ -189,6 +190,14 @@ class BacklogMachine(RuleBasedStateMachine):
         self.stepped()
 
     @rule(number=PICKS)
+    def again(self, number: int) -> None:
+        offset = self.pick(number, Life.READY, Life.DELAYED, Life.DONE)
+        if offset is not None and offset >= self.log_first:
+            self.backlog.again(offset)
+            self.model.again(offset)
+        self.stepped()
+
+    @rule(number=PICKS)
     def put_end(self, number: int) -> None:
         offset = self.pick(number, Life.READY, Life.LEASED, Life.DELAYED)
         if offset is not None:
@@ -238,6 +247,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def fall_off(self, number: int) -> None:
         """The log begins later. A change says only how much was lost: recovery is told the rest."""
         first = number % (self.told_end + 1)
+        self.log_first = max(self.log_first, first)
         expected = self.backlog.skipped, self.backlog.untold
         lost = self.model.fall_off(first)
         assert self.backlog.fall_off(first) == lost

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulation.adf import AdfWorld
 from tests.simulation.camellia import CamelliaWorld
+from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.model import Book
 from tests.simulation.stranger import Stranger
 from zbus.core.topic import Group, Pull, Session
@@ -18,19 +19,22 @@ from zbus.testing.simulation.machine import Machine
 if TYPE_CHECKING:
     from tests.simulation.crowd import Crowd
 
-World = AdfWorld | CamelliaWorld
+World = AdfWorld | CamelliaWorld | MqcloudWorld
 KINDS: Final = ((), (AdfWorld,), (CamelliaWorld,), (AdfWorld, CamelliaWorld))
 
 
 class Dialects:
-    """See the module. Three of four worlds have one or both. They have a `Random` of their own, so
-    that a world without them is what it was before there were any."""
+    """See the module. Three of four worlds have Adf, camellia or both, and one of three has MQCloud.
+    They have a `Random` of their own, so that a world without them is what it was before there were
+    any."""
 
     def __init__(self, seed: int, machine: Machine, book: Book, say: Callable[[str], None]) -> None:
         self.random = Random(f"dialects of {seed}")
         self._machine = machine
         kinds = self.random.choice(KINDS)
         self.worlds: list[World] = [kind(self.random, machine, say, book.check) for kind in kinds]
+        if (mine := Random(f"mqcloud of {seed}")).random() < 1 / 3:
+            self.worlds.append(MqcloudWorld(mine, machine, say, book.check))
 
     def connect(self, number: int) -> Stranger | None:
         """A client of one of them, now and then."""
@@ -48,6 +52,14 @@ class Dialects:
         """Now it is told; or nobody is, and they go back."""
         for world in self.worlds:
             world.delivered(group, records, pull, told)
+
+    def moved(self, group: Group, places: list[int]) -> bool:
+        """A group is put somewhere else. Says whether it is one of theirs."""
+        for world in self.worlds:
+            if isinstance(world, MqcloudWorld) and group.topic.name == world.topic.name:
+                world.moved(group, places)
+                return True
+        return False
 
     def left(self, session: Session) -> None:
         """A connection is over, as the broker sees it."""

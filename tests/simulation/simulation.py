@@ -76,7 +76,7 @@ class Simulation:
             tickets_per_connection_max=self.random.choice((3, 1_024)),
             late=self.random.random() < 0.3,
         )
-        told = (self._delivered, self._fenced, self.book.moved, self.book.left)
+        told = (self._delivered, self._fenced, self._moved, self.book.left)
         watched = partial(WatchedBroker, *told, self._gone, self._picked, self._undelivered)
         self.machine = Machine(self.random, options=options, kind=watched)
         self.requests = Requests(self.random, self.book, self.machine, self.say)
@@ -180,6 +180,10 @@ class Simulation:
 
     def _undelivered(self, group: Group, records: list[Record], pull: Pull) -> None:
         self.dialects.delivered(group, records, pull, False)
+
+    def _moved(self, group: Group, places: list[int]) -> None:
+        if not self.dialects.moved(group, places):
+            self.book.moved(group, places)
 
     def _gone(self, session: Session) -> None:
         self.dialects.left(session)

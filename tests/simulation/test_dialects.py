@@ -1,4 +1,4 @@
-"""Worlds in which Adf and camellia take part: what their clients are promised holds."""
+"""Worlds in which other dialects take part: what their clients are promised holds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.limits import checked
 from tests.simulation.adf import AdfWorld
 from tests.simulation.camellia import CamelliaWorld
+from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.simulation import Simulation
 from zbus.testing.simulation.machine import Machine
 
@@ -19,7 +20,7 @@ CHUNK = 5
 class Mostly(Simulation):
     """A world with one dialect."""
 
-    kind: type[AdfWorld] | type[CamelliaWorld]
+    kind: type[AdfWorld] | type[CamelliaWorld] | type[MqcloudWorld]
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -39,6 +40,12 @@ class Camellia(Mostly):
     kind = CamelliaWorld
 
 
+class Mqcloud(Mostly):
+    """With MQCloud."""
+
+    kind = MqcloudWorld
+
+
 CHUNKS = [*range(0, 10, CHUNK), *checked(range(10, SEEDS, CHUNK))]
 
 
@@ -52,6 +59,12 @@ def test_adf(first: int) -> None:
 def test_camellia(first: int) -> None:
     for seed in range(first, first + CHUNK):
         Camellia(seed).run()
+
+
+@pytest.mark.parametrize("first", CHUNKS)
+def test_mqcloud(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        Mqcloud(seed).run()
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -25,38 +25,38 @@ Picked = Callable[[Group, list[Record], Pull], None]
 class _Tap(Pull):
     """Tells of what a pull is given, on the way to whoever pulled."""
 
-    __slots__ = ("_delivered", "_pull", "_undelivered", "picked")
+    __slots__ = ("_delivered", "inner", "_undelivered", "picked")
 
     def __init__(self, pull: Pull, delivered: Delivery, undelivered: Picked) -> None:
         super().__init__(pull.session, pull.wants)
-        self._pull = pull
+        self.inner = pull
         self._delivered = delivered
         self._undelivered = undelivered
         self.picked: list[Record] = []  # and not told yet
 
     def settle(self, outcome: Outcome) -> None:
         super().settle(outcome)
-        self._pull.settle(outcome)
+        self.inner.settle(outcome)
         if self.picked:
-            self._undelivered(self.group, self.picked, self._pull)
+            self._undelivered(self.group, self.picked, self.inner)
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
             records = records_of(outcome.pieces)
             self.picked = self.picked[len(records) :]
-            self._delivered(outcome.group, records, self._pull)
+            self._delivered(outcome.group, records, self.inner)
         if self.open:
-            self._pull.answer(outcome)
+            self.inner.answer(outcome)
 
     def tell_credit(self) -> None:
         """A dialect may go by what its pull has left."""
-        self._pull.credit = self.credit
+        self.inner.credit = self.credit
 
     def drop(self) -> None:
         super().drop()
-        self._pull.drop()
+        self.inner.drop()
         if self.picked:
-            self._undelivered(self.group, self.picked, self._pull)
+            self._undelivered(self.group, self.picked, self.inner)
 
 
 class WatchedBroker(Broker):
@@ -89,7 +89,7 @@ class WatchedBroker(Broker):
     def _handed_over(self, group: Group, line: object, pull: _Tap, pieces: list[Piece]) -> None:
         records = records_of(pieces)
         pull.picked += records
-        self._picked(group, records, pull)
+        self._picked(group, records, pull.inner)
         self._hand_over(group, line, pull, pieces)
         pull.tell_credit()
 

@@ -31,5 +31,9 @@ TRANSITIONS: dict[tuple[Life, str], Life] = {
     (Life.LEASED, "back off"): Life.DELAYED,
     (Life.LEASED, "give up"): Life.DEAD,
     (Life.LEASED, "delete"): Life.DELETED,
+    (Life.DELAYED, "again"): Life.READY,
+    (Life.DONE, "again"): Life.READY,
+    (Life.DEAD, "again"): Life.READY,
+    (Life.DELETED, "again"): Life.READY,
 }
 """Every step there is. The documentation's diagram and the model of the tests are made from it."""

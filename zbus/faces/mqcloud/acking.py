@@ -56,7 +56,7 @@ def _acknowledge(
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
         # A restart has forgotten the lock, and knows the leases.
-        left = [o for o in _leased(group, partition, asked) if o < partition.recovered]
+        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
         if left:
             _settle(face, reply, group, partition, left, asked, done)
         else:
@@ -98,7 +98,7 @@ def unlock(face: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
     partition, queue = found
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
-        left = [o for o in _leased(group, partition, asked) if o < partition.recovered]
+        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
         release(face, group, partition, left)
         return AckInfo(OK, f"{asked} unlock:{'true' if left else 'false'}")
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
@@ -145,9 +145,17 @@ def _unlock(queue: Queue, lock: Lock) -> None:
         queue.ranges.pop(lock.begin, None)
 
 
-def _leased(group: Group, partition: Partition, asked: RequestId) -> list[int]:
+def _forgotten(
+    group: Group, partition: Partition, queue: Queue, asked: RequestId, now_ms: int
+) -> list[int]:
+    """Those that are leased by a batch of which only the leases are known: the broker has been
+    restarted since."""
     leased = group.backlogs[partition.index].leased
-    return [o for o in leased if asked.offset <= o < asked.next_offset and o not in leased.settling]
+    known = {offset for lock in queue.locks() for offset in lock.offsets}
+    known |= leased.settling
+    ends = min(asked.next_offset, partition.recovered)
+    open = [o for o in leased if asked.offset <= o < ends and o not in known]
+    return [offset for offset in open if leased.due_of(offset) > now_ms]
 
 
 def _handed_out(group: Group, partition: Partition, offset: int) -> bool:

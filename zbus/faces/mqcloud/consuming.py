@@ -205,16 +205,16 @@ class Consumption:
     def choose(self) -> None:
         """The queue with the largest backlog goes first, then the one that was not asked for the
         longest; queues that somebody has locked are none of them (specification, section 5)."""
-        now_ms, pop, queues = self._face.broker.now_ms, self._client.pop, self._queues
-        free = [
-            index
-            for index, queue in enumerate(queues)
-            if pop or queue.lock is None or not queue.lock.held(now_ms)
-        ]
+        queues = self._queues
+        free = [index for index in range(len(queues)) if self._is_free(index)]
         counts = [self._waiting(index) for index in range(len(queues))]
         self._left = sorted(free, key=lambda i: (counts[i], -queues[i].last_ms, -i))
         self.reply.peer.work -= len(queues)
         self._try_next()
+
+    def _is_free(self, index: int) -> bool:
+        lock = self._queues[index].lock
+        return self._client.pop or lock is None or not lock.held(self._face.broker.now_ms)
 
     def _waiting(self, index: int) -> int:
         return self._group.backlogs[index].ready_count(self._partition(index).visible)
@@ -223,6 +223,8 @@ class Consumption:
         return self._group.topic.partitions[index]
 
     def _try_next(self) -> None:
+        while self._left and not self._is_free(self._left[-1]):
+            self._left.pop()  # while another one was tried, somebody has locked it
         if not self._left:
             self.reply.tell_status(FAILED, NONE_LOCKABLE)
             return
@@ -284,7 +286,7 @@ class Consumption:
             self.reply.settle(outcome)
         elif self.reply.peer.stalled:
             self._tell(NO_NEW_MSG)  # it is given nothing before it takes what it was sent
-        elif outcome.reason is EmptyReason.LEASED or self._elsewhere():
+        elif self._elsewhere():
             self._try_next()  # a reader of another dialect has the queue
         elif outcome.reason is EmptyReason.FILTERED:
             place = self._group.backlogs[self.index].floor()
@@ -314,9 +316,10 @@ class Consumption:
                 (again if retried else first).append(_shown(piece, at))
         lock.begin = min(fresh or lock.offsets)
         lock.next = max(lock.offsets) + 1
-        lock.pending = False
+        now_ms = self._face.broker.now_ms
+        lock.begin_at(now_ms, now_ms + self._lease_ms)
         if self._client.pop:
-            queue.add_range(lock, self._face.broker.now_ms)
+            queue.add_range(lock, now_ms)
         self.reply.peer.work -= 5 * len(lock.offsets)
         self._tell(FOUND if first else NO_NEW_MSG, lock, first, again)
 

@@ -33,6 +33,11 @@ class Lock:
         self.forced = False
         self.pending = True  # its messages are being read
 
+    def begin_at(self, now_ms: int, ends_ms: int) -> None:
+        """Its messages were read, which may have taken a while: now they are somebody's."""
+        self.at_ms, self.ends_ms = now_ms, ends_ms
+        self.pending = False
+
     def held(self, now_ms: int) -> bool:
         """Nobody else may have it."""
         return self.pending or now_ms < self.ends_ms
@@ -50,14 +55,15 @@ class Queue:
         self.client = ""  # the address that did
 
     def add_range(self, lock: Lock, now_ms: int) -> None:
-        """One more of pop mode. What it has is no other's any more; who is late by as long again
-        as he had is not waited for."""
+        """One more of pop mode. What it has is no other's any more: the others' time was over, or
+        the group was reset. Who is late by as long again as he had is not waited for."""
         taken = set(lock.offsets)
         for begin, other in list(self.ranges.items()):
-            if not other.held(now_ms):
+            if not taken.isdisjoint(other.offsets):
                 other.offsets = [offset for offset in other.offsets if offset not in taken]
-                if not other.offsets or now_ms - other.ends_ms > other.ends_ms - other.at_ms:
-                    del self.ranges[begin]
+            late_ms = now_ms - other.ends_ms
+            if not other.offsets or late_ms > other.ends_ms - other.at_ms:
+                del self.ranges[begin]
         self.ranges[lock.begin] = lock
 
     def locks(self) -> list[Lock]:

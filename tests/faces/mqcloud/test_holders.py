@@ -1,0 +1,132 @@
+"""Whose a batch is when several ask at once, when it took long to be read, and after a restart:
+found by the simulation (`tests/simulation/mqcloud.py`)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tests.conformance.dialogue import http
+from tests.faces.mqcloud.words import (
+    CONSUMER,
+    PRODUCER,
+    TOPIC,
+    WorldTalk,
+    closed,
+    document,
+    forged,
+    get,
+    opened,
+    post,
+    told,
+    told_again,
+)
+from zbus.testing.simulation.machine import Machine
+from zbus.testing.simulation.network import Connection
+
+TIMEOUT_MS = 300_000
+NONE = {"status": 500, "message": "no consumerQueueOffsetResult"}
+ASKED = get("/mq/message", topic=TOPIC, consumer=CONSUMER, consumeTimeout=10)
+
+
+def talk_with(*messages: str, queues: int = 1) -> WorldTalk:
+    talk = WorldTalk()
+    talk.begin(queues=queues)
+    for message in messages:
+        talk.produce(message, orderId="b")  # queue 0
+    return talk
+
+
+def test_a_queue_that_was_locked_while_another_was_tried_stays_its_holders() -> None:
+    talk = talk_with("b0", "b1", "b2", queues=2)
+    talk.produce("a0", orderId="a")
+    assert talk.request(http(f"/{TOPIC}/{CONSUMER}?cmd=consume&timeout=0")).body == b"b0"
+    first, second = [document(reply) for reply in talk.client.exchange(ASKED + ASKED)]
+    assert first == NONE, "queue 0 is another dialect's, and queue 1 the second's"
+    assert told(second["result"]) == ["a0"]
+    assert talk.ack(second["result"]["requestId"])["message"][:3] == "ok "
+
+
+def test_an_empty_queue_is_no_refusal_while_another_is_held() -> None:
+    talk = talk_with("a", queues=2)
+    for pop in (False, True):
+        held = talk.message(pop=pop)
+        assert told(held) + told_again(held) == ["a"]
+        found = talk.message(pop=pop)
+        assert found["status"] == "NO_NEW_MSG"
+        assert "requestId" not in found
+        talk.wait(TIMEOUT_MS + 1_000)
+
+
+def test_in_pop_mode_a_reset_takes_what_is_handed_out_again_from_others() -> None:
+    talk = talk_with("a", "b", "c", "d")
+    talk.message(pop=True, maxPullSize=2)
+    before = talk.message(pop=True, maxPullSize=2)
+    assert told(before) == ["c", "d"]
+    assert talk.configure(resetOffsetTimestamp=0) == {"status": 200}
+    after = talk.message(pop=True)
+    assert told(after) == ["a", "b", "c", "d"]
+    assert talk.ack(before["requestId"], pop=True)["message"][:3] != "ok "
+    assert talk.unlock(after["requestId"], pop=True)["message"].endswith("unlock:true")
+    assert told_again(talk.message(pop=True)) == ["a", "b", "c", "d"]
+
+
+def test_after_a_restart_a_forged_id_does_not_reach_what_was_handed_out_since() -> None:
+    talk = talk_with("a", "b")
+    talk.restart()
+    request_id = talk.message(pop=True)["requestId"]
+    assert opened(request_id)[2:4] == ["0", "2"]
+    inner = closed(["zbus", "0", "1", "2", "1"])
+    assert talk.ack(inner, pop=True)["message"][:3] != "ok "
+    assert talk.unlock(inner, pop=True)["message"].endswith("unlock:false")
+    talk.wait(TIMEOUT_MS + 1_000)
+    assert told_again(talk.message(pop=True)) == ["a", "b"]
+
+
+def test_after_a_restart_a_forged_id_does_not_reach_what_was_given_back() -> None:
+    """In the turn in which that is done."""
+    talk = talk_with("a", "b")
+    talk.restart()
+    request_id = talk.message()["requestId"]
+    asked = {"topic": TOPIC, "consumer": CONSUMER}
+    unlock = get("/mq/unlock", requestId=request_id, **asked)
+    stale = get("/mq/ack", requestId=forged(request_id, 4, 1), **asked)
+    said = [document(reply)["message"] for reply in talk.client.exchange(unlock + stale)]
+    assert said[0].endswith("unlock:true")
+    assert said[1].startswith("lock not exist")
+    assert talk.bodies() == ["a", "b"]
+
+
+def test_the_time_of_a_batch_begins_when_it_is_handed_out() -> None:
+    """However long its messages took to be read."""
+    machine = Machine(Random(0))
+    machine.start()
+    one = machine.connect()
+    for request in (
+        http(f"/{TOPIC}?cmd=declare&durability=disk"),
+        post("/mq/register", topic=TOPIC, producer=PRODUCER),
+        post("/mq/register", topic=TOPIC, consumer=CONSUMER),
+        post("/mq/produce", producer=PRODUCER, message="a"),
+    ):
+        _ask(machine, one, request)
+    machine.kill()
+    machine.start()
+    one, two = machine.connect(), machine.connect()
+    one.send(ASKED)
+    machine.turn()
+    machine.jump(20_000)
+    machine.settle()
+    (reply,) = one.replies()
+    found = document(reply)["result"]
+    assert told(found) == ["a"]
+    assert document(_ask(machine, two, ASKED)) == NONE
+    asked = {"topic": TOPIC, "consumer": CONSUMER, "requestId": found["requestId"]}
+    assert document(_ask(machine, two, get("/mq/ack", **asked)))["message"][:3] == "ok "
+
+
+def _ask(machine: Machine, connection: Connection, request: bytes) -> Any:
+    connection.send(request)
+    machine.settle()
+    (reply,) = connection.replies()
+    assert reply.status == 200, reply
+    return reply
