@@ -8,6 +8,7 @@ from tests.docs.pages import DOCS, ROOT
 from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
 from zbus.faces.adf.asked import OPERATIONS as ADF_OPERATIONS
 from zbus.faces.camellia.face import VERBS
+from zbus.faces.mqcloud.face import VERBS as MQCLOUD_VERBS
 from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
@@ -50,6 +51,30 @@ def test_the_verbs_of_camellia() -> None:
         for name in re.findall(r"`([/\w]+)`", names)
     }
     assert found == {path[-1].decode(): verb.operation for path, verb in VERBS.items()}
+
+
+def test_the_verbs_of_mqcloud() -> None:
+    found = {
+        path: operation
+        for paths, operation in re.findall(
+            r"^\| (`/.*?`) \| `(\w+)` \|",
+            PAGE.read_text().partition("\n## Verbs of MQCloud\n")[2].partition("\n## ")[0],
+            re.MULTILINE,
+        )
+        for path in re.findall(r"`([^`]+)`", paths)
+    }
+    asked = {"/" + b"/".join(path).decode(): verb.operation for path, verb in MQCLOUD_VERBS.items()}
+    asked |= {"/mq/consumer/config": "declare", "/mq/config/billing": "query"}  # not in that table
+    used = set()
+    for path, operation in asked.items():
+        (row,) = [
+            row
+            for row in found
+            if path == row or (path.startswith(row.rstrip("…")) and row.endswith("…"))
+        ]
+        assert found[row] == operation, path
+        used.add(row)
+    assert used == set(found)
 
 
 def test_what_needs_nothing_and_what_is_everything() -> None:

@@ -26,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 17
+    assert len(EXAMPLES) == 18
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_limits_are_options(name: str) -> None:
     assert name in OPTIONS or hasattr(TopicOptions, name)
 
 
-@pytest.mark.parametrize("dialect", ["adf", "camellia"])
+@pytest.mark.parametrize("dialect", ["adf", "camellia", "mqcloud"])
 def test_who_comes_from_there_finds_every_option(dialect: str) -> None:
     """All of the dialect's, and none that is not there."""
     page = text_of(DOCS / f"howto/coming-from-{dialect}.md")

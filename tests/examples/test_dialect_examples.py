@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.examples.broker_process import ROOT, BrokerProcess, Program
+from tests.examples.broker_process import ROOT, BrokerProcess, Program, lasting_port
 from zbus.client import BlockingClient, Redriven, connect
 
 HERE = "http://127.0.0.1:15555"
@@ -55,11 +55,11 @@ def leave(program: Program) -> str:
     return said
 
 
-def wait_until_done(bus: BlockingClient, topic: str) -> None:
+def wait_until_done(bus: BlockingClient, topic: str, group: str | None = None) -> None:
     """Nothing is left, and nobody has anything in its hands."""
-    state = bus.query(topic, topic)
+    state = bus.query(topic, group or topic)
     while state.message_count or state.leased_count:
-        state = bus.query(topic, topic)
+        state = bus.query(topic, group or topic)
 
 
 # -- reminders -------------------------------------------------------------------------------------
@@ -167,3 +167,60 @@ def test_two_workers_share_the_errands(broker: BrokerProcess, bus: BlockingClien
         said = leave(first) + leave(second)
     done = [line.removeprefix("done: ") for line in said.splitlines() if "done: " in line]
     assert sorted(done) == sorted(f"errand {number}" for number in range(40))
+
+
+# -- tickets ---------------------------------------------------------------------------------------
+
+
+def counter(broker: BrokerProcess) -> Program:
+    return Program("examples/mqcloud/counter.py", broker.url, "0.05")
+
+
+def draw(broker: BrokerProcess, *wishes: str) -> None:
+    for wish in wishes:
+        answer = curl(broker, "mqcloud/counter.py", 0, **{"a stamp": wish})
+        assert (answer["status"], answer["result"]["sendStatus"]) == (200, "SEND_OK")
+
+
+def served(said: str) -> list[str]:
+    return [line.removeprefix("served: ") for line in said.splitlines() if "served: " in line]
+
+
+def test_counters_share_the_tickets(broker: BrokerProcess, bus: BlockingClient) -> None:
+    wishes = [f"stamp {number}" for number in range(20)]
+    with counter(broker) as first, counter(broker) as second:
+        for each in (first, second):
+            each.wait_for("the counter is open")
+        draw(broker, *wishes)
+        wait_until_done(bus, "tickets", "counters")
+        both = served(leave(first)), served(leave(second))
+    assert sorted(both[0] + both[1]) == sorted(wishes)
+    assert all(both), "each of them had some"
+
+
+def test_a_counter_that_leaves_has_served_the_last_one(
+    broker: BrokerProcess, bus: BlockingClient
+) -> None:
+    with counter(broker) as first:
+        first.wait_for("the counter is open")
+        draw(broker, "a stamp")
+        first.wait_for("served: a stamp")
+        leave(first)
+    state = bus.query("tickets", "counters")
+    assert (state.message_count, state.leased_count) == (0, 0)
+
+
+def test_a_counter_waits_for_a_broker(tmp_path: Path) -> None:
+    port = lasting_port()
+    url = f"http://127.0.0.1:{port}"
+    with Program("examples/mqcloud/counter.py", url, "0.05") as waiting:
+        waiting.wait_for("not yet: ")
+        with BrokerProcess(tmp_path / "data", port) as broker:
+            waiting.wait_for("the counter is open")
+            draw(broker, "a stamp")
+            waiting.wait_for("served: a stamp")
+            broker.kill()
+        with BrokerProcess(tmp_path / "data", port) as broker:
+            draw(broker, "a parcel")
+            waiting.wait_for("served: a parcel")
+            leave(waiting)
