@@ -51,7 +51,7 @@ MQCLOUD: list[Mutant] = [
             "rest-of-a-batch-is-not-given-back",
             "            release(face, group, partition, [o for o in mine if o >= ends])\n",
             "",
-            SIMULATED,
+            HOLDERS,
         ),
         (
             "unlock-gives-nothing-back",
@@ -134,7 +134,7 @@ MQCLOUD: list[Mutant] = [
             "range-keeps-what-others-have",
             "if not taken.isdisjoint(other.offsets):",
             "if not taken.isdisjoint(other.offsets) and not other.held(now_ms):",
-            SIMULATED,
+            HOLDERS,
         ),
     ),
     *mutants_of(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulation.adf import AdfWorld
 from tests.simulation.camellia import CamelliaWorld
-from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.model import Book
+from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.stranger import Stranger
 from zbus.core.topic import Group, Pull, Session
 from zbus.testing.records import Record
@@ -24,7 +24,7 @@ KINDS: Final = ((), (AdfWorld,), (CamelliaWorld,), (AdfWorld, CamelliaWorld))
 
 
 class Dialects:
-    """See the module. Three of four worlds have Adf, camellia or both, and one of three has MQCloud.
+    """See the module. Three of four worlds have Adf, camellia or both, and one of three MQCloud.
     They have a `Random` of their own, so that a world without them is what it was before there were
     any."""
 

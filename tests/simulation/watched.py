@@ -25,7 +25,7 @@ Picked = Callable[[Group, list[Record], Pull], None]
 class _Tap(Pull):
     """Tells of what a pull is given, on the way to whoever pulled."""
 
-    __slots__ = ("_delivered", "inner", "_undelivered", "picked")
+    __slots__ = ("_delivered", "_undelivered", "inner", "picked")
 
     def __init__(self, pull: Pull, delivered: Delivery, undelivered: Picked) -> None:
         super().__init__(pull.session, pull.wants)

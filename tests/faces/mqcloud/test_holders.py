@@ -71,6 +71,13 @@ def test_in_pop_mode_a_reset_takes_what_is_handed_out_again_from_others() -> Non
     assert told_again(talk.message(pop=True)) == ["a", "b", "c", "d"]
 
 
+def test_what_is_left_of_a_batch_comes_at_once() -> None:
+    talk = talk_with("a", "b", "c")
+    request_id = talk.message()["requestId"]
+    assert talk.ack(forged(request_id, 3, 2))["message"][:3] == "ok "
+    assert talk.bodies() == ["c"]
+
+
 def test_after_a_restart_a_forged_id_does_not_reach_what_was_handed_out_since() -> None:
     talk = talk_with("a", "b")
     talk.restart()
