@@ -17,7 +17,9 @@ def diagram() -> str:
         f"    {before.name} --> {after.name}: {step}"
         for (before, step), after in TRANSITIONS.items()
     ]
-    left = {before for before, _ in TRANSITIONS}
+    left = {
+        before for before, step in TRANSITIONS if step != "again"
+    }  # what is over may begin anew
     lines += [f"    {life.name} --> [*]" for life in Life if life not in left]
     return "\n".join(lines) + "\n"
 

@@ -185,7 +185,7 @@ class MqcloudWorld:
         self.check(False, f"{consumer.name} {id} has no end: {client.heard}")
 
 
-SETUP: Final = (
+SETUP: Final[tuple[tuple[str, dict[str, object]], ...]] = (
     ("declare", {}),
     ("register", {"topic": TOPIC, "producer": PRODUCER}),
     ("register", {"topic": TOPIC, "consumer": PLAIN, "consumeWay": 0}),
@@ -321,11 +321,11 @@ class MqcloudClient(Stranger):
         fields = urlsafe_b64decode(text).decode().split(",") if text else []
         if not fields or fields[0] != "zbus":
             return None
-        queue, *numbers = map(int, fields[1:5])
+        queue, offset, stop, lock_ms = map(int, fields[1:5])
         force = fields[5:] == ["true"]
-        if queue < 0 or numbers[0] < 0 or (numbers[1] < numbers[0] and not force):
+        if queue < 0 or offset < 0 or (stop < offset and not force):
             return None
-        settle = Settle(unlock, queue, *numbers, progress.tick())
+        settle = Settle(unlock, queue, offset, stop, lock_ms, progress.tick())
         busy = batch is None or batch.asks or batch.over or batch.doubt
         settle.fair = None if busy else batch
         progress.settle(settle)
@@ -454,18 +454,16 @@ class MqcloudClient(Stranger):
 
     def _change(self, consumer: Consumer) -> None:
         random = self.world.random
-        settings: dict[str, object] = random.choice(
-            (
-                {"pause": 1},
-                {"pause": 0},
-                {"pause": 0},
-                {"limitRate": random.choice((1, 5, 100))},
-                {"rateLimitEnabled": random.choice((0, 1))},
-                {"maxPullSize": random.choice((1, 3, 32))},
-                {"consumeTimeoutInMillis": random.choice((10_000, 30_000))},
-            )
+        kinds: tuple[dict[str, object], ...] = (
+            {"pause": 1},
+            {"pause": 0},
+            {"pause": 0},
+            {"limitRate": random.choice((1, 5, 100))},
+            {"rateLimitEnabled": random.choice((0, 1))},
+            {"maxPullSize": random.choice((1, 3, 32))},
+            {"consumeTimeoutInMillis": random.choice((10_000, 30_000))},
         )
-        self.configure(consumer, settings)
+        self.configure(consumer, random.choice(kinds))
 
     def _reset(self, consumer: Consumer, id: str) -> None:
         random, now_ms = self.world.random, self.now_ms
