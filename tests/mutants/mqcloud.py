@@ -37,7 +37,7 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "ack-settles-after-a-reset",
-            "mine = [o for o in lock.offsets if _handed_out(group, partition, o)]",
+            "mine = lock.open(group.backlogs[partition.index])",
             "mine = list(lock.offsets)",
             SIMULATED,
         ),
@@ -55,7 +55,7 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "unlock-gives-nothing-back",
-            "    release(face, group, partition, lock.offsets)\n",
+            "    release(face, group, partition, lock.open(group.backlogs[partition.index]))\n",
             "",
             SIMULATED,
         ),
@@ -63,6 +63,21 @@ MQCLOUD: list[Mutant] = [
             "restart-and-any-id-reaches-all",
             "    known |= leased.settling\n",
             "    known = leased.settling\n",
+            HOLDERS,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/mqcloud/locks.py",
+        (
+            "ack-settles-what-another-was-handed-since",
+            "            if attempts.get(offset) == count\n            and ",
+            "            if attempts.get(offset)\n            and ",
+            HOLDERS,
+        ),
+        (
+            "ack-settles-what-was-handed-out-after-a-reset",
+            "if leased is not self._leased:",
+            "if self._leased is None:",
             HOLDERS,
         ),
     ),

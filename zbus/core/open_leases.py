@@ -53,14 +53,6 @@ class OpenLeases(Deadlines[int]):
             self.untold.pop(item, None)
         return True
 
-    def clear(self) -> None:
-        super().clear()
-        self.holders.clear()
-        self.limits.clear()
-        self.places.clear()
-        self.settling = _NONE
-        self.untold = None
-
     def ended(self, now_ms: int) -> list[int]:
         """Those whose time is over, in order. They stay here until it is said what becomes of them;
         of those that are settling, or that nobody has seen yet, somebody else says it."""

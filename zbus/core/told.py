@@ -135,8 +135,9 @@ class Told(Places):
             self.keyed.touch_all()
 
     def _clear(self) -> None:
-        for part in (self._ready, self.places, self.leased, self.attempts, self._touched):
+        for part in (self._ready, self.places, self.attempts, self._touched):
             part.clear()
+        self.leased = OpenLeases()  # whoever had one before may see by this that it is over
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()

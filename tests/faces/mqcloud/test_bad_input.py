@@ -97,6 +97,7 @@ ROWS: dict[str, tuple[bytes, int, str]] = {
         500,
         "is registered for the topic orders",
     ),
+    "a consumer in other letters": (register(consumer=CONSUMER.upper()), 500, "case"),
     "a consumer of another topic": (
         post("/mq/register", topic="other", consumer=CONSUMER),
         500,

@@ -3,8 +3,11 @@ found by the simulation (`tests/simulation/mqcloud.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
+
+import pytest
 
 from tests.conformance.dialogue import http
 from tests.faces.mqcloud.words import (
@@ -23,6 +26,7 @@ from tests.faces.mqcloud.words import (
 )
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
+from zbus.testing.world import Reply
 
 TIMEOUT_MS = 300_000
 NONE = {"status": 500, "message": "no consumerQueueOffsetResult"}
@@ -102,6 +106,54 @@ def test_after_a_restart_a_forged_id_does_not_reach_what_was_given_back() -> Non
     assert said[0].endswith("unlock:true")
     assert said[1].startswith("lock not exist")
     assert talk.bodies() == ["a", "b"]
+
+
+def native(talk: WorldTalk, words: str = "consume", **params: object) -> Reply:
+    """A reader of zbus's own dialect, over a connection of its own."""
+    more = "".join(f"&{name}={value}" for name, value in params.items())
+    client = talk.world.connect()
+    (reply,) = client.exchange(http(f"/{TOPIC}/{CONSUMER}?cmd={words}&timeout=0{more}"))
+    return reply
+
+
+def reset(talk: WorldTalk) -> None:
+    assert talk.configure(resetOffsetTimestamp=0) == {"status": 200}
+
+
+def outlast(talk: WorldTalk) -> None:
+    talk.wait(TIMEOUT_MS + 1_000)
+
+
+@pytest.mark.parametrize("pop", [False, True])
+@pytest.mark.parametrize("ends", [reset, outlast])
+@pytest.mark.parametrize("verb", ["ack", "unlock", "message"])
+def test_what_a_reader_of_another_dialect_has_by_now_is_his(
+    verb: str, ends: Callable[[WorldTalk], None], pop: bool
+) -> None:
+    """Nothing that a stale requestId is used for settles it, or hands it out again."""
+    talk = talk_with("a", "b")
+    request_id = talk.message(pop=pop)["requestId"]
+    ends(talk)
+    assert native(talk, batch=2).headers["count"] == "2"
+    if verb == "message":
+        talk.try_message(request_id, pop=pop)
+    else:
+        getattr(talk, verb)(request_id, pop=pop)
+    assert native(talk).status == 204, "nothing is left, and nothing came back"
+    assert talk.committed() == [0]
+    assert native(talk, "ack", offset="0-1").status == 200
+    assert talk.committed() == [2]
+
+
+@pytest.mark.parametrize("pop", [False, True])
+def test_whoever_asks_next_leaves_it_to_him_as_well(pop: bool) -> None:
+    talk = talk_with("a", "b")
+    talk.message(pop=pop)
+    outlast(talk)
+    assert native(talk, batch=2).headers["count"] == "2"
+    talk.try_message(pop=pop)
+    assert native(talk).status == 204
+    assert native(talk, "ack", offset="0-1").status == 200
 
 
 def test_the_time_of_a_batch_begins_when_it_is_handed_out() -> None:

@@ -25,6 +25,10 @@ ACCESS = (
     entry("maker", "declare", TOPIC),
     entry("remover", "remove", TOPIC),
     entry("watcher", "query", TOPIC),
+    Entry(
+        make_grant("own", ["consume", "declare", "query"], {TOPIC: [CONSUMER]}),
+        (sha256(b"own").digest(),),
+    ),
     entry("elsewhere", "produce consume declare remove query", "other"),
 )
 TOKENS = ("nobody", "admin", "producer", "consumer", "maker", "remover", "watcher", "elsewhere")
@@ -85,6 +89,23 @@ def test_lists_show_what_is_granted(talk: WorldTalk, path: str) -> None:
         assert reply.status == 200
         assert (TOPIC.encode() in reply.body) is shown
     assert talk.request(get(path, "token: producer")).status == 403
+
+
+OF_GROUPS = {
+    "register": (post("/mq/register", "token: own", topic=TOPIC, consumer="c"), 403),
+    "register again": (post("/mq/register", "token: own", topic=TOPIC, consumer=CONSUMER), 200),
+    "register a producer": (post("/mq/register", "token: own", topic=TOPIC, producer="p"), 403),
+    "find": (get("/mq/find", "token: own", topic=TOPIC, id="A" * 32), 403),
+    "message": (get("/mq/message", "token: own", **READS), 200),
+    "config": (get(f"/mq/config/{CONSUMER}", "token: own"), 200),
+}
+"""Of a token that may do things to one group of the topic alone."""
+
+
+@pytest.mark.parametrize("name", OF_GROUPS)
+def test_a_token_of_one_group(talk: WorldTalk, name: str) -> None:
+    request, status = OF_GROUPS[name]
+    assert talk.request(request).status == status
 
 
 PAGE = "https://page.example"

@@ -67,7 +67,7 @@ def _acknowledge(
         done(AckInfo(OK, f"ack lockTime small than {lock.at_ms} {asked}"))
     else:
         _unlock(queue, lock)
-        mine = [o for o in lock.offsets if _handed_out(group, partition, o)]
+        mine = lock.open(group.backlogs[partition.index])
         if lock.forced:
             done(AckInfo(OK, f"ok {asked}"))
         elif asked.offset != lock.begin or not mine:
@@ -104,7 +104,7 @@ def unlock(face: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
         return AckInfo(OK, f"{asked} unlock:false")
     _unlock(queue, lock)
-    release(face, group, partition, lock.offsets)
+    release(face, group, partition, lock.open(group.backlogs[partition.index]))
     return AckInfo(OK, f"{asked} unlock:true")
 
 
@@ -156,14 +156,6 @@ def _forgotten(
     ends = min(asked.next_offset, partition.recovered)
     open = [o for o in leased if asked.offset <= o < ends and o not in known]
     return [offset for offset in open if leased.due_of(offset) > now_ms]
-
-
-def _handed_out(group: Group, partition: Partition, offset: int) -> bool:
-    """And not settled since, and not forgotten by a reset."""
-    backlog = group.backlogs[partition.index]
-    if offset in backlog.leased:
-        return offset not in backlog.leased.settling
-    return offset in backlog.attempts
 
 
 class _Settled(Ticket):

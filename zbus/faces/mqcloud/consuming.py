@@ -260,7 +260,8 @@ class Consumption:
     def _take_from(self, queue: Queue, lock: Lock, partition: Partition) -> None:
         """The time of whoever had it is over."""
         queue.lock = None
-        release(self._face, self._group, partition, lock.offsets)
+        mine = lock.open(self._group.backlogs[partition.index])
+        release(self._face, self._group, partition, mine)
 
     def _force(self, status: str, offset: int, place: int) -> None:
         """Nothing can be read; the client is told where it goes on, and confirms that."""
@@ -308,7 +309,7 @@ class Consumption:
         for piece in delivered.pieces:
             for at in range(piece.start, piece.stop):
                 offset = piece.chunk.first + at
-                lock.offsets.append(offset)
+                lock.offsets[offset] = backlog.attempts[offset]
                 rank = backlog.leased.places.get(offset, (offset, 0))[0]
                 retried = rank < offset or (self._client.pop and piece.attempts > 1)
                 if not retried:
@@ -317,7 +318,7 @@ class Consumption:
         lock.begin = min(fresh or lock.offsets)
         lock.next = max(lock.offsets) + 1
         now_ms = self._face.broker.now_ms
-        lock.begin_at(now_ms, now_ms + self._lease_ms)
+        lock.begin_at(now_ms, now_ms + self._lease_ms, backlog, self.reply.peer.id)
         if self._client.pop:
             queue.add_range(lock, now_ms)
         self.reply.peer.work -= 5 * len(lock.offsets)

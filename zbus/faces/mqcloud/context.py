@@ -49,15 +49,15 @@ class Request(PlainHead):
         body = encode({"status": FAILED, "message": f"403: {text}"}).decode()
         return Tell(self, Answer(403, body, JSON))
 
-    def may(self, peer: Peer, topic: str, group: str = "") -> bool:
-        """Whether whoever asks may do this to the topic, and make it to produce into; he is told if
-        not."""
+    def may(self, peer: Peer, topic: str, group: str = "", whole: bool = False) -> bool:
+        """Whether whoever asks may do this to the topic, or to `whole` of it, which is all its
+        groups, and make it to produce into; he is told if not."""
         grant = peer.grant
         groups = (group,) if group else ()
         also = None
         if self.operation == "produce" and self.face.broker.topic(topic) is None:
             also = Needs("declare", topic)
-        if grant is None or Needs(self.operation, topic, groups, also=also).met_by(grant):
+        if grant is None or Needs(self.operation, topic, groups, whole, also=also).met_by(grant):
             return True
         self.forbid("", known=True).run(peer, b"", b"")
         return False

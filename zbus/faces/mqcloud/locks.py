@@ -14,29 +14,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from zbus.core.backlog import Backlog
+from zbus.core.open_leases import OpenLeases
 from zbus.core.topic import Group
 
 _LOCK_BYTES: Final = 400
-_OFFSET_BYTES: Final = 36
+_OFFSET_BYTES: Final = 100
 
 
 class Lock:
     """A batch in somebody's hands, or a place that he has to confirm (`forced`)."""
 
-    __slots__ = ("at_ms", "begin", "ends_ms", "forced", "next", "offsets", "pending")
+    __slots__ = (
+        *("_holder", "_leased", "at_ms", "begin", "ends_ms", "forced", "next", "offsets"),
+        "pending",
+    )
 
     def __init__(self, at_ms: int, ends_ms: int) -> None:
         self.at_ms = at_ms
         self.ends_ms = ends_ms
         self.begin = self.next = 0
-        self.offsets: list[int] = []
+        self.offsets: dict[int, int] = {}  # and how often each has been handed out
+        self._leased: OpenLeases | None = None
+        self._holder = b""
         self.forced = False
         self.pending = True  # its messages are being read
 
-    def begin_at(self, now_ms: int, ends_ms: int) -> None:
+    def begin_at(self, now_ms: int, ends_ms: int, backlog: Backlog, holder: bytes) -> None:
         """Its messages were read, which may have taken a while: now they are somebody's."""
         self.at_ms, self.ends_ms = now_ms, ends_ms
         self.pending = False
+        self._leased, self._holder = backlog.leased, holder
+
+    def open(self, backlog: Backlog) -> list[int]:
+        """What nobody else was handed since, by whatever dialect: not settled, and not forgotten
+        by a reset. Whether its time is over does not matter."""
+        leased, attempts, holder = backlog.leased, backlog.attempts, self._holder
+        if leased is not self._leased:
+            return []
+        return [
+            offset
+            for offset, count in self.offsets.items()
+            if attempts.get(offset) == count
+            and leased.holders.get(offset, holder) == holder
+            and offset not in leased.settling
+        ]
 
     def held(self, now_ms: int) -> bool:
         """Nobody else may have it."""
@@ -60,7 +82,7 @@ class Queue:
         taken = set(lock.offsets)
         for begin, other in list(self.ranges.items()):
             if not taken.isdisjoint(other.offsets):
-                other.offsets = [offset for offset in other.offsets if offset not in taken]
+                other.offsets = {o: n for o, n in other.offsets.items() if o not in taken}
             late_ms = now_ms - other.ends_ms
             if not other.offsets or late_ms > other.ends_ms - other.at_ms:
                 del self.ranges[begin]

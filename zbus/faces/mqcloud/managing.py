@@ -74,7 +74,7 @@ def register(request: Request, params: Params, peer: Peer) -> None:
         raise BadParameter("consumeWay is 0 (clustering) or 1 (broadcast)")
     if first not in ("", "earliest", "latest"):
         raise BadParameter("first is earliest or latest")
-    if not request.may(peer, topic_name):
+    if not request.may(peer, topic_name, consumer, whole=bool(producer)):
         return
     registry, reply = request.face.registry, request.reply(peer)
     registry.configure()
@@ -95,7 +95,7 @@ def unregister(request: Request, params: Params, peer: Peer) -> None:
         peer.work -= work
         if topic is None:
             request.reply(peer).tell_status(FAILED, f"producer:{producer} haven't registered")
-        elif request.may(peer, topic.name):
+        elif request.may(peer, topic.name, whole=True):
             reply = request.reply(peer)
             registry.unregister_producer(reply.step(_Then(reply)), topic, producer)
         return
@@ -258,7 +258,7 @@ def _retry(request: Request, group: Group, id: bytes) -> Callable[[Ticket], None
 def find(request: Request, params: Params, peer: Peer) -> None:
     """`/mq/find`: the message of a msgId or an offsetMsgId."""
     name, id = params.name(b"topic"), params.required(b"id").strip()
-    if not request.may(peer, name):
+    if not request.may(peer, name, whole=True):
         return
     reply, topic = request.reply(peer), request.face.broker.topic(name)
 

@@ -228,7 +228,7 @@ class Registry:
     ) -> None:
         """The same. One that is registered already stays as it is."""
         known, _ = self.consumer(name)
-        if (problem := _name_problem(name)) is not None:
+        if (problem := _name_problem(name) or self._twin(topic_name, name)) is not None:
             ticket.settle(problem)
         elif known is None:
             entry = name, wanted
@@ -240,6 +240,16 @@ class Registry:
             ticket.settle(BrokerError(Refusal.ILLEGAL, f"consumer {name} is of the kind {way}"))
         else:
             self._write(ticket, topic_name, lambda notes: notes, (name, known.consumer))
+
+    def _twin(self, topic_name: str, name: str) -> BrokerError | None:
+        """Names of groups that differ in capital letters alone are one: two consumers would be."""
+        topic = self._broker.topic(topic_name)
+        for other in () if topic is None else self.notes(topic).consumers:
+            if other != name and other.lower() == name.lower():
+                return BrokerError(
+                    Refusal.ILLEGAL, f"consumer {other} differs in letters' case only"
+                )
+        return None
 
     def change(self, ticket: Ticket, found: Found, consumer: Consumer) -> None:
         """Give a consumer other settings, and all its groups."""
