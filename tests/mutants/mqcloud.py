@@ -75,6 +75,12 @@ MQCLOUD: list[Mutant] = [
             HOLDERS,
         ),
         (
+            "ack-settles-what-another-holds",
+            "leased.holders.get(offset, holder) == holder",
+            "offset not in leased.settling",
+            HOLDERS,
+        ),
+        (
             "ack-settles-what-was-handed-out-after-a-reset",
             "if leased is not self._leased:",
             "if self._leased is None:",
@@ -126,8 +132,8 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "begins-when-it-was-asked-for",
-            "        lock.begin_at(now_ms, now_ms + self._lease_ms)\n",
-            "        lock.pending = False\n",
+            "lock.begin_at(now_ms, now_ms + self._lease_ms, backlog, self.reply.peer.id)",
+            "lock.begin_at(lock.at_ms, lock.ends_ms, backlog, self.reply.peer.id)",
             HOLDERS,
         ),
         (

@@ -26,7 +26,7 @@ from tests.faces.mqcloud.words import (
 )
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
-from zbus.testing.world import Reply
+from zbus.testing.world import Client, Reply
 
 TIMEOUT_MS = 300_000
 NONE = {"status": 500, "message": "no consumerQueueOffsetResult"}
@@ -108,33 +108,48 @@ def test_after_a_restart_a_forged_id_does_not_reach_what_was_given_back() -> Non
     assert talk.bodies() == ["a", "b"]
 
 
-def native(talk: WorldTalk, words: str = "consume", **params: object) -> Reply:
-    """A reader of zbus's own dialect, over a connection of its own."""
+def native(
+    talk: WorldTalk, words: str = "consume", client: Client | None = None, **params: object
+) -> Reply:
+    """A reader of zbus's own dialect, over a connection of its own if none is given."""
     more = "".join(f"&{name}={value}" for name, value in params.items())
-    client = talk.world.connect()
+    client = client or talk.world.connect()
     (reply,) = client.exchange(http(f"/{TOPIC}/{CONSUMER}?cmd={words}&timeout=0{more}"))
     return reply
 
 
-def reset(talk: WorldTalk) -> None:
+def reset(talk: WorldTalk, ids: list[str]) -> None:
     assert talk.configure(resetOffsetTimestamp=0) == {"status": 200}
 
 
-def outlast(talk: WorldTalk) -> None:
+def outlast(talk: WorldTalk, ids: list[str]) -> None:
     talk.wait(TIMEOUT_MS + 1_000)
 
 
+def retry(talk: WorldTalk, ids: list[str]) -> None:
+    """As if they had never been handed out."""
+    outlast(talk, ids)
+    for id in reversed(ids):
+        assert talk.configure(retryMsgId=id) == {"status": 200}
+
+
+ENDS = [(reset, False), (reset, True), (outlast, False), (outlast, True), (retry, False)]
+"""How it ends that somebody has a batch, and whether a proxy sends the requests of both readers
+over one connection. With the last and that, nothing would tell the two from each other."""
+
+
 @pytest.mark.parametrize("pop", [False, True])
-@pytest.mark.parametrize("ends", [reset, outlast])
+@pytest.mark.parametrize(("ends", "proxied"), ENDS)
 @pytest.mark.parametrize("verb", ["ack", "unlock", "message"])
 def test_what_a_reader_of_another_dialect_has_by_now_is_his(
-    verb: str, ends: Callable[[WorldTalk], None], pop: bool
+    verb: str, ends: Callable[[WorldTalk, list[str]], None], proxied: bool, pop: bool
 ) -> None:
     """Nothing that a stale requestId is used for settles it, or hands it out again."""
     talk = talk_with("a", "b")
-    request_id = talk.message(pop=pop)["requestId"]
-    ends(talk)
-    assert native(talk, batch=2).headers["count"] == "2"
+    found = talk.message(pop=pop)
+    request_id = found["requestId"]
+    ends(talk, [message["messageId"] for message in found["msgList"]])
+    assert native(talk, client=talk.client if proxied else None, batch=2).headers["count"] == "2"
     if verb == "message":
         talk.try_message(request_id, pop=pop)
     else:
@@ -149,7 +164,7 @@ def test_what_a_reader_of_another_dialect_has_by_now_is_his(
 def test_whoever_asks_next_leaves_it_to_him_as_well(pop: bool) -> None:
     talk = talk_with("a", "b")
     talk.message(pop=pop)
-    outlast(talk)
+    outlast(talk, [])
     assert native(talk, batch=2).headers["count"] == "2"
     talk.try_message(pop=pop)
     assert native(talk).status == 204
