@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.dialogue import cmd, declared, document, http, ok, pull, refused
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 INTEGERS = {  # field: requests that carry it, and the maximum
     "topic_mask": ("declare", 2**31 - 1),

@@ -18,10 +18,10 @@ from zbus.faces.native.puts import PutReply
 from zbus.faces.native.replies import Status, error_text, status_of
 from zbus.faces.native.rpc import request_from_url
 from zbus.faces.native.stored import stored_lines, without_token
-from zbus.faces.numbers import parse_number, parse_ranges
 from zbus.faces.status import STATUS
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
+from zbus.wire.numbers import parse_number, parse_ranges
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1

@@ -22,10 +22,10 @@ from zbus.faces.adf.context import Context
 from zbus.faces.adf.forms import Binary, Form, Json
 from zbus.faces.adf.queues import ENDLESS_MS, messageid, topic_name
 from zbus.faces.guard import Answer
-from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import PlainHead, PlainReply, compose
 from zbus.wire.heads import Head
+from zbus.wire.numbers import parse_number
 
 OPERATIONS: Final = {
     **dict.fromkeys((Action.LPUSH, Action.RPUSH), "produce"),

@@ -18,8 +18,8 @@ from zbus.core.fates import Fate
 from zbus.core.life import Life
 from zbus.core.single import find_id
 from zbus.core.topic import Group, Partition, Topic
-from zbus.faces.numbers import parse_number
 from zbus.faces.params import INT_MAX
+from zbus.wire.numbers import parse_number
 from zbus.wire.target import decode_valid_percent, encode_header_value
 
 NEVER_MS: Final = (1 << 53) - 1

@@ -12,7 +12,7 @@ import binascii
 from base64 import urlsafe_b64encode
 from typing import Final, NamedTuple
 
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 _LENGTH_MAX: Final = 1_024
 _NUMBER_MAX: Final = (1 << 63) - 1

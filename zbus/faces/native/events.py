@@ -22,10 +22,10 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, error_text
 from zbus.faces.native.starts import EARLIEST, LATEST
-from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
 from zbus.faces.rights import PeerFollower
 from zbus.faces.status import STATUS
+from zbus.wire.numbers import parse_number
 from zbus.wire.replies import encode_reply, encode_stream_head
 
 EVENTS = b"text/event-stream"

@@ -8,7 +8,7 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.retries import LOSSES
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.vocabulary import GROUP_ORDERS
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 
 def loss_of(params: Params, name: bytes) -> str:

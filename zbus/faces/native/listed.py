@@ -15,8 +15,8 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
 from zbus.faces.native.replies import JSON, NativeReply
-from zbus.faces.numbers import parse_number
 from zbus.faces.peer import Peer
+from zbus.wire.numbers import parse_number
 
 _BODIES_BYTES_MAX = 1 << 20
 """Of one reply; the message that passes it is the last."""

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 MEMORY = 1
 RPC = 2

@@ -28,8 +28,8 @@ from zbus.faces.native.vocabulary import (
     Text,
     Word,
 )
-from zbus.faces.numbers import UNITS_MS
 from zbus.faces.status import STATUS
+from zbus.wire.numbers import UNITS_MS
 
 Schema = dict[str, Any]
 

@@ -22,10 +22,10 @@ from zbus.faces.native.vocabulary import (
     Number,
     Switch,
 )
-from zbus.faces.numbers import parse_duration, parse_number, parse_ranges
 from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
+from zbus.wire.numbers import parse_duration, parse_number, parse_ranges
 from zbus.wire.target import decode_valid_percent, encode_header_value, is_crowded, split_target
 
 _EVERYWHERE = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from zbus.core.seeking import Start
-from zbus.faces.numbers import parse_number
+from zbus.wire.numbers import parse_number
 
 FORMS = (
     "earliest, latest, an offset (or one for each partition, 3,5), or a time such as"

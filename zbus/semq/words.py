@@ -1,0 +1,279 @@
+"""What platform and endpoints of SEMQ say to each other (specification, sections 1, 2, 6 and 15).
+
+    node      <type>:<id>               1:10008       0 platform, 1 server, 2 user, 3 virtual server
+    address   <node>/<user>             1:10008/alice     a user of a node; of the platform, a topic
+    LK0       <node>/<semq>/<db>/<id>   1:10008/1/1/42    the row in the outbox of whoever sent it
+    LK1       <semq>/<db>/<id>          1/1/7             the row in the store of the platform
+    MID       of a store, all of LK0 but its id, and epoch, stream, seq
+
+Everything here comes from the wire, or is about to be sent: what is wrong raises `Malformed`, with
+a text for whoever sent it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from zbus.wire.numbers import parse_number, parse_ranges
+
+PLATFORM: Final = "0:1"
+"""The node of the platform that is asked. Its users are topics."""
+
+MAILBOX: Final = "semq/"
+"""The topic of a node's mailbox is called so on the wire, with the node behind it."""
+
+APP_KEY_BYTES_MAX: Final = 1_024
+SEQS_MAX: Final = 10_000
+"""Numbers that one message may be about."""
+
+NUMBER_MAX: Final = (1 << 63) - 1
+
+_NODE = re.compile(r"[0-3]:[A-Za-z0-9._-]{1,64}\Z")
+_USER = re.compile(r"[^/\x00-\x1f\x7f]{1,128}\Z")
+_EPOCH = re.compile(r"[0-9a-f]{16}\Z")
+
+
+class Malformed(ValueError):
+    """What a frame says cannot be; the text is for whoever sent it."""
+
+
+class Stream(IntEnum):
+    """Which counter a message is numbered by."""
+
+    NONE = 0  # level 1: it is not numbered
+    GAPS = 2  # level 2
+    CONTIGUOUS = 3  # level 3: 1, 2, 3 and so on, without gaps
+
+
+class Level(IntEnum):
+    """`savefwd`."""
+
+    DROP = 1  # forwarded, or forgotten
+    STORE = 2  # stored if the target is offline
+    ARRIVE = 3  # must arrive
+
+
+class AckFlag(IntEnum):
+    """`flag` of the platform's answer to a message."""
+
+    FORWARDED = 1  # Ack-Fwd
+    SAVED = 2  # Ack-Save
+
+
+class Hop(IntEnum):
+    """`ack_flag`: who wants to know that a message has come."""
+
+    PLATFORM = 1  # Ack and ReAck
+    SOURCE = 2  # Ack2 and ReAck2
+
+
+class Address(NamedTuple):
+    """A node, or a user of it."""
+
+    node: str
+    user: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.user}" if self.user else self.node
+
+
+class Store(NamedTuple):
+    """One of the stores of a node: what its messages are numbered in."""
+
+    node: str
+    semq: int = 1
+    db: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.semq}/{self.db}"
+
+
+class Locator(NamedTuple):
+    """LK0: a row of an outbox."""
+
+    store: Store
+    record: int
+
+    def __str__(self) -> str:
+        return f"{self.store}/{self.record}"
+
+
+class PlatformLocator(NamedTuple):
+    """LK1: a row of the platform's store."""
+
+    semq: int
+    db: int
+    record: int
+
+    def __str__(self) -> str:
+        return f"{self.semq}/{self.db}/{self.record}"
+
+
+class Mid(NamedTuple):
+    """What a message is known by for ever. Of streams, those to one destination."""
+
+    store: Store
+    epoch: str  # 16 hexadecimal digits: which life of the store
+    stream: int
+    seq: int
+
+    def __str__(self) -> str:
+        """As one word: an id that names no other message."""
+        return f"{self.store}/{self.epoch}/{self.stream}/{self.seq}"
+
+
+def read_node(text: str) -> str:
+    """A node, or raise."""
+    if _NODE.match(text) is None:
+        raise Malformed(f"{text[:80]!r} is no node: <type 0 to 3>:<id>")
+    return text
+
+
+def read_address(text: str) -> Address:
+    """A node, or a user of one."""
+    node, slash, user = text.partition("/")
+    if slash and _USER.match(user) is None:
+        raise Malformed(f"{text[:80]!r} is no address: <type>:<id>/<user>")
+    return Address(read_node(node), user)
+
+
+def read_locator(text: str) -> Locator:
+    """LK0."""
+    parts = text.split("/")
+    if len(parts) != 4:
+        raise Malformed(f"{text[:80]!r} is no lk0: <node>/<semq>/<db>/<record>")
+    semq, db, record = [read_number("lk0", part) for part in parts[1:]]
+    return Locator(Store(read_node(parts[0]), semq, db), record)
+
+
+def read_platform_locator(text: str) -> PlatformLocator:
+    """LK1."""
+    parts = text.split("/")
+    if len(parts) != 3:
+        raise Malformed(f"{text[:80]!r} is no lk1: <semq>/<db>/<record>")
+    return PlatformLocator(*[read_number("lk1", part) for part in parts])
+
+
+def read_number(name: str, text: str, low: int = 0, high: int = NUMBER_MAX) -> int:
+    """A number of a field."""
+    number = parse_number(text.encode("utf-8", "replace"))
+    if number is None or not low <= number <= high:
+        raise Malformed(f"{name} must be a number between {low} and {high}, not {text[:40]!r}")
+    return number
+
+
+def read_seqs(text: str) -> list[range]:
+    """`5-9,12`: numbers of one stream."""
+    ranges = parse_ranges(text.encode("utf-8", "replace"), SEQS_MAX)
+    if ranges is None or ranges[0].start < 1:
+        raise Malformed(f"seqs are numbers from 1, such as 5-9,12, and at most {SEQS_MAX}")
+    return ranges
+
+
+def show_seqs(ranges: list[range]) -> str:
+    """The same, as text."""
+    texts = [str(r.start) if len(r) == 1 else f"{r.start}-{r.stop - 1}" for r in ranges]
+    return ",".join(texts)
+
+
+class Fields:
+    """The fields of a frame, by lower-case name. A field that is empty is not there."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self._fields = fields
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._fields.get(name) or default
+
+    def required(self, name: str) -> str:
+        text = self._fields.get(name)
+        if not text:
+            raise Malformed(f"{name} is missing")
+        return text
+
+    def number(self, name: str, default: int, low: int = 0, high: int = NUMBER_MAX) -> int:
+        text = self._fields.get(name)
+        return read_number(name, text, low, high) if text else default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.number(name, int(default), 0, 1) == 1
+
+    def epoch(self) -> str:
+        text = self.required("epoch")
+        if _EPOCH.match(text) is None:
+            raise Malformed("epoch is 16 hexadecimal digits")
+        return text
+
+    def mid(self, store: Store) -> Mid:
+        """`epoch`, `stream` and `seq`."""
+        stream = self.number("stream", Stream.CONTIGUOUS, Stream.GAPS, Stream.CONTIGUOUS)
+        seq = read_number("seq", self.required("seq"), 1)
+        return Mid(store, self.epoch(), stream, seq)
+
+
+class Envelope(NamedTuple):
+    """What is said of a message beside its body: the fields of `semq_send` and `semq_deliver`."""
+
+    source: Address
+    destination: Address
+    level: Level
+    lk0: Locator | None
+    mid: Mid | None  # of levels 2 and 3, and whatever wants an Ack2
+    lk1: PlatformLocator | None
+    ack2: bool
+    ordered: bool
+    reliable: bool
+    void: bool  # has no body: only its number counts
+    attempt: int
+    expires_ms: int  # since the epoch; 0: never
+    app_key: str
+
+    @property
+    def numbered(self) -> Mid:
+        """The MID of a message that must have one."""
+        assert self.mid is not None
+        return self.mid
+
+
+def read_envelope(given: Mapping[str, str]) -> Envelope:
+    """What a frame says of its message. Raises Malformed."""
+    fields = Fields(given)
+    level = Level(fields.number("savefwd", Level.STORE, Level.DROP, Level.ARRIVE))
+    ack2 = fields.flag("ack2")
+    source = read_address(fields.required("src"))
+    destination = read_address(fields.required("dst"))
+    lk0 = mid = None
+    if level > Level.DROP or ack2 or fields.text("lk0"):
+        lk0 = read_locator(fields.required("lk0"))
+        if lk0.store.node != source.node:
+            raise Malformed(f"lk0 {lk0} is none of {source.node}'s")
+        mid = fields.mid(lk0.store)
+        if (level == Level.ARRIVE) != (mid.stream == Stream.CONTIGUOUS):
+            raise Malformed("stream 3 is that of level 3, and stream 2 of the others")
+    lk1 = fields.text("lk1")
+    app_key = fields.text("app_key")
+    if len(app_key.encode("utf-8", "replace")) > APP_KEY_BYTES_MAX:
+        raise Malformed(f"app_key has at most {APP_KEY_BYTES_MAX} bytes")
+    reliable = fields.flag("reliable", True)
+    if not reliable and level > Level.DROP:
+        raise Malformed("reliable 0 is for savefwd 1 alone")
+    return Envelope(
+        source,
+        destination,
+        level,
+        lk0,
+        mid,
+        read_platform_locator(lk1) if lk1 else None,
+        ack2,
+        fields.flag("ordered"),
+        reliable,
+        fields.flag("void"),
+        fields.number("attempt", 1, 1),
+        fields.number("expires", 0),
+        app_key,
+    )
