@@ -32,8 +32,8 @@ from zbus.semq.events import (
     Told,
 )
 from zbus.semq.frames import RequestFrames, encode_response
-from zbus.semq.inbox import Inbox
-from zbus.semq.links import serve
+from zbus.semq.arrived import Arrived
+from zbus.semq.sockets import serve
 from zbus.semq.sealing import Sealing, SealingError
 from zbus.semq.words import Address, Fields, Level, Malformed, read_address, read_number
 from zbus.wire.heads import Heads
@@ -79,10 +79,10 @@ class Local:
     """See the module. The answers of the endpoint come by `answer`."""
 
     def __init__(
-        self, node: str, inbox: Inbox, sealing: Sealing, limits: WireLimits, tasks: TaskGroup
+        self, node: str, arrived: Arrived, sealing: Sealing, limits: WireLimits, tasks: TaskGroup
     ) -> None:
         self._node = node
-        self._inbox = inbox
+        self._arrived = arrived
         self._sealing = sealing
         self._limits = limits
         self._tasks = tasks
@@ -139,7 +139,7 @@ class Local:
         if len(client.asks) >= ASKS_MAX and command != "done" and command != "back":
             raise _No(429, f"one connection has at most {ASKS_MAX} messages that are not done")
         if command == "send":
-            await self._inbox.put(self._submit(client, id, fields, frame.body))
+            await self._arrived.put(self._submit(client, id, fields, frame.body))
         elif command == "take":
             await self._take_one(client, id, fields)
         elif command == "done":
@@ -149,7 +149,7 @@ class Local:
                 raise _No(409, f"message {row} is with another connection")
             number = self._new(client, id, command)
             self._asks[number].row = row
-            await self._inbox.put(Done(number, row))
+            await self._arrived.put(Done(number, row))
         elif command == "back":
             taken = client.takes.get(fields.required("take"))
             if taken is not None:
@@ -160,7 +160,7 @@ class Local:
             client.say(204, id)
         elif command in _MANAGE:
             given = {name: value for name, value in frame.fields.items() if name not in _OURS}
-            await self._inbox.put(Manage(self._new(client, id, command), command, given))
+            await self._arrived.put(Manage(self._new(client, id, command), command, given))
         else:
             raise _No(400, f"there is no cmd {command[:40]!r}")
 
@@ -204,7 +204,7 @@ class Local:
         wait_ms = fields.number("wait_ms", -1, 0, _WAIT_MAX_MS)
         number = self._new(client, id, "take")
         client.takes[id] = number
-        await self._inbox.put(Take(number, user, wait_ms != 0, number))
+        await self._arrived.put(Take(number, user, wait_ms != 0, number))
         if wait_ms > 0:
             self._tasks.start_soon(self._wait, number, wait_ms / 1_000)
 
@@ -222,7 +222,7 @@ class Local:
         """A take has ended without `done`: whatever comes of it, or came of it, is there again."""
         ask = self._forget(number)
         if ask is not None:
-            self._inbox.tell(Left(number))
+            self._arrived.tell(Left(number))
 
     def _forget(self, number: int) -> _Ask | None:
         ask = self._asks.pop(number, None)

@@ -1,7 +1,7 @@
 """The endpoint program: connections, applications and a clock around the endpoint's rules.
 
     platform ─┐                                               ┌─ frames
-    endpoints ├─► Inbox ─► one step in a thread, one commit ──┼─ connections made and ended
+    endpoints ├─► Arrived ─► one step in a thread, one commit ──┼─ connections made and ended
     applications                                              └─ answers to applications
 
 There is one step at a time, with all that came during the one before it: under load many messages
@@ -42,8 +42,8 @@ from zbus.semq.events import (
     Transmit,
 )
 from zbus.semq.frames import BODY_BYTES_MAX, limits
-from zbus.semq.inbox import Inbox
-from zbus.semq.links import Links, Platform
+from zbus.semq.arrived import Arrived
+from zbus.semq.sockets import Sockets, Platform
 from zbus.semq.local import Local
 from zbus.semq.sealing import Sealing
 
@@ -111,10 +111,10 @@ class Program:
         self._outside = outside
         self._sealing = sealing or Sealing()
         self._now_ms = now_ms or Clock()
-        self._inbox = Inbox()
+        self._arrived = Arrived()
         bounds = limits(outside.body_bytes_max)
         self._bounds = bounds
-        self._links = Links(self._inbox, bounds, outside.platform)
+        self._sockets = Sockets(self._arrived, bounds, outside.platform)
         self._stopping = anyio.Event()
         self._stepping = False
         self._quiet = anyio.Event()  # all has been dealt with, after `stop`
@@ -129,26 +129,26 @@ class Program:
         """Serve. The database is the caller's, before and after."""
         outside = self._outside
         async with anyio.create_task_group() as tasks:
-            local = Local(self._node, self._inbox, self._sealing, self._bounds, tasks)
+            local = Local(self._node, self._arrived, self._sealing, self._bounds, tasks)
             tasks.start_soon(self._step_for_ever, local, tasks)
             if outside.applications is not None:
                 tasks.start_soon(local.serve, outside.applications)
             if outside.endpoints is not None:
-                tasks.start_soon(self._links.accept, outside.endpoints, outside.tls)
-            tasks.start_soon(self._links.keep_platform)
+                tasks.start_soon(self._sockets.accept, outside.endpoints, outside.tls)
+            tasks.start_soon(self._sockets.keep_platform)
             await self._stopping.wait()
             await self._part(local)
             tasks.cancel_scope.cancel()
 
     async def _part(self, local: Local) -> None:
         """What has come is still dealt with, and what is said of that is still sent."""
-        if len(self._inbox) or self._stepping:
+        if len(self._arrived) or self._stepping:
             with anyio.move_on_after(STOP_S):
                 await self._quiet.wait()
-        self._links.say_goodbye()
+        self._sockets.say_goodbye()
         local.say_goodbye()
         with anyio.move_on_after(STOP_S):
-            for connection in (*self._links.connections, *local.connections):
+            for connection in (*self._sockets.connections, *local.connections):
                 await connection.ended.wait()
 
     # -- steps --------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class Program:
         due_ms: int | None = 0  # the first one is for what was left by the last run
         while True:
             self._stepping = False
-            if self._stopping.is_set() and not len(self._inbox):
+            if self._stopping.is_set() and not len(self._arrived):
                 self._quiet.set()
-            await self._inbox.wait(self._pause_s(due_ms, bool(kept)))
+            await self._arrived.wait(self._pause_s(due_ms, bool(kept)))
             self._stepping = True
-            events = kept + [event for event in self._inbox.take() if not self._is_stray(event)]
+            events = kept + [event for event in self._arrived.take() if not self._is_stray(event)]
             now_ms = self._now_ms()
             if not events and (due_ms is None or due_ms > now_ms):
                 continue
@@ -193,11 +193,11 @@ class Program:
     def _release(self, effect: Effect, local: Local, tasks: TaskGroup) -> None:
         """It is durable: do it."""
         if isinstance(effect, Transmit):
-            self._links.send(effect.link, effect.frame)
+            self._sockets.send(effect.link, effect.frame)
         elif isinstance(effect, Close):
-            self._links.close(effect.link, effect.why)
+            self._sockets.close(effect.link, effect.why)
         elif isinstance(effect, Connect):
-            tasks.start_soon(self._links.connect, effect)
+            tasks.start_soon(self._sockets.connect, effect)
         else:
             if isinstance(effect, Happened):
                 level = logging.WARNING if effect.kind in ("dead", "alarm") else logging.DEBUG
@@ -240,5 +240,5 @@ class Program:
             elif not isinstance(event, Left) or takes.pop(event.holder, None) is None:
                 kept.append(event)
         for link in lost:
-            self._links.close(link, "the database cannot be written")
+            self._sockets.close(link, "the database cannot be written")
         return [*kept, *takes.values()]

@@ -25,7 +25,7 @@ from zbus.client.options import Address, Options
 from zbus.semq.connection import Connection
 from zbus.semq.events import Came, Closed, Connect, Frame, Opened, Unreachable
 from zbus.semq.frames import RequestFrames, ResponseFrames, encode_request, encode_response
-from zbus.semq.inbox import Inbox
+from zbus.semq.arrived import Arrived
 from zbus.semq.words import PLATFORM
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -55,11 +55,11 @@ class Platform:
     options: Options = attrs.field(factory=Options)
 
 
-class Links:
+class Sockets:
     """See the module. `send` and `close` are for links by their number, which never comes again."""
 
-    def __init__(self, inbox: Inbox, limits: WireLimits, platform: Platform | None = None) -> None:
-        self._inbox = inbox
+    def __init__(self, arrived: Arrived, limits: WireLimits, platform: Platform | None = None) -> None:
+        self._arrived = arrived
         self._limits = limits
         self._heads = Heads(limits)
         self._platform = platform
@@ -154,7 +154,7 @@ class Links:
             await self._run_called(stream, f"{wanted.node} at {address}", opened)
             return
         log.info("no direct connection", extra={"node": wanted.node, "why": why})
-        self._inbox.tell(Unreachable(wanted.node))
+        self._arrived.tell(Unreachable(wanted.node))
 
     async def _run_called(self, stream: ByteStream, peer: str, opened: Opened) -> None:
         reader = ResponseFrames(self._limits)
@@ -198,18 +198,18 @@ class Links:
     # -- all of them --------------------------------------------------------------------------
 
     async def _run(self, connection: Connection, opened: Opened) -> None:
-        inbox, number = self._inbox, opened.link
+        arrived, number = self._arrived, opened.link
         self._open[number] = connection
-        inbox.tell(opened)
+        arrived.tell(opened)
 
         async def came(frame: Frame) -> None:
-            await inbox.put(Came(number, frame))
+            await arrived.put(Came(number, frame))
 
         try:
             await connection.run(came)
         finally:
             del self._open[number]
-            inbox.tell(Closed(number))
+            arrived.tell(Closed(number))
             log.info("link ended", extra={"peer": connection.peer, "why": connection.why})
 
 
