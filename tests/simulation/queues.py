@@ -405,6 +405,7 @@ class Progress:
         for item in self.items.values():
             if item.move is not None:
                 item.batch, item.move = item.move.batch, None
+                item.touched |= item.batch is not None  # and is leased, if the reset is forgotten
 
     def owed(self) -> list[int]:
         """What has to come at last."""
