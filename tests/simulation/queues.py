@@ -85,7 +85,7 @@ class Batch:
     over: int = 0  # it ended for certain, then
     doubt: bool = False  # somebody may have ended it
     shaken: bool = False  # its lock may be forgotten, and its leases are not
-    freed: bool = False  # it was unlocked, which a crash may undo
+    freed: bool = False  # it was unlocked, or the next one handed out, which a crash may undo
     moved: bool = False  # its messages are no more its own: the group was reset
     asks: set[Settle] = field(default_factory=set)
 
@@ -226,7 +226,8 @@ class Progress:
             item.loose = wished or item.move is not None
             item.touched, item.batch, item.move, item.last = True, batch, None, now
         for other in held if not self.pop else ():
-            other.over = other.over or now
+            if not other.over:
+                other.over, other.freed = now, True
         held.append(batch)
         for settle in self.open:
             self._threaten(settle, batch)
