@@ -370,6 +370,8 @@ class Broker:
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""
+        if session.closed:  # nobody would ever take it out again
+            return BrokerError(Refusal.STOPPING, "the connection is closed")
         if group.exclusive and group.readers and session not in group.readers:
             return group_taken(group.name)
         if session not in group.readers:
