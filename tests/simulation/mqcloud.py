@@ -51,6 +51,10 @@ class Call:
     over: bool = False
 
 
+LATE_MS = 5_000
+"""What somebody asked for who is gone may be on its way for so long."""
+
+
 @dataclass(slots=True, eq=False)
 class Consumer:
     """What was registered."""
@@ -374,6 +378,7 @@ class MqcloudClient(Stranger):
         alone = not any(
             call.progress is progress for client in world.clients.values() for call in client.calls
         )
+        alone = alone and sent_ms >= progress.late_ms
         progress.requests += 1
         requests = progress.requests
 
@@ -529,6 +534,8 @@ class MqcloudClient(Stranger):
             if not call.over:
                 call.over = True
                 call.done(0, {})
+                if call.progress is not None:  # it may be at work yet
+                    call.progress.late_ms = self.now_ms + LATE_MS
 
     def overdue(self, now_ms: int) -> list[str]:
         return [call.what for call in self.calls][:1] if not self.unsent else []

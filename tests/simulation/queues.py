@@ -169,6 +169,7 @@ class Progress:
         self.moves: list[object] = []
         self.fences = 0
         self.requests = 0  # for messages, so far
+        self.late_ms = 0  # until then somebody may be at work who is gone
         self.skipped = [0] * topic.queues  # a reset led there: before it nothing has to come
         self.now = 0  # counts what happens
 
