@@ -36,6 +36,13 @@ _ROUND_MAX: Final = 2_000
 _WAITING: Final = "ss_status IN ('SS_SENT', 'SS_ACK_FWD', 'SS_ACK')"
 
 
+_ECHOED: Final = (
+    *("src_semq_id", "src_semq_db_id", "src_ref_id", "dest_semq_id", "dest_semq_db_id"),
+    *("dest_ref_id", "app_key", "lk0"),
+)
+"""What a ReAck2 repeats of its Ack2."""
+
+
 class About(NamedTuple):
     """Which messages a control message is about."""
 
@@ -75,6 +82,10 @@ class Asking:
         """It can be asked from now on: at once, for all that is missed."""
         context, now_ms = self._context, self._context.now_ms
         if node == PLATFORM:  # and whoever is behind it
+            context.execute(
+                "UPDATE tb_0031 SET next_time = 0 WHERE ss_status = 'SS_INIT' AND next_time > 0"
+            )
+            self._outbox.expect_all()
             context.execute(
                 f"UPDATE tb_0031 SET next_time = ?, inq_count = 0 WHERE {_WAITING}", (now_ms,)
             )
@@ -140,7 +151,7 @@ class Asking:
             (context.now_ms, _ROUND_MAX),
         ).fetchall()
         asked: dict[tuple[str, str, int, str, int, int], list[tuple[int, int]]] = {}
-        later = []
+        later: list[tuple[int | None, int, int]] = []
         for row in rows:
             record, _, db, node, dst, epoch, stream, seq, attempt, state, via, platform = row[:12]
             party = node
@@ -282,9 +293,7 @@ class Asking:
         link = self._links.to(node)
         if link is None:
             return
-        names = ("src_semq_id", "src_semq_db_id", "src_ref_id", "dest_semq_id", "dest_semq_db_id")
-        names += ("dest_ref_id", "app_key", "lk0")
-        echo = {name: said[name] for name in names if said.get(name)} if said else {}
+        echo = {name: said[name] for name in _ECHOED if said.get(name)} if said else {}
         fields = {"cmd": "semq_reack", "ack_flag": "2", "dst": node}
         fields |= {"lk0": str(Locator(about.mid.store, 0)), **echo, "epoch": about.mid.epoch}
         self._links.say(link, fields | {"stream": str(about.mid.stream), **numbers(seqs)})

@@ -232,8 +232,12 @@ class Inbox:
         """An application wants one."""
         takes = self._takes.setdefault(take.user, [])
         takes.append(take)
-        self._context.undo.append(lambda: take in takes and takes.remove(take))
+        self._context.undo.append(lambda: self._forget(takes, take))
         self._fresh.add(take.user)
+
+    def _forget(self, takes: list[Take], take: Take) -> None:
+        if take in takes:
+            takes.remove(take)
 
     def _pop(self, takes: list[Take]) -> Take:
         take = takes.pop(0)

@@ -135,10 +135,7 @@ class Managing:
             " AND ss_status <> 'SS_DEAD'",
             (self._context.now_ms, node, node, row, row),
         ).rowcount
-        for (found,) in self._context.execute(
-            "SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT'"
-        ).fetchall():
-            self._outbox.expect(found)
+        self._outbox.expect_all()
         return {"changed": changed}
 
     # -- alarms -------------------------------------------------------------------------------

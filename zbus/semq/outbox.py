@@ -82,8 +82,8 @@ class Outbox:
     def __init__(self, context: Context, links: Links) -> None:
         self._context = context
         self._links = links
-        rows = context.execute("SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT'")
-        self._ready: dict[str, None] = {node: None for (node,) in rows}  # may have rows to send
+        self._ready: dict[str, None] = {}  # nodes for which there may be rows to send
+        self.expect_all()
         count = "SELECT count(*), coalesce(sum(length(umx)), 0) FROM tb_0031"
         rows_count, bodies_bytes = context.execute(count).fetchone()
         self.bytes_used: int = rows_count * ROW_BYTES + bodies_bytes
@@ -361,6 +361,11 @@ class Outbox:
     def expect(self, node: str) -> None:
         """There may be something to send to it."""
         self._ready[node] = None
+
+    def expect_all(self) -> None:
+        """There is something to send to whoever has rows."""
+        query = "SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT'"
+        self._ready.update({node: None for (node,) in self._context.execute(query).fetchall()})
 
     def wake(self) -> None:
         """Rows that were to be sent later are due."""

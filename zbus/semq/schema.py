@@ -35,6 +35,7 @@ CREATE TABLE tb_0031 (
 CREATE UNIQUE INDEX tb_0031_mid ON tb_0031 (node, epoch, stream, seq, semq_db_id);
 CREATE INDEX tb_0031_out ON tb_0031 (ss_status, node, priority DESC, object_id);
 CREATE INDEX tb_0031_due ON tb_0031 (ss_status, next_time);
+CREATE INDEX tb_0031_alarm ON tb_0031 (alarmed, created);
 CREATE INDEX tb_0031_expires ON tb_0031 (expires) WHERE expires > 0;
 CREATE TABLE tb_0030 (
   object_id INTEGER PRIMARY KEY AUTOINCREMENT, src TEXT NOT NULL, node TEXT NOT NULL,
@@ -116,7 +117,7 @@ def prepare(database: sqlite3.Connection, random: Random, node: str, renewed: bo
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise StoreError(f"the database cannot be used: {error}") from error
-    return meta["epoch"]
+    return str(meta["epoch"])
 
 
 def _epoch(random: Random) -> str:
