@@ -385,7 +385,7 @@ class Stream(_Events):
         if (taken := broker.register(peer, group)) is not None:
             return _refused(taken)
         if self.last is not None and alone and not group.lease:
-            broker.rewind(group, self.last)
+            rewind(broker.dispatch, group, self.last)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
         broker.pull(group, GroupStream(peer, self.wants, group, self.form), None)
