@@ -13,7 +13,7 @@ from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.follow import SERVICES
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
-from zbus.core.seeking import Start
+from zbus.core.seeking import Start, rewind
 from zbus.core.topic import Group, Partition, Pull, Topic
 from zbus.core.wants import ENDLESS, Wants
 from zbus.faces.native.consume import Consume, GroupPlan, lease_of
