@@ -293,6 +293,8 @@ class Progress:
                 if settle in item.asked:
                     item.asked.discard(settle)
                     item.last = now
+                    if said is None and item.fate is Fate.OPEN:
+                        item.fate = Fate.DOUBT  # whoever has it by now
         if said is None:
             for batch in meant:
                 batch.doubt = True
@@ -408,6 +410,10 @@ class Progress:
             if item.move is not None:
                 item.batch, item.move = item.move.batch, None
                 item.touched |= item.batch is not None  # and is leased, if the reset is forgotten
+        for settle in self.open:  # it may mean more than before
+            for batch in self.batches[settle.queue] if settle.queue < self.topic.queues else ():
+                if batch not in settle.batches:
+                    self._threaten(settle, batch)
 
     def owed(self) -> list[int]:
         """What has to come at last."""

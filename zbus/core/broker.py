@@ -385,16 +385,6 @@ class Broker:
         session.groups[group] = None
         return None
 
-    def rewind(self, group: Group, position: list[int]) -> None:
-        """Hand out again what comes from `position` on, where the group is beyond it."""
-        for partition, place in zip(group.topic.partitions, position, strict=True):
-            backlog = group.backlogs[partition.index]
-            place = max(place, partition.first)
-            if place < backlog.cursor:
-                backlog.rewind(place)
-                self.tick.change(partition, group)
-                self.dispatch.schedule(group, partition.index)
-
     def follow(
         self,
         follower: Follower,
