@@ -32,16 +32,16 @@ def frame(command: str, body: bytes = b"", **fields: Any) -> bytes:
     return "\r\n".join(("POST /semq HTTP/1.1", *lines, "", "")).encode() + body
 
 
-def mid_fields(source: str, seq: int | str, **more: Any) -> dict[str, object]:
+def mid_fields(source: str, seq: int | str, **more: Any) -> dict[str, Any]:
     """The parts of a MID, and LK0: its record is the number. Several numbers are `seqs`."""
     several = isinstance(seq, str)
     record = 0 if several else seq
-    fields: dict[str, object] = {"lk0": f"{source}/1/1/{record}", "epoch": EPOCH, "stream": 3}
+    fields: dict[str, Any] = {"lk0": f"{source}/1/1/{record}", "epoch": EPOCH, "stream": 3}
     fields["seqs" if several else "seq"] = seq
     return {**fields, **more}
 
 
-def send_fields(source: str, target: str, seq: int, **more: Any) -> dict[str, object]:
+def send_fields(source: str, target: str, seq: int, **more: Any) -> dict[str, Any]:
     """What is said of a message; of level 3 and without Ack2, if nothing else is said."""
     level = more.get("savefwd", 3)
     fields = mid_fields(source, seq, stream=3 if level == 3 else 2)
@@ -214,6 +214,12 @@ class Node:
         self._hear()
         found = [one for one in self.pushed if one.headers["cmd"] == command]
         self.pushed = [one for one in self.pushed if one not in found]
+        return found
+
+    def take_all(self) -> list[Reply]:
+        """Everything that was pushed since then."""
+        self._hear()
+        found, self.pushed = self.pushed, []
         return found
 
     def take_one(self, command: str) -> Reply:

@@ -67,11 +67,6 @@ class Asking:
         """What was sent to its node over connections that are no more, and is unconfirmed."""
         return mailbox.sent({link.peer.id for link in self._links.online(mailbox.node)})
 
-    def end(self, node: str) -> None:
-        """It has gone."""
-        self._rounds.pop(node, None)
-        self._timer.discard(node)
-
     def sent(self, node: str) -> None:
         """It was sent something."""
         due_ms = self._broker.now_ms + self._interval_ms

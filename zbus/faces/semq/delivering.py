@@ -26,7 +26,7 @@ from zbus.faces.semq.context import Call, Context
 from zbus.faces.semq.dead import DeadRows
 from zbus.faces.semq.frames import encode_push
 from zbus.faces.semq.links import Link, Links
-from zbus.faces.semq.mailboxes import Mailbox, Mailboxes
+from zbus.faces.semq.mailboxes import MARK, Mailbox, Mailboxes
 from zbus.faces.semq.rows import delivery_lines, number_of
 from zbus.faces.status import STATUS, retry_line
 from zbus.semq.words import Malformed, read_node
@@ -115,7 +115,7 @@ class Delivering:
             self._dead.bury(mailbox, chunk, at)
             return
         target: Link | None = link
-        if b"\r\nfixed: 1\r\n" in lines:
+        if lines.startswith(MARK) and b"\r\nfixed: 1\r\n" in lines:
             target = self._fixed(link, number_of(lines, b"semq_id") or 1)
             if target is None:
                 later_ms = self._broker.now_ms + _ALONE_MS

@@ -153,15 +153,16 @@ class Links:
             self._unwatch(link, node)
         self._watches -= len(link.watched)
         link.watched.clear()
+        if not link.peer.leaving:
+            for group in list(link.peer.groups or ()):
+                if group.name == GROUP:
+                    self._broker.leave_group(link.peer, group)
 
     def _end(self, link: Link, why: str) -> None:
         """Say so, and close."""
         peer = link.peer
         if peer.closed or peer.closing:
             return
-        for group in list(peer.groups or ()):
-            if group.name == GROUP:
-                self._broker.leave_group(peer, group)
         peer.write(encode_push("semq_bye", b"%breason: %b\r\n" % (PLATFORM_LINE, why.encode())))
         peer.forget_requests()
         framing = peer.framing
