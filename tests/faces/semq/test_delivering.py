@@ -236,7 +236,7 @@ def test_a_fixed_message_goes_to_its_instance() -> None:
     assert head.flag(B, 2, b"any") == "Ack-Fwd"
     assert first.delivered() == [b"any"]
     second.hello(semq="2/1,2/2")
-    platform.wait(1_100)
+    platform.wait(10_100)
     assert second.delivered() == [b"for 2"]
     assert head.flag(B, 3, b"for 1", fixed=1) == "Ack-Fwd"
     assert head.flag(B, 4, b"for 2", fixed=1, semq_id=2) == "Ack-Fwd"

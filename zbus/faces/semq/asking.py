@@ -10,7 +10,7 @@ offline is not asked.
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from zbus.core.broker import Broker
@@ -21,8 +21,8 @@ from zbus.core.topic import Partition
 from zbus.faces.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.faces.semq.links import Link, Links
 from zbus.faces.semq.mailboxes import Mailbox, Mailboxes, locator
-from zbus.faces.semq.rows import Row, read_row
-from zbus.semq.words import Locator, show_seqs
+from zbus.faces.semq.rows import lk0_of, mid_of
+from zbus.semq.words import Locator, Mid, show_seqs
 
 LONGEST_MS: Final = 600_000
 """Between two questions."""
@@ -30,7 +30,7 @@ LONGEST_MS: Final = 600_000
 _JITTER: Final = 20
 """Percent, either way: those who were online when the broker was started are not asked in step."""
 
-_ASKED_MAX: Final = 1_000
+_ASKED_MAX: Final = 2_000
 """Rows in one round; the others have their turn in the next one."""
 
 _NAMED_MAX: Final = 500
@@ -38,6 +38,14 @@ _NAMED_MAX: Final = 500
 
 Stream = tuple[str, str, int, int]
 """Of messages that one question can name: store, epoch, stream, and the attempt it is about."""
+
+
+class Asked(NamedTuple):
+    """A row that is asked for."""
+
+    offset: int
+    mid: Mid
+    lk0: str
 
 
 class Asking:
@@ -111,22 +119,22 @@ class Asking:
 
     def _look(self, mailbox: Mailbox, offsets: list[int]) -> None:
         """Find out what to ask for: which messages these are is in the log."""
-        rows: list[Row] = []
+        rows: list[Asked] = []
         places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
 
         def each(partition: Partition, chunk: Chunk, at: int) -> bool:
-            rows.append(read_row(mailbox, chunk, at))
+            rows.append(Asked(chunk.first + at, mid_of(mailbox, chunk, at), lk0_of(chunk, at)))
             return True
 
         Looks(places, each, partial(self._found, mailbox.node, rows))
 
-    def _found(self, node: str, rows: list[Row], problem: BrokerError | None) -> None:
+    def _found(self, node: str, rows: list[Asked], problem: BrokerError | None) -> None:
         mailbox, links = self._mailboxes.find(node), self._links.online(node)
         links = [link for link in links if link.takes_control]
         if problem is not None or mailbox is None or not links:
             return  # it is asked again
         attempts = mailbox.group.backlogs[0].attempts
-        streams: dict[Stream, list[Row]] = {}
+        streams: dict[Stream, list[Asked]] = {}
         for row in rows:
             if row.offset in mailbox.group.backlogs[0].leased:
                 mid = row.mid
@@ -137,7 +145,7 @@ class Asking:
                 part = found[begin : begin + _NAMED_MAX]
                 self._push(links[-1], node, part, attempt)
 
-    def _push(self, link: Link, node: str, rows: list[Row], attempt: int) -> None:
+    def _push(self, link: Link, node: str, rows: list[Asked], attempt: int) -> None:
         mid, single = rows[0].mid, len(rows) == 1
         fields = {"dst": node, "about": "send", "flag": "1"}
         if single:
@@ -147,13 +155,13 @@ class Asking:
                 "semq_db_id": str(lk1.db),
                 "ref_id": str(lk1.record),
             }
-        record = rows[0].record if single else 0
-        fields |= {"lk0": str(Locator(mid.store, record)), "epoch": mid.epoch}
+        lk0 = rows[0].lk0 if single else str(Locator(mid.store, 0))
+        fields |= {"lk0": lk0, "epoch": mid.epoch}
         fields |= {"stream": str(int(mid.stream)), **_numbers(rows), "attempt": str(attempt)}
         self._links.push(link, encode_push("semq_inquiry", PLATFORM_LINE + lines_of(fields)))
 
 
-def _numbers(rows: list[Row]) -> dict[str, str]:
+def _numbers(rows: list[Asked]) -> dict[str, str]:
     seqs = sorted(row.mid.seq for row in rows)
     if len(seqs) == 1:
         return {"seq": str(seqs[0])}

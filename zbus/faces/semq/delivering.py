@@ -39,7 +39,7 @@ POLLS_MAX: Final = 100
 
 WAIT_S_MAX: Final = 300
 
-_ALONE_MS: Final = 1_000
+_ALONE_MS: Final = 10_000
 """A row for an instance that is not here is looked at again so much later."""
 
 

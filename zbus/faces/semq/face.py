@@ -199,7 +199,7 @@ class SemqAsked(PlainHead):
             return Needs()  # it is told what is wrong
 
     def opens(self) -> Callable[[], Codec] | None:
-        if self.head.target.partition(b"?")[0] != b"/semq":
+        if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._said:
             return None
         return self._face.open_codec
 

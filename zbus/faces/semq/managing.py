@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -26,6 +25,10 @@ _JSON: Final = b"content-type: application/json\r\n"
 _STATES: Final = {Life.READY: "SS_INIT", Life.DELAYED: "SS_INIT", Life.LEASED: "SS_SENT"}
 
 _WORK_PER_ROW: Final = 10
+_LOOKS_MAX: Final = 20_000
+"""Places that are looked at for one answer; the next one goes on from there."""
+
+_LOOKS_PER_WORK: Final = 2
 
 
 class _Answer(Reply):
@@ -61,6 +64,7 @@ def stat(call: Call) -> None:
     if call.fields.text("node"):
         mailboxes = [_mailbox(call)]
     else:
+        call.peer.work -= len(call.face.broker.topics) // _LOOKS_PER_WORK
         everyone = call.face.mailboxes.all(call.fields.text("after"))
         mailboxes = [mailbox for mailbox in everyone if _shown_to(call, mailbox)][: count + 1]
     more, mailboxes = len(mailboxes) > count, mailboxes[:count]
@@ -115,8 +119,8 @@ def rows(call: Call) -> None:
     first = 0
     if after:
         first = (offset_of(read_platform_locator(after)) or 0) + 1
-    offsets = list(islice(_unfinished(mailbox, first, state), count + 1))
-    more, offsets = len(offsets) > count, offsets[:count]
+    offsets, seen = _unfinished(mailbox, first, state, count)
+    call.peer.work -= max(0, seen - first) // _LOOKS_PER_WORK
     call.peer.work -= _WORK_PER_ROW * len(offsets)
     now_ms, backlog = call.face.broker.now_ms, mailbox.group.backlogs[0]
     found: list[dict[str, Any]] = []
@@ -144,19 +148,25 @@ def rows(call: Call) -> None:
         if problem is not None:
             reply.settle(problem)
         else:
-            next_ = str(locator(offsets[-1])) if more else ""
+            next_ = str(locator(seen - 1)) if seen < mailbox.partition.visible else ""
             reply.document({"node": mailbox.node, "rows": found, "after": next_})
 
     places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
     Looks(places, each, reply.guarded(done))
 
 
-def _unfinished(mailbox: Mailbox, first: int, state: str) -> Iterator[int]:
+def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[list[int], int]:
+    """So many rows that are in this state, and the offset up to which was looked."""
     backlog, partition = mailbox.group.backlogs[0], mailbox.partition
-    for offset in range(max(first, backlog.floor(), partition.first), partition.visible):
-        found = _STATES.get(backlog.life(offset))
-        if found is not None and (not state or found == state):
-            yield offset
+    first = max(first, backlog.floor(), partition.first)
+    found: list[int] = []
+    for offset in range(first, min(first + _LOOKS_MAX, partition.visible)):
+        known = _STATES.get(backlog.life(offset))
+        if known is not None and (not state or known == state):
+            if len(found) == count:
+                return found, offset
+            found.append(offset)
+    return found, min(first + _LOOKS_MAX, partition.visible)
 
 
 def retry(call: Call) -> None:
@@ -200,7 +210,8 @@ def dead(call: Call) -> None:
     if topic is not None and group is not None:
         partition, backlog = topic.partitions[0], group.backlogs[0]
         first = max(call.fields.number("after", 0), backlog.floor(), partition.first)
-        offsets = range(first, partition.visible)
+        offsets = range(first, min(first + _LOOKS_MAX, partition.visible))
+        call.peer.work -= len(offsets) // _LOOKS_PER_WORK
         left = (offset for offset in offsets if backlog.life(offset) is not Life.DONE)
         places = [(partition, offset) for offset in islice(left, COUNT_MAX)]
     grant = call.peer.grant

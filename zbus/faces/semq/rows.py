@@ -13,6 +13,7 @@ from zbus.semq.words import (
     Locator,
     Malformed,
     Mid,
+    Store,
     Stream,
     read_envelope,
 )
@@ -27,6 +28,9 @@ _SAID: Final = frozenset(
     )
 )
 """Fields of SEMQ: in what another dialect has put they mean nothing."""
+
+
+_LK0: Final = b"\r\nlk0: "
 
 
 class Row(NamedTuple):
@@ -58,6 +62,26 @@ def read_row(mailbox: Mailbox, chunk: Chunk, at: int) -> Row:
         if envelope is not None and envelope.mid is not None and envelope.lk0 is not None:
             return Row(offset, envelope.mid, envelope.lk0.record, fields, *said)
     return Row(offset, mailbox.own_mid(offset), offset + 1, {"src": PLATFORM}, *said)
+
+
+def mid_of(mailbox: Mailbox, chunk: Chunk, at: int) -> Mid:
+    """The MID alone: that of SEMQ's own rows is their id."""
+    if chunk.headers[at].startswith(MARK):
+        parts = chunk.ids[at].decode("utf-8", "replace").rsplit("/", 5)
+        if len(parts) == 6 and all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
+            node, semq, db, epoch, stream, seq = parts
+            return Mid(Store(node, int(semq), int(db)), epoch, int(stream), int(seq))
+    return mailbox.own_mid(chunk.first + at)
+
+
+def lk0_of(chunk: Chunk, at: int) -> str:
+    """LK0, as its sender wrote it."""
+    lines = chunk.headers[at]
+    begin = lines.find(_LK0) if lines.startswith(MARK) else -1
+    if begin < 0:
+        return str(Locator(Store(PLATFORM), chunk.first + at + 1))
+    begin += len(_LK0)
+    return lines[begin : lines.find(b"\r\n", begin)].decode("utf-8", "replace")
 
 
 def split_lines(lines: bytes) -> dict[str, str]:

@@ -105,6 +105,7 @@ def send(call: Call) -> None:
             said["stream"] = str(int(envelope.mid.stream))
     if len(call.body) > face.body_bytes_max:
         raise Refused(413, "too-large", f"a message has at most {face.body_bytes_max} bytes")
+    call.peer.work -= len(call.body) >> 11
     if destination.node == PLATFORM:
         _to_topic(call, destination, said, envelope)
         return
