@@ -52,6 +52,19 @@ class _Log(logging.Handler):
             self.found = f"{record.getMessage()}: {record.exc_info[1]!r}"
 
 
+def platform_options(random: Random) -> Options:
+    """Those of one world."""
+    return Options(
+        segment_bytes=random.choice((2_000, 20_000, 200_000)),
+        cache_bytes_max=random.choice((2_000, 100_000)),
+        output_bytes_max=random.choice((4_000, 64_000)),
+        late=random.random() < 0.2,
+        semq_store_always=random.random() < 0.3,
+        semq_window=random.choice((1, 5, 100)),
+        semq_rows_max=random.choice((5, 1_000, 1_000)),
+    )
+
+
 class SemqSimulation:
     """See the module. `run` raises Violation, with what is needed to see it again."""
 
@@ -67,7 +80,7 @@ class SemqSimulation:
         self.now_ms = self._begin_ms = 1_800_000_000_000
         self.wires = Wires(self.random, lambda: self.now_ms)
         self.book = Book(self.check, lambda: self.now_ms)
-        self.platform = Platform(self, Options())
+        self.platform = Platform(self, platform_options(self.random))
         self.nodes: dict[str, Node] = {}
         self.judge = Judge(self)
         self.work = Work(self)

@@ -223,7 +223,7 @@ class Node:
             elif isinstance(event, Done):
                 self._done_again(*self.dones.pop(event.ask))
             elif isinstance(event, Take):
-                self.takes.pop(event.ask)
+                self.takes.pop(event.ask, None)
             else:
                 self.events.append(event)
 
@@ -276,7 +276,8 @@ class Node:
             book.submitted(sent.serial, effect.record, effect.mid)
             self.say(f"has {sent}")
         elif isinstance(effect, Taken):
-            self._taken(self.takes.pop(ask), effect)
+            if ask in self.takes:  # else whoever asked has left
+                self._taken(self.takes.pop(ask), effect)
         elif isinstance(effect, Told):
             if ask in self.dones:
                 book.done(self.dones.pop(ask)[2])
@@ -287,7 +288,7 @@ class Node:
             self.world.check(effect.status == 507, f"{self.name} refuses a done row: {effect}")
             self._done_again(*self.dones.pop(ask))
         else:
-            self.takes.pop(ask)
+            self.takes.pop(ask, None)
 
     def _done_again(self, holder: int, row: int, serial: int) -> None:
         self.held.setdefault(holder, []).append((row, serial))
