@@ -279,7 +279,9 @@ class Asking:
         topic = fields.text("topic")
         node = topic[len(MAILBOX) :] if topic.startswith(MAILBOX) else PLATFORM
         found = list(self._outbox.find(node, about.mid, about.ranges))
-        if result:
+        if result and node == PLATFORM:  # it is in its topic: it has arrived
+            self._outbox.received([record for record, _, _ in found])
+        elif result:
             self._outbox.stored([record for record, _, _ in found])
         else:
             # One that was forwarded since is not the platform's to know.

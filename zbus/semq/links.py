@@ -105,11 +105,18 @@ class Links:
                 self._ways.pop(next(iter(self._ways)))
             way = self._ways[node] = Way()
         now_ms = context.now_ms
-        failed = len(way.failures) == _FAILURES and way.failures[0] > now_ms - _WITHIN_MS
-        again_ms = _WITHIN_MS if failed else context.interval_ms
+        again_ms = _WITHIN_MS if self.given_up(node) else context.interval_ms
         if way.asked_ms is None or not way.asked_ms <= now_ms < way.asked_ms + again_ms:
             way.asked_ms = now_ms
             self.say(self.platform, {"cmd": "semq_lookup", "dst": node, "id": f"l{node}"})
+
+    def given_up(self, node: str) -> bool:
+        """The direct way has failed so often lately that messages which want it go by the
+        platform."""
+        way = self._ways.get(node)
+        failures = () if way is None else way.failures
+        lately_ms = self._context.now_ms - _WITHIN_MS
+        return len(failures) == _FAILURES and lately_ms < failures[0] <= self._context.now_ms
 
     def found(self, frame: Frame) -> None:
         """The platform's answer."""
@@ -120,13 +127,13 @@ class Links:
             addresses = tuple(listen.split(",")[:_ADDRESSES_MAX])
             said = fields.text("cert"), fields.required("ticket"), fields.required("key")
             self._context.effects.append(Connect(node, addresses, *said))
+        elif node not in self.peers:
+            self.failed(node)
 
     def failed(self, node: str) -> None:
         """A direct link could not be made, or has broken."""
         if (way := self._ways.get(node)) is not None:
             way.failures.append(self._context.now_ms)
-            if len(way.failures) < _FAILURES:
-                way.asked_ms = None
 
     # -- life ---------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ def problem_of(wish: Submit, max_bytes: int) -> tuple[int, str] | None:
         return 400, "a message that need not be reliable has level 1"
     if wish.route not in _ROUTES:
         return 400, f"the route is one of {', '.join(_ROUTES)}"
+    if wish.destination.node == PLATFORM and wish.route == "direct":
+        return 400, "topics are reached over the platform"
     if wish.destination.node == PLATFORM and not wish.destination.user:
         return 400, f"the platform has topics: {PLATFORM}/<topic>"
     if len(wish.app_key.encode("utf-8", "replace")) > APP_KEY_BYTES_MAX:

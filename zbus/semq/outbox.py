@@ -165,6 +165,8 @@ class Outbox:
             if room <= 0:
                 continue
             routes = "('auto', 'direct')" if way == "direct" else "('auto', 'platform')"
+            if way == "platform" and self._links.given_up(node):
+                routes = "('auto', 'platform', 'direct')"
             rows = context.execute(
                 f"SELECT {_COLUMNS} FROM tb_0031 WHERE ss_status = 'SS_INIT' AND node = ?"
                 f" AND next_time <= ? AND route IN {routes}"
