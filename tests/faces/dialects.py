@@ -144,6 +144,19 @@ def mqcloud() -> Dialect:
     return Dialect("mqcloud", put, pull, bodies, read=read_mqcloud, waits=False)
 
 
+def semq() -> Dialect:
+    """Messages to a topic's address; a topic is read in another dialect."""
+
+    def put(topic: str, body: bytes, *lines: str) -> bytes:
+        path = f"/semq?cmd=semq_send&savefwd=2&dst=0:1/{topic}"
+        return http(path, *lines, body=body, method="POST")
+
+    def pull(topic: str, *lines: str) -> bytes:
+        return http(f"/{topic}?cmd=consume", *lines)
+
+    return Dialect("semq", put, pull)
+
+
 def read_mqcloud(reply: Reply) -> Reply:
     """What the application refuses comes with status 200."""
     if not reply.headers.get("content-type", "").startswith("application/json"):
@@ -168,6 +181,7 @@ DIALECTS = (
     adf(),
     camellia(),
     mqcloud(),
+    semq(),
     dialect("toy", "/toy/{}"),
 )
 """A row for each of FACES, and one that shows that a new one needs no more than its row there."""

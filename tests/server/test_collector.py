@@ -11,6 +11,8 @@ import pytest
 from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from zbus.server.collector import (
     EVERY_S,
+    FREED_MIN,
+    FREED_SHARE,
     PRESSED_EVERY_S,
     REMOVED_MAX,
     SHARE,
@@ -121,6 +123,41 @@ def test_it_tidies_for_removals_as_soon_as_it_may(calls: Calls) -> None:
     calls.time.now_s += 0.05 * TIDY_SHARE
     collector.removed(REMOVED_MAX)
     assert calls.since() == []
+
+
+def test_it_tidies_when_much_was_freed(calls: Calls) -> None:
+    blocks = 0
+    collector = Collector(calls.time, calls.time, lambda: blocks)
+    most = 10 * FREED_MIN
+    for blocks, made in (
+        (most, []),
+        (int(most * (1 - FREED_SHARE)) + 1, []),
+        (int(most * (1 - FREED_SHARE)), ["collect"]),
+        (int(most * (1 - FREED_SHARE)), []),
+        (FREED_MIN + 1, ["collect"]),
+        (2, []),
+    ):
+        calls.time.now_s += 1
+        collector.look()
+        assert calls.since() == made, blocks
+
+
+def test_it_tidies_at_once_when_half_of_what_it_found_was_freed(calls: Calls) -> None:
+    """That a crowd made it slow a moment ago is no reason to wait when the crowd has gone."""
+    blocks = 10 * FREED_MIN
+    collector = Collector(calls.time, calls.time, lambda: blocks)
+    calls.time.pause_s = 1.0
+    collector.look()
+    collector.tidy()
+    for blocks, made in (
+        (6 * FREED_MIN, ["collect"]),
+        (5 * FREED_MIN, ["collect"] * 2),
+        (3 * FREED_MIN, ["collect"] * 2),
+        (2 * FREED_MIN, ["collect"] * 3),
+    ):
+        calls.time.now_s += 1
+        collector.look()
+        assert calls.made == made, blocks
 
 
 def test_it_tidies_after_many_removals(calls: Calls) -> None:

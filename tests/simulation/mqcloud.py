@@ -51,6 +51,10 @@ class Call:
     over: bool = False
 
 
+LATE_MS = 5_000
+"""What somebody asked for who is gone may be on its way for so long."""
+
+
 @dataclass(slots=True, eq=False)
 class Consumer:
     """What was registered."""
@@ -58,7 +62,8 @@ class Consumer:
     name: str
     groups: dict[str, Progress] = field(default_factory=dict)  # by the client's id
     paused: bool | None = False  # None = not known
-    changes: int = 0  # requests to pause, or to go on, so far
+    changes: int = 0  # requests to pause, or to go on, so far,
+    changing: int = 0  # and those of them that may be served yet
     timeout: bool = False  # the one of its own is short
 
 
@@ -145,6 +150,8 @@ class MqcloudWorld:
         for client in self.clients.values():
             client.ended()
         self.clients.clear()
+        for consumer in self.consumers.values():
+            consumer.changing = 0
         for progress in self.progress.values():
             progress.shaken()
 
@@ -371,6 +378,7 @@ class MqcloudClient(Stranger):
         alone = not any(
             call.progress is progress for client in world.clients.values() for call in client.calls
         )
+        alone = alone and sent_ms >= progress.late_ms
         progress.requests += 1
         requests = progress.requests
 
@@ -437,14 +445,18 @@ class MqcloudClient(Stranger):
         settings: dict[str, object],
         done: Callable[[int, Document], None] | None = None,
     ) -> None:
+        alone = not consumer.changing  # else nobody knows which one is served last
         if "pause" in settings:
             consumer.paused = None
             consumer.changes += 1
+            consumer.changing += 1
         change = consumer.changes
 
         def told(status: int, found: Document) -> None:
-            if "pause" in settings and status == 200 and change == consumer.changes:
-                consumer.paused = bool(settings["pause"])
+            if "pause" in settings:
+                consumer.changing -= 1
+                if status == 200 and alone and change == consumer.changes:
+                    consumer.paused = bool(settings["pause"])
             consumer.timeout |= "consumeTimeoutInMillis" in settings and status == 200
             if done is not None:
                 done(status, found)
@@ -522,6 +534,8 @@ class MqcloudClient(Stranger):
             if not call.over:
                 call.over = True
                 call.done(0, {})
+                if call.progress is not None:  # it may be at work yet
+                    call.progress.late_ms = self.now_ms + LATE_MS
 
     def overdue(self, now_ms: int) -> list[str]:
         return [call.what for call in self.calls][:1] if not self.unsent else []

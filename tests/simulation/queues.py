@@ -85,7 +85,7 @@ class Batch:
     over: int = 0  # it ended for certain, then
     doubt: bool = False  # somebody may have ended it
     shaken: bool = False  # its lock may be forgotten, and its leases are not
-    freed: bool = False  # it was unlocked, which a crash may undo
+    freed: bool = False  # it was unlocked, or the next one handed out, which a crash may undo
     moved: bool = False  # its messages are no more its own: the group was reset
     asks: set[Settle] = field(default_factory=set)
 
@@ -169,6 +169,7 @@ class Progress:
         self.moves: list[object] = []
         self.fences = 0
         self.requests = 0  # for messages, so far
+        self.late_ms = 0  # until then somebody may be at work who is gone
         self.skipped = [0] * topic.queues  # a reset led there: before it nothing has to come
         self.now = 0  # counts what happens
 
@@ -226,7 +227,8 @@ class Progress:
             item.loose = wished or item.move is not None
             item.touched, item.batch, item.move, item.last = True, batch, None, now
         for other in held if not self.pop else ():
-            other.over = other.over or now
+            if not other.over:
+                other.over, other.freed = now, True
         held.append(batch)
         for settle in self.open:
             self._threaten(settle, batch)
@@ -291,6 +293,8 @@ class Progress:
                 if settle in item.asked:
                     item.asked.discard(settle)
                     item.last = now
+                    if said is None and item.fate is Fate.OPEN:
+                        item.fate = Fate.DOUBT  # whoever has it by now
         if said is None:
             for batch in meant:
                 batch.doubt = True
@@ -405,6 +409,11 @@ class Progress:
         for item in self.items.values():
             if item.move is not None:
                 item.batch, item.move = item.move.batch, None
+                item.touched |= item.batch is not None  # and is leased, if the reset is forgotten
+        for settle in self.open:  # it may mean more than before
+            for batch in self.batches[settle.queue] if settle.queue < self.topic.queues else ():
+                if batch not in settle.batches:
+                    self._threaten(settle, batch)
 
     def owed(self) -> list[int]:
         """What has to come at last."""

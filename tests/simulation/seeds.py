@@ -7,10 +7,16 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.simulation.model import Violation
+from tests.simulation.semq import STEPS as SEMQ_STEPS
+from tests.simulation.semq import SemqSimulation
 from tests.simulation.simulation import STEPS, Simulation
+
+WORLDS: Final = {"all": (Simulation, STEPS), "semq": (SemqSimulation, SEMQ_STEPS)}
+"""What is simulated, and how many steps there are of each seed. SEMQ has endpoints that are real,
+too, and worlds of its own; all other dialects share theirs."""
 
 _SHOWN_MAX = 3
 _REPORT_EVERY_S = 10.0
@@ -26,9 +32,10 @@ class Result(NamedTuple):
     problem: str  # empty = none
 
 
-def run_seed(seed: int, steps: int = STEPS) -> Result:
-    """Run one seed to its end."""
-    simulation = Simulation(seed, steps)
+def run_seed(seed: int, steps: int = 0, dialect: str = "all") -> Result:
+    """Run one seed to its end; 0 steps are as many as usual."""
+    kind, usual = WORLDS[dialect]
+    simulation = kind(seed, steps or usual)
     problem = ""
     try:
         simulation.run()
@@ -38,7 +45,7 @@ def run_seed(seed: int, steps: int = STEPS) -> Result:
     return Result(seed, done, simulation.virtual_ms, simulation.counts, problem)
 
 
-def _run_task(task: tuple[int, int]) -> Result:
+def _run_task(task: tuple[int, int, str]) -> Result:
     return run_seed(*task)
 
 
@@ -83,13 +90,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many (200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--seed", type=int, help="this one only")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each seed ({STEPS})")
+    parser.add_argument("--steps", type=int, default=0, help=f"of each seed ({STEPS})")
+    parser.add_argument(
+        "--dialect",
+        choices=WORLDS,
+        default="all",
+        help=f"worlds of SEMQ's endpoints and platform ({SEMQ_STEPS} steps), or of all else",
+    )
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (all cores)"
     )
     options = parser.parse_args(arguments)
     first, count = (options.first, options.seeds) if options.seed is None else (options.seed, 1)
-    tasks = [(seed, options.steps) for seed in range(first, first + count)]
+    tasks = [(seed, options.steps, options.dialect) for seed in range(first, first + count)]
     total = Total(count)
     if options.jobs == 1 or count == 1:
         for task in tasks:

@@ -18,6 +18,7 @@ from zbus.faces.guard import GuardOptions
 from zbus.faces.mqcloud.settings import MqcloudOptions
 from zbus.faces.native.settings import NativeOptions
 from zbus.faces.rights import RightsOptions
+from zbus.faces.semq.settings import SemqOptions
 from zbus.option import DECLARED, listed
 from zbus.server.options import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.wire.limits import WireLimits
@@ -47,6 +48,7 @@ ORDER: Final = (
     *("mqcloud_producers", "mqcloud_consumers", "mqcloud_auto_register", "mqcloud_first"),
     *("mqcloud_queues", "mqcloud_pull_size", "mqcloud_consume_timeout_ms"),
     *("mqcloud_limit_rate", "mqcloud_clients_max"),
+    *("semq_nodes", "semq_interval_ms", "semq_store_always", "semq_window", "semq_rows_max"),
 )
 """As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
 
@@ -123,6 +125,7 @@ class Config(
     AdfOptions,
     CamelliaOptions,
     MqcloudOptions,
+    SemqOptions,
 ):
     """All options of one broker. It is given as it is to those who declare some of them."""
 

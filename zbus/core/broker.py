@@ -370,6 +370,8 @@ class Broker:
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""
+        if session.closed:  # nobody would ever take it out again
+            return BrokerError(Refusal.STOPPING, "the connection is closed")
         if group.exclusive and group.readers and session not in group.readers:
             return group_taken(group.name)
         if session not in group.readers:
@@ -382,16 +384,6 @@ class Broker:
             session.groups = {}
         session.groups[group] = None
         return None
-
-    def rewind(self, group: Group, position: list[int]) -> None:
-        """Hand out again what comes from `position` on, where the group is beyond it."""
-        for partition, place in zip(group.topic.partitions, position, strict=True):
-            backlog = group.backlogs[partition.index]
-            place = max(place, partition.first)
-            if place < backlog.cursor:
-                backlog.rewind(place)
-                self.tick.change(partition, group)
-                self.dispatch.schedule(group, partition.index)
 
     def follow(
         self,

@@ -120,6 +120,17 @@ class Seeking:
         dispatch.activate(group)
 
 
+def rewind(dispatch: Dispatch, group: Group, position: list[int]) -> None:
+    """Hand out again what comes from `position` on, where the group is beyond it."""
+    for partition, place in zip(group.topic.partitions, position, strict=True):
+        backlog = group.backlogs[partition.index]
+        place = max(place, partition.first)
+        if place < backlog.cursor:
+            backlog.rewind(place)
+            dispatch.tick.change(partition, group)
+            dispatch.schedule(group, partition.index)
+
+
 def _fenced(topic: Topic) -> BrokerError | None:
     """All partitions are moved or none: so all must be there."""
     return next((one.fenced for one in topic.partitions if one.fenced is not None), None)

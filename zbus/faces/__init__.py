@@ -21,9 +21,12 @@ from zbus.faces.native.face import build as build_native
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.pages import build as build_pages
 from zbus.faces.rights import Rights
+from zbus.faces.semq.face import SemqFace
+from zbus.faces.semq.settings import SemqSettings
 from zbus.wire.heads import Heads
 
 FACES: Final[dict[str, Callable[[Parts], Face]]] = {
+    "semq": SemqFace,  # before the one that takes all that has a `cmd`
     "native": build_native,
     "pages": build_pages,
     "adf": build_adf,
@@ -37,6 +40,7 @@ SETTINGS: Final[dict[str, type]] = {
     "adf": AdfSettings,
     "camellia": CamelliaSettings,
     "mqcloud": MqcloudSettings,
+    "semq": SemqSettings,
 }
 """What they are told: options, and what a running server knows."""
 

@@ -5,12 +5,17 @@ full collection looks at every object there is and stops everything meanwhile: w
 for a tenth of a second and more. So what was there at the start is set aside, full collections
 come rarely, and what a slow one has found to be in use is set aside, too: none of it is looked at
 again until memory is short, or many partitions were removed that may be among it.
+
+A full collection also empties Python's lists of small objects to be used again. After a crowd of
+connections these lie all over the memory that it used, and keep that from going back to the system:
+so one is made when much was freed.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -25,6 +30,12 @@ TIDY_SHARE: Final = 100
 
 REMOVED_MAX: Final = 256
 """Removed partitions that wait for a collection: so many are no more than a few megabytes."""
+
+FREED_MIN: Final = 100_000
+"""Blocks of memory, a few megabytes and more, that make a crowd,"""
+
+FREED_SHARE: Final = 0.25
+"""if they were this share of all."""
 
 PRESSED_EVERY_S: Final = 5.0
 """How often to collect while memory is short."""
@@ -43,10 +54,15 @@ class Collector:
         self,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
+        blocks: Callable[[], int] = sys.getallocatedblocks,
     ) -> None:
-        """`spent` tells processor time: that others had the processor makes no collection slow."""
+        """`spent` tells processor time: that others had the processor makes no collection slow.
+        `blocks` are those of memory that Python uses."""
         self._clock = clock
         self._spent = spent
+        self._blocks = blocks
+        self._most = 0  # blocks, since it was done for those that were freed
+        self._left = 0  # blocks, when it was done last
         self._next_s = clock() + EVERY_S
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
@@ -72,6 +88,19 @@ class Collector:
             if pause_s > SLOW_S:
                 gc.freeze()
             self._next_s = self._clock() + max(EVERY_S, pause_s * SHARE)
+        self._look_at_freed()
+
+    def _look_at_freed(self) -> None:
+        """Where there is half of what there was when it looked last, it may do so at once: that is
+        half the work, and cannot come often."""
+        blocks = self._blocks()
+        self._most = max(self._most, blocks)
+        freed = self._most - blocks
+        if freed >= FREED_MIN and freed >= self._most * FREED_SHARE:
+            if blocks <= self._left // 2:
+                self._tidy_s = 0.0
+            if self.tidy():
+                self._most = blocks
 
     def removed(self, count: int) -> None:
         """So many partitions were removed, ever. Each leaves some 40 objects in cycles."""
@@ -109,5 +138,6 @@ class Collector:
         found = gc.collect()
         pause_s = self._spent() - begun_s
         self._tidy_s = self._clock() + pause_s * TIDY_SHARE
+        self._left = self._blocks()
         log.debug("collected", extra={"objects": found, "ms": round(pause_s * 1000)})
         return pause_s

@@ -275,6 +275,7 @@ class Server:
             "cpu_count": os.cpu_count() or 1,
             "held": self.holdings.bytes_used,
             "version": __version__,
+            "secret": os.urandom(32),
         }
         told: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()

@@ -198,6 +198,32 @@ def test_the_time_of_a_batch_begins_when_it_is_handed_out() -> None:
     assert document(_ask(machine, two, get("/mq/ack", **asked)))["message"][:3] == "ok "
 
 
+def test_who_leaves_while_his_ack_is_written_is_handed_nothing() -> None:
+    machine = Machine(Random(0))
+    machine.start()
+    one = machine.connect()
+    for request in (
+        http(f"/{TOPIC}?cmd=declare&durability=disk"),
+        post("/mq/register", topic=TOPIC, producer=PRODUCER),
+        post("/mq/register", topic=TOPIC, consumer=CONSUMER),
+        *[post("/mq/produce", producer=PRODUCER, message=message) for message in "ab"],
+    ):
+        _ask(machine, one, request)
+    first = get("/mq/message", topic=TOPIC, consumer=CONSUMER, maxPullSize=1)
+    asked = {"topic": TOPIC, "consumer": CONSUMER}
+    request_id = document(_ask(machine, one, first))["result"]["requestId"]
+    one.send(get("/mq/message", requestId=request_id, **asked))
+    machine.turn()
+    one.reset()
+    machine.turn()
+    machine.settle()
+    group = machine.broker.topics[TOPIC].group(CONSUMER)
+    assert group is not None
+    assert not group.readers
+    other = machine.connect()
+    assert told(document(_ask(machine, other, get("/mq/message", **asked)))["result"]) == ["b"]
+
+
 def _ask(machine: Machine, connection: Connection, request: bytes) -> Any:
     connection.send(request)
     machine.settle()

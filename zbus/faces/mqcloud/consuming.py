@@ -205,6 +205,9 @@ class Consumption:
     def choose(self) -> None:
         """The queue with the largest backlog goes first, then the one that was not asked for the
         longest; queues that somebody has locked are none of them (specification, section 5)."""
+        if self.reply.peer.leaving:  # while what came before was acknowledged
+            self._tell(NO_NEW_MSG)
+            return
         queues = self._queues
         free = [index for index in range(len(queues)) if self._is_free(index)]
         counts = [self._waiting(index) for index in range(len(queues))]

@@ -13,7 +13,7 @@ from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.follow import SERVICES
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
-from zbus.core.seeking import Start
+from zbus.core.seeking import Start, rewind
 from zbus.core.topic import Group, Partition, Pull, Topic
 from zbus.core.wants import ENDLESS, Wants
 from zbus.faces.native.consume import Consume, GroupPlan, lease_of
@@ -385,7 +385,7 @@ class Stream(_Events):
         if (taken := broker.register(peer, group)) is not None:
             return _refused(taken)
         if self.last is not None and alone and not group.lease:
-            broker.rewind(group, self.last)
+            rewind(broker.dispatch, group, self.last)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
         broker.pull(group, GroupStream(peer, self.wants, group, self.form), None)

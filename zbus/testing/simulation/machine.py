@@ -19,6 +19,7 @@ from zbus.config import Config
 from zbus.core.broker import Broker
 from zbus.faces.adf.settings import AdfSettings
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.semq.settings import SemqSettings
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.worker import Job
 from zbus.journal.port import Journal, JournalError
@@ -132,7 +133,11 @@ class Process:
         settings = options.part(NativeSettings)
         self._assembly = Assembly(
             self.broker,
-            settings={"native": settings, "adf": options.part(AdfSettings)},
+            settings={
+                "native": settings,
+                "adf": options.part(AdfSettings),
+                "semq": attrs.evolve(options.part(SemqSettings), secret=name.encode()),
+            },
             wire_limits=options,
         )
         self.ready = Ready(random.shuffle)

@@ -1,0 +1,157 @@
+"""Messages to topics, and what other dialects put into mailboxes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.dialogue import cmd, http, pull, put
+from tests.faces.semq.words import A, B, Node, Platform, mid_fields
+
+
+def declared(query: str = "") -> tuple[Platform, Node]:
+    platform = Platform()
+    platform.ask(http(f"/T?cmd=declare&{query}"))
+    head = platform.node(A)
+    head.hello()
+    return platform, head
+
+
+def to_topic(node: Node, seq: int, body: bytes, **more: object) -> str:
+    return node.flag("0:1/T", seq, body, **{"topic": "", **more})
+
+
+@pytest.mark.parametrize("query", ["dedupe_ms=60000", "dedupe_live=true"])
+def test_a_message_to_a_topic(query: str) -> None:
+    platform, head = declared(query)
+    for attempt in (1, 2):
+        flag = to_topic(head, 1, b"\x00order", attempt=attempt, app_key="k")
+        assert flag == "Ack-Save", "once, however often it is sent"
+    assert to_topic(head, 2, b"next") == "Ack-Save"
+    client = platform.world.connect()
+    came = pull(client)
+    assert came.body == b"\x00order"
+    assert (came.headers["src"], came.headers["app_key"]) == (A, "k")
+    assert not came.headers.keys() & {"lk0", "savefwd", "dst", "attempt", "cmd"}
+    assert pull(client).body == b"next"
+    assert pull(client).status == 204
+
+
+def test_level_3_needs_a_topic_that_remembers() -> None:
+    platform, head = declared()
+    assert to_topic(head, 1, b"m") == "409 conflict"
+    assert to_topic(head, 1, b"m", savefwd=2) == "Ack-Save"
+    assert to_topic(head, 1, b"n", savefwd=1) == "Ack-Save"
+    client = platform.world.connect()
+    assert [pull(client).body for _ in range(2)] == [b"m", b"n"]
+
+
+def test_ack2_of_a_topic() -> None:
+    _, head = declared("dedupe_ms=60000")
+    assert to_topic(head, 7, b"m", ack2=1) == "Ack-Save"
+    told = head.take_one("semq_ack").headers
+    assert (told["ack_flag"], told["src_ref_id"], told["seq"]) == ("2", "7", "7")
+    assert (told["src"], told["dst"], told["dest_ref_id"]) == ("0:1", A, "0")
+    head.control("semq_reack", ack_flag=2, **mid_fields(A, 7))
+    assert head.take_answers() == []
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_question_about_a_topic(crash: bool) -> None:
+    platform, head = declared("dedupe_ms=60000")
+    to_topic(head, 1, b"m")
+    if crash:
+        platform.restart(crash=True)
+        head.hello()
+    for seq, result in ((1, "1"), (2, "0")):
+        head.control("semq_inquiry", **mid_fields(A, seq, about="send", dst="0:1/T"))
+        assert head.take_one("semq_inquiry_resp").headers["result"] == result
+        head.control("semq_inquiry", **mid_fields(A, seq, about="send", topic="T"))
+        assert head.take_one("semq_inquiry_resp").headers["result"] == result
+
+
+def test_a_topic_of_services_takes_none() -> None:
+    platform = Platform()
+    platform.ask(cmd("declare", "topic: T", "topic_mask: 2"))
+    head = platform.node(A)
+    head.hello()
+    assert to_topic(head, 1, b"m", savefwd=2).startswith("409")
+
+
+# -- the other way ------------------------------------------------------------------------------
+
+
+def test_what_another_dialect_puts_into_a_mailbox() -> None:
+    platform = Platform()
+    branch = platform.node(B)
+    branch.hello()
+    client = platform.world.connect()
+    body = b"\x00hello\xff"
+    client.request(http(f"/semq.{B}", "x-own: y", "content-type: a/b", body=body, method="POST"))
+    came = branch.take_one("semq_deliver")
+    told = {"src": "0:1", "dst": B, "lk0": "0:1/1/1/1", "lk1": "1/1/1", "stream": "2", "seq": "1"}
+    assert {name: came.headers[name] for name in told} == told
+    assert (came.body, came.headers["savefwd"]) == (body, "2")
+    assert (came.headers["x-own"], came.headers["content-type"]) == ("y", "a/b")
+    platform.restart()
+    branch.hello()
+    asked = branch.take_one("semq_inquiry").headers
+    assert {name: asked[name] for name in ("lk0", "epoch", "seq")} == {
+        name: came.headers[name] for name in ("lk0", "epoch", "seq")
+    }
+    branch.ack(came)
+    assert platform.states(B) == {}
+
+
+FORGED = (
+    *(f"src: {A}", f"lk0: {A}/1/1/1", "epoch: 9f00000000000001", "stream: 3", "seq: 1"),
+    *("lk1: 1/1/9", "savefwd: 3", "void: 1", "expires: 1", "fixed: 1", "semq_id: 9", f"dst: {A}"),
+    *("content-lengthx: 1", "app_key: forged", "id: 9"),
+)
+
+
+def test_nobody_forges_a_message_of_another_node() -> None:
+    """What another dialect says of its message counts for nothing."""
+    platform = Platform()
+    branch = platform.node(B)
+    branch.hello()
+    client = platform.world.connect()
+    head = "\r\n".join((f"POST /semq.{B} HTTP/1.1", "cmd: produce", f"topic: semq.{B}", *FORGED))
+    client.request(head.encode() + b"\r\ncontent-length: 1\r\n\r\nx")
+    came = branch.take_one("semq_deliver").headers
+    assert (came["src"], came["dst"], came["lk0"]) == ("0:1", B, "0:1/1/1/1")
+    assert (came["lk1"], came["stream"], came["savefwd"]) == ("1/1/1", "2", "2")
+    assert not came.keys() & {"void", "expires", "fixed", "app_key"}
+
+
+def test_a_mailbox_made_anew_has_another_epoch() -> None:
+    platform = Platform()
+    branch = platform.node(B)
+    epochs = []
+    for _ in range(2):
+        branch.connect()
+        branch.hello()
+        client = platform.world.connect()
+        put(client, f"semq.{B}", b"m")
+        came = branch.take_one("semq_deliver")
+        epochs.append(came.headers["epoch"])
+        platform.world.advance(5)
+        if len(epochs) == 1:
+            old = came
+            assert client.request(cmd("remove", f"topic: semq.{B}")).status == 200
+    assert epochs[0] != epochs[1]
+    branch.ack(old)
+    assert platform.states(B) == {1: "SS_SENT"}, "that Ack is of another life"
+    branch.ack(came)
+    assert platform.states(B) == {}
+
+
+def test_a_mailbox_is_like_any_topic_to_those_who_look() -> None:
+    platform = Platform()
+    head, branch = platform.node(A), platform.node(B)
+    for node in (head, branch):
+        node.hello()
+    branch.vanish()
+    head.send(B, 1, b"secret")
+    told = platform.ask(http(f"/?cmd=query&topic=semq.{B}"))
+    assert told.status == 200
+    assert b"secret" not in told.body

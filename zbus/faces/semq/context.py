@@ -1,0 +1,150 @@
+"""What the commands of this dialect are given: the face around them, and the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from zbus.core.broker import Broker
+from zbus.core.errors import BrokerError, Outcome, Refusal
+from zbus.core.ticket import Ticket
+from zbus.faces.peer import Peer
+from zbus.faces.plain import TEXT, PlainAnswering, PlainHead
+from zbus.faces.semq.frames import lines_of
+from zbus.faces.semq.mailboxes import Mailbox, Mailboxes
+from zbus.faces.semq.settings import SemqSettings
+from zbus.faces.status import STATUS, retry_line
+from zbus.semq.words import Fields, Malformed
+
+if TYPE_CHECKING:
+    from zbus.faces.semq.asking import Asking
+    from zbus.faces.semq.dead import DeadRows
+    from zbus.faces.semq.links import Link, Links
+    from zbus.faces.semq.tickets import Tickets
+
+T = TypeVar("T")
+
+UNKNOWN: Final = "unknown"
+OFFLINE: Final = "offline"
+"""`reason` of a 404: there is no such node, or it is not here now."""
+
+_REASONS: Final = {
+    Refusal.TOPIC_UNKNOWN: UNKNOWN,
+    Refusal.FORBIDDEN: "forbidden",
+    Refusal.TOO_LARGE: "too-large",
+    Refusal.TOO_MANY: "too-many",
+    Refusal.THROTTLED: "throttled",
+    Refusal.FULL: "full",
+}
+
+
+class Refused(Exception):
+    """A frame is not done, and its sender is told why."""
+
+    def __init__(self, status: int, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+
+
+class Context(Protocol):
+    """One broker, and what the requests of this dialect share around it."""
+
+    broker: Broker
+    settings: SemqSettings
+    mailboxes: Mailboxes
+    links: Links
+    asking: Asking
+    dead: DeadRows
+    tickets: Tickets
+    body_bytes_max: int
+
+    def opened(self, link: Link, mailbox: Mailbox) -> None:
+        """A connection has said hello, and has been answered."""
+
+    def heard(self, node: str) -> None:
+        """A node has said what it has of what it was sent."""
+
+
+class Reply(PlainAnswering, Ticket):
+    """Of any request: it repeats its id. One without is answered in its order."""
+
+    __slots__ = ("asked", "data", "id", "ordered", "peer")
+
+    def __init__(self, asked: PlainHead, peer: Peer, id: bytes) -> None:
+        super().__init__()
+        self.asked = asked
+        self.peer = peer
+        self.id = id
+        self.ordered = not id
+        self.data: bytes | None = None
+        peer.open_tickets += 1
+        if self.ordered:
+            peer.take_turn(self)
+
+    def ok(self, fields: Mapping[str, str], body: bytes = b"") -> None:
+        self.say(200, lines_of(fields), body)
+
+    def say(self, status: int, lines: bytes, body: bytes = b"") -> None:
+        self.tell(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
+
+    def refuse(self, status: int, reason: str, text: str, lines: bytes = b"") -> None:
+        said = b"%breason: %b\r\n%b" % (TEXT, reason.encode(), lines)
+        self.say(status, said, f"{status}: {text}".encode())
+
+    def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """For what storage calls back: a mistake in it is this peer's to pay for."""
+
+        def guarded(found: T) -> None:
+            try:
+                call(found)
+            except Exception as error:
+                self.failed(error)
+
+        return guarded
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            raise AssertionError(f"unexpected outcome {outcome!r}")
+        reason = _REASONS.get(outcome.refusal, outcome.refusal.value.replace(" ", "-"))
+        self.refuse(STATUS[outcome.refusal], reason, outcome.text, retry_line(outcome))
+
+
+class Call:
+    """One request while it is done."""
+
+    __slots__ = ("asked", "body", "face", "fields", "id", "link", "peer", "said")
+
+    def __init__(
+        self,
+        face: Context,
+        asked: PlainHead,
+        said: Mapping[str, str],
+        peer: Peer,
+        id: bytes,
+        body: bytes,
+    ) -> None:
+        self.face = face
+        self.asked = asked
+        self.said = said  # all fields, by name
+        self.fields = Fields(said)
+        self.peer = peer
+        self.id = id
+        self.body = body
+        self.link: Link | None = face.links.of(peer)  # of a connection that has said hello
+
+    def reply(self) -> Reply:
+        return Reply(self.asked, self.peer, self.id)
+
+    def source(self) -> str:
+        """The node that says this: that of its connection, or one whose rights it has shown."""
+        text = self.fields.text("src")
+        if self.link is None:
+            if not text:
+                raise Malformed("src is missing: this connection has said no hello")
+        elif not text:
+            return self.link.node
+        node = text.partition("/")[0]
+        if self.link is not None and node != self.link.node:
+            raise Refused(403, "forbidden", f"this connection is of {self.link.node}: not its src")
+        return node
