@@ -194,15 +194,16 @@ class Semq:
         return await self.manage("stat")
 
     async def list(self, **fields: str) -> Any:  # noqa: ANN401 - what the endpoint tells
-        """Messages that are not finished."""
+        """Messages that are not finished: of the outbox, or with `box="in"` of the inbox. `node` is
+        the other end, `state` the state, `count` how many at most."""
         return await self.manage("list", fields)
 
     async def retry(self, **fields: str) -> Any:  # noqa: ANN401 - what the endpoint tells
-        """Have messages sent now: those of `record`, or of a destination."""
+        """What waits is sent, or asked for, now: all, what is for a `node`, or one `row`."""
         return await self.manage("retry", fields)
 
     async def dead(self, **fields: str) -> Any:  # noqa: ANN401 - what the endpoint tells
-        """Give messages up: those of `record`."""
+        """Messages that could not be delivered, and why; `count` is how many at most."""
         return await self.manage("dead", fields)
 
     async def manage(self, command: str, fields: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401

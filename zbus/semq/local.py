@@ -16,6 +16,7 @@ import attrs
 import msgspec
 from anyio.abc import Listener, SocketStream, TaskGroup
 
+from zbus.semq.arrived import Arrived
 from zbus.semq.connection import Connection
 from zbus.semq.events import (
     Done,
@@ -32,9 +33,8 @@ from zbus.semq.events import (
     Told,
 )
 from zbus.semq.frames import RequestFrames, encode_response
-from zbus.semq.arrived import Arrived
-from zbus.semq.sockets import serve
 from zbus.semq.sealing import Sealing, SealingError
+from zbus.semq.sockets import serve
 from zbus.semq.words import Address, Fields, Level, Malformed, read_address, read_number
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -143,7 +143,10 @@ class Local:
         elif command == "take":
             await self._take_one(client, id, fields)
         elif command == "done":
-            row = read_number("row", fields.required("row"), 1)
+            row = read_number("row", fields.required("row"))
+            if not row:  # of level 1: nobody has it but this application
+                client.say(200, id, body=b'{"row":0}')
+                return
             holder = self._held.get(row)
             if holder is not None and holder.client is not client:
                 raise _No(409, f"message {row} is with another connection")
@@ -272,8 +275,11 @@ class Local:
             self._forget(taken.ask)
             ask.client.say(204, ask.id)
             return
-        ask.row = taken.row
-        self._held[taken.row] = ask
+        if taken.row:
+            ask.row = taken.row
+            self._held[taken.row] = ask
+        else:
+            self._forget(taken.ask)
         fields, body = self._shown(taken, taken.frame)
         ask.client.say(200, ask.id, fields, body)
 

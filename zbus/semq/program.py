@@ -24,6 +24,7 @@ import anyio.to_thread
 import attrs
 from anyio.abc import Listener, SocketStream, TaskGroup
 
+from zbus.semq.arrived import Arrived
 from zbus.semq.events import (
     Came,
     Close,
@@ -42,10 +43,10 @@ from zbus.semq.events import (
     Transmit,
 )
 from zbus.semq.frames import BODY_BYTES_MAX, limits
-from zbus.semq.arrived import Arrived
-from zbus.semq.sockets import Sockets, Platform
 from zbus.semq.local import Local
+from zbus.semq.schema import StoreError
 from zbus.semq.sealing import Sealing
+from zbus.semq.sockets import Platform, Sockets
 
 AGAIN_S: Final = 1.0
 """After a step that failed. Whatever happens in between is tried at once."""
@@ -53,7 +54,7 @@ AGAIN_S: Final = 1.0
 STOP_S: Final = 3.0
 """For what has been said, and for what was said of it, when the program stops."""
 
-STORAGE_ERRORS: Final = (sqlite3.Error, OSError)
+STORAGE_ERRORS: Final = (StoreError, sqlite3.Error, OSError)
 """The transaction was not committed. Anything else that a step raises is a mistake in the program,
 which ends it: what is on the disk is as it should be, and the next start begins from there."""
 

@@ -22,10 +22,10 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 
 from zbus.client.async_link import BROKEN, open_stream
 from zbus.client.options import Address, Options
+from zbus.semq.arrived import Arrived
 from zbus.semq.connection import Connection
 from zbus.semq.events import Came, Closed, Connect, Frame, Opened, Unreachable
 from zbus.semq.frames import RequestFrames, ResponseFrames, encode_request, encode_response
-from zbus.semq.arrived import Arrived
 from zbus.semq.words import PLATFORM
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -58,7 +58,9 @@ class Platform:
 class Sockets:
     """See the module. `send` and `close` are for links by their number, which never comes again."""
 
-    def __init__(self, arrived: Arrived, limits: WireLimits, platform: Platform | None = None) -> None:
+    def __init__(
+        self, arrived: Arrived, limits: WireLimits, platform: Platform | None = None
+    ) -> None:
         self._arrived = arrived
         self._limits = limits
         self._heads = Heads(limits)
