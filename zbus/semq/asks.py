@@ -199,7 +199,8 @@ def as_received(answer: Frame, take: str) -> Received | None:
     """None: there was nothing."""
     if checked(answer).status == 204:
         return None
-    return Received(_number(answer.fields, "row"), take, answer.fields, answer.body)
+    fields = {name: value for name, value in answer.fields.items() if name != "id"}
+    return Received(_number(fields, "row"), take, fields, answer.body)
 
 
 def as_document(answer: Frame) -> Any:  # noqa: ANN401 - whatever JSON has

@@ -149,8 +149,8 @@ class Semq:
         return as_sent(await self._ask(send_frame(destination, body, Wishes(**wishes))))
 
     async def take_one(self, user: str = "", wait_s: float | None = None) -> Message | None:
-        """The next message that is for `user` of this node, or for no user. Waits for so long, or for
-        ever; None if nothing came."""
+        """The next message that is for `user` of this node, or for no user. Waits for so long, or
+        for ever; None if nothing came."""
         id = str(next(self._numbers))
         try:
             answer = await self._ask(take_frame(user, wait_s), id)
@@ -160,10 +160,9 @@ class Semq:
             raise
         return None if received is None else Message(self, received)
 
-    async def take(self, user: str = "", wait_s: float | None = None) -> AsyncIterator[Message]:
+    def take(self, user: str = "", wait_s: float | None = None) -> AsyncIterator[Message]:
         """One message after the other, for ever, or until nothing came for so long."""
-        while (message := await self.take_one(user, wait_s)) is not None:
-            yield message
+        return _Takes(self, user, wait_s)
 
     async def done(self, row: int) -> None:
         """The same as `Message.done`, by the number of the message."""
@@ -174,18 +173,23 @@ class Semq:
         if self._connection is not None:
             self._connection.send(Frame({"cmd": "back", "take": take}))
 
-    async def happened(self) -> AsyncIterator[Happened]:
-        """What becomes of sent messages, from now on: `received` is the receipt of one. What
-        happened while nobody listened is in `list`."""
+    async def watch(self) -> AsyncIterator[Happened]:
+        """What becomes of sent messages from now on: `received` is the receipt of one. What happens
+        while nobody listens is told to nobody; messages that are not finished are in `list`."""
         self._happened = []
         checked(await self._ask(Frame({"cmd": "watch"})))
-        while True:
-            while self._happened:
-                yield self._happened.pop(0)
+        return _Watched(self)
+
+    async def next_happened(self) -> Happened:
+        """The next of them."""
+        while not self._happened:
+            if self._happened is None:
+                raise RuntimeError("nothing is told before watch()")
             if self._lost:
                 raise ConnectionLost(self._lost)
             self._news = anyio.Event()
             await self._news.wait()
+        return self._happened.pop(0)
 
     # -- the endpoint itself ------------------------------------------------------------------
 
@@ -229,6 +233,30 @@ class Semq:
         if waiting.answer is None:
             raise ConnectionLost(self._lost, unknown=True)
         return waiting.answer
+
+
+class _Takes(AsyncIterator[Message]):
+    """A loop over messages. It holds nothing, so it may be left at any time."""
+
+    def __init__(self, semq: Semq, user: str, wait_s: float | None) -> None:
+        self._semq = semq
+        self._wanted = user, wait_s
+
+    async def __anext__(self) -> Message:
+        message = await self._semq.take_one(*self._wanted)
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+class _Watched(AsyncIterator[Happened]):
+    """A loop over what happens."""
+
+    def __init__(self, semq: Semq) -> None:
+        self._semq = semq
+
+    async def __anext__(self) -> Happened:
+        return await self._semq.next_happened()
 
 
 class _Waiting:

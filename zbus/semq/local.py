@@ -162,7 +162,7 @@ class Local:
             client.watches = True
             client.say(204, id)
         elif command in _MANAGE:
-            given = {name: value for name, value in frame.fields.items() if name not in _OURS}
+            given = {name: text for name, text in frame.fields.items() if name not in ("cmd", "id")}
             await self._arrived.put(Manage(self._new(client, id, command), command, given))
         else:
             raise _No(400, f"there is no cmd {command[:40]!r}")

@@ -234,7 +234,9 @@ class Program:
                 pass
             elif isinstance(event, Came):
                 lost.add(event.link)
-            elif isinstance(event, Submit | Done | Manage):
+            elif isinstance(event, Submit | Done | Manage) or (
+                isinstance(event, Take) and not event.wait
+            ):
                 local.answer(Refused(event.ask, 507, f"the database cannot be written: {why}"))
             elif isinstance(event, Take):
                 takes[event.holder] = event

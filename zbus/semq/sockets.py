@@ -41,6 +41,7 @@ LASTING_S: Final = 10.0
 """A connection that ended earlier has not shown that the next one will do better."""
 
 _ADDRESSES_MAX: Final = 8
+_PORT_MAX: Final = 65_535
 _CONNECT_S: Final = 5.0
 _HANDSHAKE_S: Final = 10.0
 
@@ -244,7 +245,7 @@ async def _open_direct(address: str, fingerprint: str) -> ByteStream:
     """Connect to `host:port`, with TLS if there is a fingerprint to hold against the certificate.
     Raises OSError, ValueError."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > _PORT_MAX:
         raise ValueError("it is not of the form host:port")
     with anyio.move_on_after(_CONNECT_S):
         if not fingerprint:

@@ -149,13 +149,7 @@ async def _listen(
 
 async def _listen_locally(path: Path, stack: AsyncExitStack) -> Listener[SocketStream]:
     """For applications. What another program has left there is removed; another program is not."""
-    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
-        text = f"the path of a Unix socket has at most {_PATH_BYTES_MAX} bytes, not {path}"
-        raise CannotStart(text)
-    if path.exists() and not path.is_socket():
-        raise CannotStart(f"{path} is there, and is no socket")
-    if _is_served(path):
-        raise CannotStart(f"another program listens at {path}")
+    _check_free(path)
     try:
         listener = await anyio.create_unix_listener(path, mode=0o600)
     except OSError as error:
@@ -163,6 +157,16 @@ async def _listen_locally(path: Path, stack: AsyncExitStack) -> Listener[SocketS
     stack.callback(path.unlink, missing_ok=True)
     stack.push_async_callback(listener.aclose)
     return listener
+
+
+def _check_free(path: Path) -> None:
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        text = f"the path of a Unix socket has at most {_PATH_BYTES_MAX} bytes, not {path}"
+        raise CannotStart(text)
+    if path.exists() and not path.is_socket():
+        raise CannotStart(f"{path} is there, and is no socket")
+    if _is_served(path):
+        raise CannotStart(f"another program listens at {path}")
 
 
 def _is_served(path: Path) -> bool:
