@@ -116,7 +116,9 @@ class Links:
         way = self._ways.get(node)
         failures = () if way is None else way.failures
         lately_ms = self._context.now_ms - _WITHIN_MS
-        return len(failures) == _FAILURES and lately_ms < failures[0] <= self._context.now_ms
+        oldest_ms = next(iter(failures), 0)
+        known = len(failures) == _FAILURES
+        return known and lately_ms < oldest_ms <= self._context.now_ms
 
     def found(self, frame: Frame) -> None:
         """The platform's answer."""
