@@ -24,7 +24,7 @@ from zbus.semq.words import (
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
 
-_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 413)
+_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
 ROW_BYTES: Final = 500
 """What a row takes beside its body, about."""
 

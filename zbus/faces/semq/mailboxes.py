@@ -129,6 +129,10 @@ class Mailboxes:
             self.make(Silent(), node)
         self._missing = tuple(node for node in self._missing if self.find(node) is None)
 
+    def is_missing(self, node: str) -> bool:
+        """It is to have one, which could not be made so far."""
+        return node in self._missing
+
     def find(self, node: str) -> Mailbox | None:
         """The mailbox of a node, if it has one. Names of nodes are exact, those of topics are not:
         who has another's but for the case of its letters has none."""
