@@ -19,7 +19,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-changes crash-mqcloud crash-states disk-full soak simulate h1spec autobahn fuzz mutants check \
+  crash crash-changes crash-mqcloud crash-states disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
@@ -107,6 +107,9 @@ soak: $(VENV)/test.stamp ## Attack a broker beside brisk clients for SECONDS=360
 simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, on all cores
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+simulate-semq: $(VENV)/test.stamp ## Run endpoints and platform of SEMQ in SEEDS=10000 simulated worlds
+	$(BIN)/python -m tests.simulation --dialect semq --seeds $(SEEDS) $(ARGS)
+
 stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
 	tests/process/stock/set_up.sh $(VENV)/stock
 	$(BIN)/python -m pytest tests/process/test_stock_clients.py $(ARGS)
@@ -124,12 +127,13 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, disk-full, crash, crash-changes, crash-mqcloud, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, five minutes of soak (4 hours; a quiet machine)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
 	$(MAKE) fuzz
 	$(MAKE) simulate
+	$(MAKE) simulate-semq
 	$(MAKE) disk-full
 	$(MAKE) crash
 	$(MAKE) crash-changes

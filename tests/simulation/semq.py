@@ -36,7 +36,8 @@ STEPS: Final = 150
 TRACE_LINES: Final = 60
 REST_MS: Final = 3 * 3_600_000
 """In which all has to arrive, once nothing goes wrong any more."""
-SILENCE_MS: Final = 20 * 60_000
+SILENCE_MS: Final = 12 * 60_000
+"""Longer than the longest pause between two questions."""
 CALM: Final = Weather()
 
 

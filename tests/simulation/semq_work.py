@@ -29,23 +29,29 @@ class Work:
         self.random: Random = world.random
         self.serial = 0
         self.topic = TOPIC
+        self.nodes = self.random.randint(2, len(NODES))
         self.direct = self.random.random() < 0.4
         self.internal = self.random.random() < 0.3
         self.topics = self.random.random() < 0.3
         self.foreign = self.random.random() < 0.2
-        self.expires = self.random.random() < 0.1
+        self.expires = self.random.random() < 0.2
         self.ordered = self.random.choice((0.0, 0.3, 0.8))
         self.ack2 = self.random.choice((0.0, 0.3, 1.0))
 
     def members(self) -> list[tuple[str, EndpointOptions]]:
         """The nodes of this world, and how they are set up."""
         random, found = self.random, []
-        for name in NODES[: random.randint(2, len(NODES))]:
+        for name in NODES[: self.nodes]:
             listens = self.direct and random.random() < 0.7
             listen = (f"{name.replace(':', '-')}.example:15600",) if listens else ()
             window = random.choice((1, 3, 100))
             found.append((name, EndpointOptions(node=name, listen=listen, window=window)))
         return found
+
+    def few(self, nodes: int) -> None:
+        """So many nodes, that send nothing of their own."""
+        self.nodes = nodes
+        self.topics = self.foreign = False
 
     # -- actions ------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class Work:
         if destination is None:
             destination = self._destination(node)
         level = random.choices((1, 2, 3), (1, 2, 7))[0]
-        sent = self._message(node.name, destination, level)
+        sent = self.message(node.name, destination, level)
         sent.ack2 = random.random() < self.ack2
         sent.ordered = level == 3 and random.random() < self.ordered
         sent.app_key = random.choice(KEYS)
@@ -89,7 +95,8 @@ class Work:
             more["route"] = random.choice(("platform", "direct") if self.direct else ("platform",))
         node.submit(sent, **more)
 
-    def _message(self, source: str, destination: Address, level: int) -> Sent:
+    def message(self, source: str, destination: Address, level: int) -> Sent:
+        """A new one."""
         self.serial += 1
         body = b"%d:%b" % (self.serial, b"x" * self.random.choice(SIZES))
         return Sent(self.serial, source, destination, level, body)
@@ -106,7 +113,7 @@ class Work:
         platform = self.world.platform
         if not platform.runs or platform.machine.broker.topic(f"semq.{name}") is None:
             return
-        sent = self._message(PLATFORM, Address(name), 3)
+        sent = self.message(PLATFORM, Address(name), 3)
         self.world.book.submit(sent)
         reply = platform.ask(request("produce", f"semq.{name}", sent.body))
         if reply is not None and reply.status == 200:

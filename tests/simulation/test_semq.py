@@ -8,6 +8,8 @@ from tests.limits import checked
 from tests.simulation.faults import Faults as DiskFaults
 from tests.simulation.seeds import run_seed
 from tests.simulation.semq import CALM, SemqSimulation
+from tests.simulation.semq_book import Sent
+from zbus.semq.words import PLATFORM, Address
 
 SEEDS = 60
 CHUNK = 5
@@ -81,3 +83,48 @@ def test_a_crash_of_the_platform_at_any_operation(seed: int, how: str) -> None:
     operations = [place for place in places(seed) if place[0] == "platform"]
     for name, at in operations[:: len(operations) // CRASHES + 1]:
         OneCrash(seed, name, at, how).run()
+
+
+# -- I10: who is away delays nobody else -----------------------------------------------------------
+
+INTERVAL_MS = 15_000
+
+
+class Three(SemqSimulation):
+    """Three nodes, and nothing goes wrong by itself."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.faults.none()
+        self.work.few(3)
+        self.begin()
+        self.wires.weather = CALM
+        self.advance(2_000)
+
+    def send(self, source: str, target: str, count: int) -> list[Sent]:
+        node = self.nodes[source]
+        found = [self.work.message(source, Address(target), 3) for _ in range(count)]
+        for sent in found:
+            node.submit(sent)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("how", ["ended", "silent", "gone"])
+def test_a_destination_that_is_away_delays_nobody_else(seed: int, how: str) -> None:
+    world = Three(seed)
+    one, away, other = world.nodes
+    if how == "gone":
+        world.nodes[away].end("and does not come back")
+    else:
+        for link in list(world.nodes[away].links.values()):
+            link.hush(True) if how == "silent" else link.reset()
+        world.faults.blocked |= {frozenset((away, name)) for name in (one, other, PLATFORM)}
+    backlog = world.send(one, away, 150)
+    (sent,) = world.send(one, other, 1)
+    world.nodes[other].take(1)
+    world.advance(INTERVAL_MS)
+    assert sent.handed == 1
+    assert not any(late.handed for late in backlog)
+    world.finish()
+    assert all(late.handed == 1 for late in backlog)
