@@ -314,17 +314,19 @@ class Outbox:
     # -- the end of the road ------------------------------------------------------------------
 
     def die(self, record: int, why: str, attempt: int | None = None) -> None:
-        """Nobody can deliver it: the operator is told. Its number must not be missing, so a void
+        """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its number must not be missing, so a void
         message takes its place, unless nobody is there who would miss it (section 10)."""
         context = self._context
         row = context.execute(
             "SELECT dst, semq_id, semq_db_id, epoch, stream, seq, app_key, umx, created, void,"
-            " attempt, length(umx), node FROM tb_0031 WHERE object_id = ? AND ss_status IN"
-            " ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
+            " attempt, length(umx), node, ss_status FROM tb_0031 WHERE object_id = ? AND ss_status"
+            " IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
             (record,),
         ).fetchone()
-        if row is None or (attempt is not None and row[10] != attempt):
+        if row is None:
             return
+        if attempt is not None and (row[10] != attempt or row[13] == "SS_INIT"):
+            return  # the answer of an attempt that was followed by another, or is to be
         store = Store(context.options.node, row[1], row[2])
         mid = Mid(store, row[3], row[4], row[5])
         context.execute(
