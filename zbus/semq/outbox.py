@@ -314,8 +314,9 @@ class Outbox:
     # -- the end of the road ------------------------------------------------------------------
 
     def die(self, record: int, why: str, attempt: int | None = None) -> None:
-        """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its number must not be missing, so a void
-        message takes its place, unless nobody is there who would miss it (section 10)."""
+        """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its
+        number must not be missing, so a void message takes its place, unless nobody is there who
+        would miss it (section 10)."""
         context = self._context
         row = context.execute(
             "SELECT dst, semq_id, semq_db_id, epoch, stream, seq, app_key, umx, created, void,"
