@@ -140,9 +140,8 @@ class Outbox:
             ids = [(record,) for record, _ in rows]
             self._context.database.executemany("DELETE FROM tb_0031 WHERE object_id = ?", ids)
             self._count(-sum(ROW_BYTES + size for _, size in rows))
-            for link in self._links.all.values():
-                if link.waiting:
-                    link.waiting.difference_update(record for record, _ in rows)
+            for record, _ in rows:
+                self._links.answered(record)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -204,7 +203,7 @@ class Outbox:
             values,
         )
         for row in kept:
-            link.waiting.add(row.object_id)
+            self._links.sent(link, row.object_id)
             if row.attempt == 0 and not row.void:
                 context.effects.append(Happened("sent", row.object_id, way))
 
@@ -214,7 +213,7 @@ class Outbox:
         """The platform's answer to a `semq_send`: Ack-Fwd, Ack-Save, or a refusal."""
         record_text, _, attempt_text = frame.fields["id"][1:].partition(".")
         record, attempt = read_number("id", record_text), read_number("id", attempt_text or "0")
-        link.waiting.discard(record)
+        self._links.answered(record, link)
         if frame.status == 200:
             flag = read_number("flag", frame.fields.get("flag", "1"), 1, 2)
             states = ("SS_SENT",) if flag == AckFlag.FORWARDED else ("SS_SENT", "SS_ACK_FWD")
@@ -254,8 +253,7 @@ class Outbox:
             ).fetchone()
             if row is None:
                 continue
-            for link in self._links.all.values():
-                link.waiting.discard(record)
+            self._links.answered(record)
             most = self._context.options.attempts_max
             if most and row[1] >= most:
                 self.die(record, f"it was sent {row[1]} times")
@@ -276,8 +274,7 @@ class Outbox:
             ).fetchone()
             if row is None:
                 continue
-            for link in self._links.all.values():
-                link.waiting.discard(record)
+            self._links.answered(record)
             if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):
                 gone.append((record, row[1]))
             if state == "SS_ACK2" and row[0]:
@@ -341,6 +338,7 @@ class Outbox:
                 "INSERT OR REPLACE INTO semq_dead VALUES (?, ?, ?, ?, ?, ?, ?, ?)", said
             )
             context.effects.append(Happened("dead", record, why))
+        self._links.answered(record)
         missed = mid.stream == Stream.CONTIGUOUS and not why.startswith("404") and not row[9]
         if missed and row[12] != PLATFORM:
             context.execute(
