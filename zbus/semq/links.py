@@ -143,6 +143,7 @@ class Links:
         self.answered(record)
         self._sent[record] = link
         link.waiting.add(record)
+        self._context.undo.append(lambda: self.answered(record))
 
     def answered(self, record: int, link: Link | None = None) -> None:
         """A row is answered, or sent again; on that link, if one is given."""
