@@ -11,6 +11,8 @@ from zbus.faces.camellia.face import VERBS
 from zbus.faces.mqcloud.face import VERBS as MQCLOUD_VERBS
 from zbus.faces.native.commands import COMMANDS, FREE
 from zbus.faces.rights import URL_TOKEN
+from zbus.faces.semq.face import COMMANDS as SEMQ_COMMANDS
+from zbus.semq.words import Fields
 from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
 PAGE = DOCS / "reference/access.md"
@@ -106,3 +108,15 @@ def test_the_example() -> None:
     assert access.of_principal("turnstile-7.example").grant.name == "turnstile"
     assert access.anonymous.grant.name == "everybody"
     assert access.of_token(b"billing-token").grant.sees("Invoices.2027", "any")
+
+
+def test_the_commands_of_semq() -> None:
+    text = PAGE.read_text().partition("\n## Commands of SEMQ\n")[2].partition("\n## ")[0]
+    found = {
+        command: operation.strip("`") if operation.startswith("`") else ""
+        for commands, operation in re.findall(r"^\| (`\w.*?`) \| (`\w+`|nothing.*?) \|", text, re.M)
+        for command in re.findall(r"`(\w+)`", commands)
+    }
+    said = Fields({"node": "1:1", "src": "1:1", "dst": "1:2"})
+    asked = {name: command.needs(said) for name, command in SEMQ_COMMANDS.items()}
+    assert found == {name: needs.operation if needs else "" for name, needs in asked.items()}

@@ -14,7 +14,10 @@ from tests.simulation.semq import STEPS as SEMQ_STEPS
 from tests.simulation.semq import SemqSimulation
 from tests.simulation.simulation import STEPS, Simulation
 
-WORLDS: Final = {"all": (Simulation, STEPS), "semq": (SemqSimulation, SEMQ_STEPS)}
+WORLDS: Final[dict[str, tuple[type[Simulation] | type[SemqSimulation], int]]] = {
+    "all": (Simulation, STEPS),
+    "semq": (SemqSimulation, SEMQ_STEPS),
+}
 """What is simulated, and how many steps there are of each seed. SEMQ has endpoints that are real,
 too, and worlds of its own; all other dialects share theirs."""
 

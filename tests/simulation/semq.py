@@ -26,7 +26,7 @@ from tests.simulation.semq_judge import Judge
 from tests.simulation.semq_links import DirectLink, Link, PlatformLink, words
 from tests.simulation.semq_node import Node
 from tests.simulation.semq_platform import Platform
-from tests.simulation.semq_work import Work
+from tests.simulation.semq_work import NODES, Work
 from zbus.semq.events import Came, Connect, Frame, Opened, Unreachable
 from zbus.semq.words import PLATFORM
 from zbus.testing.simulation.machine import Options
@@ -63,6 +63,7 @@ def platform_options(random: Random) -> Options:
         semq_store_always=random.random() < 0.3,
         semq_window=random.choice((1, 5, 100)),
         semq_rows_max=random.choice((5, 1_000, 1_000)),
+        semq_nodes=",".join(NODES),  # a message for a node that nobody knows is dead
     )
 
 

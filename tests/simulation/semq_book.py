@@ -147,9 +147,10 @@ class Book:
     def let_go(self, node: str, holder: int | None = None) -> None:
         """Whoever held messages does so no more."""
         for sent in self.sent.values():
-            if sent.holder is not None and sent.holder[0] == node:
-                if holder is None or sent.holder[1] == holder:
-                    sent.holder = None
+            if sent.holder is None or sent.holder[0] != node:
+                continue
+            if holder is None or sent.holder[1] == holder:
+                sent.holder = None
 
     def done(self, serial: int) -> None:
         """The node has said that it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.semq_book import Known, Sent
@@ -93,7 +94,7 @@ class Judge:
         self.world.counts[command or "answer"] += 1
         if command and command not in IDLE:
             self._noise(command, f"the platform for {node.name}")
-        if command not in IDLE and not IGNORED >= frame.fields.keys():
+        if command not in IDLE and not frame.fields.keys() <= IGNORED:
             self.world.tell_frame("platform", node.name, frame)
 
     def _noise(self, command: str, who: str) -> None:
@@ -175,7 +176,7 @@ class Judge:
         for node in self.world.nodes.values():
             for (source, stream), found in intervals(node.database).items():
                 text = f"I8: {node.name} remembers {found} of {source}, stream {stream}"
-                right = all(a.stop < b.start for a, b in zip(found, found[1:], strict=False))
+                right = all(a.stop < b.start for a, b in pairwise(found))
                 self.check(right, text)
                 whole = stream != 3 or self._has_gaps(node, source) or len(found) == 1
                 self.check(whole and len(found) <= INTERVALS_MAX, text)

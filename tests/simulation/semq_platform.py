@@ -1,14 +1,16 @@
-"""The platform of a SEMQ world: the real broker on a simulated machine, and its mailboxes, looked at."""
+"""The platform of a SEMQ world: the real broker on a simulated machine, and its mailboxes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tests.simulation.semq_links import PlatformLink
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.life import Life
 from zbus.core.outcomes import Piece
 from zbus.core.topic import Partition
+from zbus.journal.port import Verdict
 from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.scene import request
@@ -101,6 +103,7 @@ class Platform:
         self._looked_ms = now_ms
         if self._lag_ms is None and self.world.faults.slow_disk():
             self._lag_ms, lags = now_ms + self.world.random.randint(1, 30), True
+        self._answer_late()
         if lags:
             self.machine.turn()
         else:
@@ -116,6 +119,15 @@ class Platform:
         self.look()
         return True
 
+    def _answer_late(self) -> None:
+        """What became of some writes is known; now and then it is bad."""
+        random, late = self.world.random, self.machine.running.late
+        if late is None or self.world.calm:
+            return
+        for lane in sorted(late.waiting):
+            fate = random.choice(list(Verdict)) if random.random() < 0.02 else None
+            late.step(lane, fate, random.random() < 0.5)
+
     def ask(self, data: bytes) -> Reply | None:
         """Somebody else asks it something, and waits. None if it ended meanwhile."""
         self.machine.disk.faults = None
@@ -127,8 +139,8 @@ class Platform:
         self.world.check(len(replies) == 1 or not self.runs, f"{data[:80]!r} is told {replies}")
         return replies[0] if replies else None
 
-    def declare(self, topic: str, **options: str | int) -> None:
-        reply = self.ask(request("declare", topic, durability="disk", **options))
+    def declare(self, topic: str, dedupe_ms: int) -> None:
+        reply = self.ask(request("declare", topic, durability="disk", dedupe_ms=dedupe_ms))
         assert reply is not None
         assert reply.status == 200, reply
 
@@ -170,7 +182,9 @@ class Platform:
 
     def has(self, mid: str) -> bool:
         """The topic that nodes send to has it; nobody knows while the platform does not run."""
-        return not self.runs or any(self.mid_of(record) == mid for record in self.records(self.world.work.topic))
+        return not self.runs or any(
+            self.mid_of(record) == mid for record in self.records(self.world.work.topic)
+        )
 
     @staticmethod
     def mid_of(record: Record) -> str:
@@ -193,13 +207,13 @@ class Platform:
         disk = self.machine.disk
         faults, disk.faults = disk.faults, None  # whoever looks from outside disturbs nothing
         for offset in range(start, end):
-            answers: list[object] = []
+            answers: list[tuple[Chunk, int] | BrokerError] = []
             partition.log.get(offset, answers.append)
             if not answers:
                 self.machine.settle()
             (answer,) = answers
             assert not isinstance(answer, BrokerError), answer
-            chunk, at = answer  # type: ignore[misc]  # a chunk, and the row in it
+            chunk, at = answer
             found += records_of([Piece(partition.index, chunk, at, at + 1)])
         disk.faults = faults
         return found

@@ -34,7 +34,7 @@ class Work:
         self.internal = self.random.random() < 0.3
         self.topics = self.random.random() < 0.3
         self.foreign = self.random.random() < 0.2
-        self.expires = self.random.random() < 0.1
+        self.expires = self.random.random() < 0.2
         self.ordered = self.random.choice((0.0, 0.3, 0.8))
         self.ack2 = self.random.choice((0.0, 0.3, 1.0))
 

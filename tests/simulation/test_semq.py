@@ -85,7 +85,7 @@ def test_a_crash_of_the_platform_at_any_operation(seed: int, how: str) -> None:
         OneCrash(seed, name, at, how).run()
 
 
-# -- I10: who is away delays nobody else ------------------------------------------------------------
+# -- I10: who is away delays nobody else -----------------------------------------------------------
 
 INTERVAL_MS = 15_000
 

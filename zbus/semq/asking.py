@@ -33,6 +33,9 @@ from zbus.semq.words import (
 _ROUND_MAX: Final = 2_000
 """Rows that are looked at in one step; the others have their turn in the next one."""
 
+_GATED: Final = 20
+"""So often was asked for a row, as it were, whose party is offline: the longest time passes."""
+
 _WAITING: Final = "ss_status IN ('SS_SENT', 'SS_ACK_FWD', 'SS_ACK')"
 
 
@@ -141,6 +144,16 @@ class Asking:
         self._ask_for_sent()
         self._ask_for_confirmed()
 
+    def _gate(self, party: str, count: int) -> tuple[int | None, int] | None:
+        """When to look again at a row whose question can reach nobody now, and how often it was
+        asked; None: it can. That somebody is online again may have been told, and lost: so he is
+        asked now and then."""
+        if self._links.to(party) is None:
+            return None, count
+        if self._links.believed(party) or count >= _GATED:
+            return None
+        return self._context.now_ms + self._context.backoff_ms(_GATED), _GATED
+
     def _ask_for_sent(self) -> None:
         """Of the outbox: has it come?"""
         context = self._context
@@ -157,8 +170,8 @@ class Asking:
             party = node
             if node == PLATFORM or platform or (state == "SS_SENT" and via == "platform"):
                 party = PLATFORM
-            if not self._links.believed(party):
-                later.append((None, row[12], record))
+            if (gate := self._gate(party, row[12])) is not None:
+                later.append((*gate, record))
                 continue
             topic = dst.partition("/")[2] if node == PLATFORM else MAILBOX + node
             key = (party, topic if party == PLATFORM else "", db, epoch, stream, attempt)
@@ -195,18 +208,22 @@ class Asking:
             (context.now_ms, _ROUND_MAX),
         ).fetchall()
         asked: dict[tuple[str, Store, str, int], list[tuple[int, str, str | None]]] = {}
-        later = []
+        later: list[tuple[int | None, int, int]] = []
         for row in rows:
             record, node, semq, db, lk0, epoch, stream, seq, lk1, platform, source, count = row
             parties = [PLATFORM] * bool(platform) + [node] * bool(source)
-            reached = [party for party in parties if self._links.believed(party)]
+            gates = [self._gate(party, count) for party in parties]
+            reached = [party for party, gate in zip(parties, gates, strict=True) if gate is None]
             for party in reached:
                 key = (party, Store(node, semq, db), epoch, stream)
                 asked.setdefault(key, []).append((seq, lk0, lk1))
                 if count:
                     self._behind[party] = True
-            due_ms = context.now_ms + context.backoff_ms(count + 1) if reached else None
-            later.append((due_ms, count + bool(reached), record))
+            if reached:
+                due_ms = context.now_ms + context.backoff_ms(count + 1)
+                later.append((due_ms, count + 1, record))
+            else:
+                later.append((*(gates[0] or (None, count)), record))
         context.database.executemany(
             "UPDATE tb_0030 SET next_time = ?, inq_count = ? WHERE object_id = ?", later
         )

@@ -124,6 +124,7 @@ class Endpoint:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             self._ledger.forget()
+            self._inbox.forget()
             context.give_up()
             raise StoreError(f"the database cannot be written: {error}") from error
         self._due_ms = due_ms

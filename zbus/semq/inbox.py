@@ -235,6 +235,11 @@ class Inbox:
         self._context.undo.append(lambda: self._forget(takes, take))
         self._fresh.add(take.user)
 
+    def forget(self) -> None:
+        """The step has failed: what it was to tell is not true."""
+        self._acks.clear()
+        self._fresh.update(self._takes)
+
     def _forget(self, takes: list[Take], take: Take) -> None:
         if take in takes:
             takes.remove(take)

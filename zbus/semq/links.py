@@ -72,6 +72,7 @@ class Links:
         self.max_bytes = 1 << 62
         self._ways: dict[str, Way] = {}
         self._ticket_key = ""
+        self._sent: dict[int, Link] = {}  # rows that are not answered: where they were sent
 
     # -- routes -------------------------------------------------------------------------------
 
@@ -116,7 +117,9 @@ class Links:
         way = self._ways.get(node)
         failures = () if way is None else way.failures
         lately_ms = self._context.now_ms - _WITHIN_MS
-        return len(failures) == _FAILURES and lately_ms < failures[0] <= self._context.now_ms
+        oldest_ms = next(iter(failures), 0)
+        known = len(failures) == _FAILURES
+        return known and lately_ms < oldest_ms <= self._context.now_ms
 
     def found(self, frame: Frame) -> None:
         """The platform's answer."""
@@ -134,6 +137,20 @@ class Links:
         """A direct link could not be made, or has broken."""
         if (way := self._ways.get(node)) is not None:
             way.failures.append(self._context.now_ms)
+
+    def sent(self, link: Link, record: int) -> None:
+        """A row was sent there: it counts in the window of that link until it is answered."""
+        self.answered(record)
+        self._sent[record] = link
+        link.waiting.add(record)
+        self._context.undo.append(lambda: self.answered(record))
+
+    def answered(self, record: int, link: Link | None = None) -> None:
+        """A row is answered, or sent again; on that link, if one is given."""
+        sent = self._sent.get(record)
+        if sent is not None and link in (None, sent):
+            del self._sent[record]
+            sent.waiting.discard(record)
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -164,6 +181,8 @@ class Links:
         link = self.all.pop(number, None)
         if link is None:
             return None
+        for record in link.waiting:
+            self._sent.pop(record, None)
         if link is self.platform:
             self.platform = None
             self.offline.clear()

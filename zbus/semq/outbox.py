@@ -24,7 +24,7 @@ from zbus.semq.words import (
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
 
-_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 413)
+_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
 ROW_BYTES: Final = 500
 """What a row takes beside its body, about."""
 
@@ -140,9 +140,8 @@ class Outbox:
             ids = [(record,) for record, _ in rows]
             self._context.database.executemany("DELETE FROM tb_0031 WHERE object_id = ?", ids)
             self._count(-sum(ROW_BYTES + size for _, size in rows))
-            for link in self._links.all.values():
-                if link.waiting:
-                    link.waiting.difference_update(record for record, _ in rows)
+            for record, _ in rows:
+                self._links.answered(record)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -204,7 +203,7 @@ class Outbox:
             values,
         )
         for row in kept:
-            link.waiting.add(row.object_id)
+            self._links.sent(link, row.object_id)
             if row.attempt == 0 and not row.void:
                 context.effects.append(Happened("sent", row.object_id, way))
 
@@ -214,7 +213,7 @@ class Outbox:
         """The platform's answer to a `semq_send`: Ack-Fwd, Ack-Save, or a refusal."""
         record_text, _, attempt_text = frame.fields["id"][1:].partition(".")
         record, attempt = read_number("id", record_text), read_number("id", attempt_text or "0")
-        link.waiting.discard(record)
+        self._links.answered(record, link)
         if frame.status == 200:
             flag = read_number("flag", frame.fields.get("flag", "1"), 1, 2)
             states = ("SS_SENT",) if flag == AckFlag.FORWARDED else ("SS_SENT", "SS_ACK_FWD")
@@ -254,8 +253,7 @@ class Outbox:
             ).fetchone()
             if row is None:
                 continue
-            for link in self._links.all.values():
-                link.waiting.discard(record)
+            self._links.answered(record)
             most = self._context.options.attempts_max
             if most and row[1] >= most:
                 self.die(record, f"it was sent {row[1]} times")
@@ -276,8 +274,7 @@ class Outbox:
             ).fetchone()
             if row is None:
                 continue
-            for link in self._links.all.values():
-                link.waiting.discard(record)
+            self._links.answered(record)
             if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):
                 gone.append((record, row[1]))
             if state == "SS_ACK2" and row[0]:
@@ -314,17 +311,20 @@ class Outbox:
     # -- the end of the road ------------------------------------------------------------------
 
     def die(self, record: int, why: str, attempt: int | None = None) -> None:
-        """Nobody can deliver it: the operator is told. Its number must not be missing, so a void
-        message takes its place, unless nobody is there who would miss it (section 10)."""
+        """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its
+        number must not be missing, so a void message takes its place, unless nobody is there who
+        would miss it (section 10)."""
         context = self._context
         row = context.execute(
             "SELECT dst, semq_id, semq_db_id, epoch, stream, seq, app_key, umx, created, void,"
-            " attempt, length(umx), node FROM tb_0031 WHERE object_id = ? AND ss_status IN"
-            " ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
+            " attempt, length(umx), node, ss_status FROM tb_0031 WHERE object_id = ? AND ss_status"
+            " IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
             (record,),
         ).fetchone()
-        if row is None or (attempt is not None and row[10] != attempt):
+        if row is None:
             return
+        if attempt is not None and (row[10] != attempt or row[13] == "SS_INIT"):
+            return  # the answer of an attempt that was followed by another, or is to be
         store = Store(context.options.node, row[1], row[2])
         mid = Mid(store, row[3], row[4], row[5])
         context.execute(
@@ -338,6 +338,7 @@ class Outbox:
                 "INSERT OR REPLACE INTO semq_dead VALUES (?, ?, ?, ?, ?, ?, ?, ?)", said
             )
             context.effects.append(Happened("dead", record, why))
+        self._links.answered(record)
         missed = mid.stream == Stream.CONTIGUOUS and not why.startswith("404") and not row[9]
         if missed and row[12] != PLATFORM:
             context.execute(

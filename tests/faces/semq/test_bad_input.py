@@ -126,7 +126,7 @@ HELLO: dict[str, dict[str, Any]] = {
     "a long address": {"listen": "h" * 300 + ":1"},
     "a cert that is none": {"cert": "-----BEGIN"},
     "a window of 0": {"window": 0},
-    "a large window": {"window": 10_001},
+    "a large window": {"window": 1_001},
     "a long version": {"version": "1" * 65},
     "another src": {"src": B},
     "the platform": {"node": "0:1"},

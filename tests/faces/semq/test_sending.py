@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.faces.semq.words import A, B, Node, Platform, send_fields
+from tests.faces.semq.words import A, B, C, Node, Platform, send_fields
+from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.semq.settings import SemqSettings
 
 
@@ -200,3 +201,46 @@ def test_what_is_not_reliable_is_the_first_to_be_shed() -> None:
     assert head.flag(B, 1, b"c", savefwd=1) == "Ack-Fwd"
     branch.client.takes = True
     assert branch.delivered() == [b"a", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "reason"),
+    [(Refusal.FULL, 507, "full"), (Refusal.OVERLOADED, 503, "overloaded")],
+)
+def test_a_full_disk(refusal: Refusal, status: int, reason: str) -> None:
+    """Nothing is stored, and nothing else is held up by it."""
+    platform, head, branch = pair()
+    head.send(B, 1, b"before")
+    puts = platform.world.broker.puts
+    puts.refusing = BrokerError(refusal, "there is no room")
+    reply = head.send(B, 2, b"m")
+    assert (reply.status, reply.headers["reason"]) == (status, reason)
+    assert reply.headers["retry-after"] == "1"
+    assert head.flag(B, 1, b"before") == "Ack-Save", "that one is there"
+    branch.hello()
+    assert branch.flag(A, 1, b"m") == "Ack-Fwd"
+    branch.ack(branch.take_one("semq_deliver"))
+    assert platform.states(B) == {}
+    assert head.flag(B, 2, b"m") == "Ack-Fwd"
+    assert platform.node(C).request("semq_hello", node=C).status == status
+    puts.refusing = None
+    branch.vanish()
+    assert head.flag(B, 3, b"m") == "Ack-Save"
+
+
+def test_a_full_disk_and_what_has_expired() -> None:
+    platform, head, branch = pair()
+    head.send(B, 1, b"old", expires=platform.world.now_ms + 1_000)
+    platform.wait(1_000)
+    puts = platform.world.broker.puts
+    puts.refusing = BrokerError(Refusal.FULL, "there is no room")
+    branch.hello()
+    assert branch.delivered() == []
+    assert platform.states(B) == {1: "SS_SENT"}, "it stays until it can be put by"
+    puts.refusing = None
+    platform.wait(15_000)
+    asked = branch.take_one("semq_inquiry").headers
+    told = {name: asked[name] for name in ("lk0", "epoch", "stream", "seq", "attempt", "about")}
+    branch.control("semq_inquiry_resp", result=0, **told)
+    assert branch.take_one("semq_deliver").headers["void"] == "1"
+    assert len(platform.document("semq_dead")["rows"]) == 1

@@ -77,17 +77,19 @@ def control(call: Call) -> None:
     if target != PLATFORM:
         _pass_on(call, source, target)
         return
-    if fields.text("seqs") or fields.text("seq"):
-        call.peer.work -= About(fields).count // _LOOKS_PER_WORK
-    match call.said["cmd"]:
+    command = call.said["cmd"]
+    if command == "semq_reack":  # of what the platform has put into a topic: it waits for none
+        _done(call)
+        return
+    about = About(fields)
+    call.peer.work -= about.count // _LOOKS_PER_WORK
+    match command:
         case "semq_ack":
-            _ack(call, source)
+            _ack(call, source, about)
         case "semq_inquiry":
-            _inquiry(call, source)
-        case "semq_inquiry_resp":
-            _answered(call, source)
-        case _:  # a ReAck2 of what the platform has put into a topic: it waits for none
-            _done(call)
+            _inquiry(call, source, about)
+        case _:
+            _answered(call, source, about)
 
 
 def _pass_on(call: Call, source: str, target: str) -> None:
@@ -143,11 +145,11 @@ def _tell(call: Call, command: str, source: str, fields: Mapping[str, str]) -> N
 # -- the mailbox of whoever says it -------------------------------------------------------------
 
 
-def _ack(call: Call, source: str) -> None:
+def _ack(call: Call, source: str, about: About) -> None:
     face, fields = call.face, call.fields
     hop = fields.number("ack_flag", Hop.PLATFORM, Hop.PLATFORM, Hop.SOURCE)
     if hop == Hop.PLATFORM:
-        _confirmed(face, source, About(fields), _locator(fields, "src_", "src_ref_id"))
+        _confirmed(face, source, about, _locator(fields, "src_", "src_ref_id"))
     _tell(call, "semq_reack", source, echoed(call.said))
 
 
@@ -172,9 +174,8 @@ def _locator(fields: Fields, prefix: str, record: str) -> PlatformLocator | None
     return PlatformLocator(semq, db, fields.number(record, 0))
 
 
-def _inquiry(call: Call, source: str) -> None:
+def _inquiry(call: Call, source: str, about: About) -> None:
     fields = call.fields
-    about = About(fields)
     kind = fields.required("about")
     if kind == "ack":
         _confirmed(call.face, source, about, _locator(fields, "", "ref_id"))
@@ -241,10 +242,10 @@ def _in_topic(face: Context, name: str, mid: Mid) -> bool:
     return not isinstance(found, BrokerError) and found[1] < found[0].visible
 
 
-def _answered(call: Call, source: str) -> None:
+def _answered(call: Call, source: str, about: About) -> None:
     """What a node says that was asked for its rows."""
     face, fields = call.face, call.fields
-    about, result = About(fields), read_number("result", fields.required("result"), 0, 1)
+    result = read_number("result", fields.required("result"), 0, 1)
     mailbox = face.mailboxes.find(source)
     if mailbox is not None and fields.text("about", "send") == "send":
         rows = mailbox.find_all(about.mid, about.ranges)

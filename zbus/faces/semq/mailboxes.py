@@ -119,15 +119,17 @@ class Mailboxes:
 
     def __init__(self, broker: Broker, nodes: tuple[str, ...]) -> None:
         self._broker = broker
-        self._missing = nodes
+        self._nodes = nodes
 
     def begin(self) -> None:
         """Make those that are to be there from the start; again, if that could not be done."""
-        if not self._missing:
-            return
-        for node in self._missing:
-            self.make(Silent(), node)
-        self._missing = tuple(node for node in self._missing if self.find(node) is None)
+        for node in self._nodes:
+            if self.find(node) is None:
+                self.make(Silent(), node)
+
+    def is_missing(self, node: str) -> bool:
+        """It is to have one, which could not be made so far, or was removed."""
+        return node in self._nodes and self.find(node) is None
 
     def find(self, node: str) -> Mailbox | None:
         """The mailbox of a node, if it has one. Names of nodes are exact, those of topics are not:

@@ -110,6 +110,8 @@ def send(call: Call) -> None:
         _to_topic(call, destination, said, envelope)
         return
     mailbox = face.mailboxes.find(destination.node)
+    if mailbox is None and face.mailboxes.is_missing(destination.node):
+        raise Refused(503, "full", f"the mailbox of {destination.node} could not be made yet")
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {destination.node}")
     face.links.watch(call.link, destination.node)
@@ -123,11 +125,13 @@ def send(call: Call) -> None:
         stored = mailbox.find(envelope.mid)
     always = envelope.level == Level.ARRIVE and face.settings.semq_store_always
     late = 0 < envelope.expires_ms <= face.broker.now_ms and not envelope.void
-    if stored is None and not (always or late) and _forward(face, envelope, said, call.body):
+    if late and stored is None:
+        reply.refuse(410, EXPIRED, "the message has expired", lines_of(reply.answered))
+    elif stored is None and not always and _forward(face, envelope, said, call.body):
         reply.acked(AckFlag.FORWARDED)
     elif envelope.level == Level.DROP:
-        why = "the message has expired" if late else f"{destination.node} is not online"
-        reply.refuse(404, EXPIRED if late else OFFLINE, why, lines_of(reply.answered))
+        why = f"{destination.node} is not online"
+        reply.refuse(404, OFFLINE, why, lines_of(reply.answered))
     else:
         if stored is None and mailbox.row_count() >= face.settings.semq_rows_max:
             most = face.settings.semq_rows_max

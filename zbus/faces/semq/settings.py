@@ -8,7 +8,7 @@ import attrs
 
 from zbus.option import number, option
 
-WINDOW_MAX: Final = 10_000
+WINDOW_MAX: Final = 1_000
 
 _NODE = r"[0-3]:[A-Za-z0-9._-]{1,64}"
 

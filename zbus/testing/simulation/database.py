@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Any, Literal
 
 _ENDS = ("COMMIT", "END")
 
@@ -25,8 +26,8 @@ class Crashed(BaseException):
 class Database(sqlite3.Connection):
     """See the module. `open_database` makes an empty one."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, path: str, **options: Any) -> None:  # noqa: ANN401 - those of sqlite3
+        super().__init__(path, **options)
         self.commits = 0
         self._ends_at = self._fails_at = 0
         self._durable = False
@@ -66,7 +67,7 @@ class Database(sqlite3.Connection):
         if self.in_transaction:
             self._end(super().commit)
 
-    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401 - likewise
         if not sql.lstrip()[:6].upper().startswith(_ENDS):
             return super().execute(sql, *given)
         found: list[sqlite3.Cursor] = []
@@ -74,9 +75,14 @@ class Database(sqlite3.Connection):
         self._end(lambda: found.append(run(sql, *given)))
         return found[0]
 
-    def __exit__(self, *raised: Any) -> Any:
-        """As the one above, which commits behind the back of `commit`."""
-        if raised[0] is None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        """Commit or not, but not behind the back of `commit`."""
+        if kind is None:
             self.commit()
         else:
             self.rollback()
