@@ -13,11 +13,11 @@ from zbus.semq.events import Effect, Event, Submit, Submitted
 from zbus.semq.ledger import Ledger
 from zbus.semq.program import Program
 
-LATE_MS = 500
+LATE_MS = 2_000
 
 
 def answer_early() -> None:
-    """Who sends is answered before that is written, half a second later."""
+    """Who sends is answered before that is written, two seconds later."""
     step = Program._step
     kept: list[tuple[int, Event]] = []
 

@@ -74,6 +74,7 @@ class Sender(Application):
         self.to = to
         self.count = count
         self.may = may  # which part of them
+        self.random = Random(to)
         self.sent = 0
         self.answered: set[str] = set()
 
@@ -86,6 +87,7 @@ class Sender(Application):
             body = f"{self.node} {self.sent}"
             semq.send(self.to, body, receipt=self.sent % 2 == 0)
             self.answered.add(body)
+            time.sleep(self.random.uniform(0, 0.02))  # so that a kill comes amid them
         self.over.wait(0.1)
 
 

@@ -71,8 +71,8 @@ def _place(
 ) -> tuple[str, int] | None:
     if text is None:
         return None
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
         raise click.BadParameter(f"{text!r} is not of the form HOST:PORT")
     return host.strip("[]"), int(port)
 
