@@ -32,7 +32,7 @@ PLACES = {
     **dict.fromkeys(("delete", "cancel", "fire", "reschedule", "redrive"), "single"),
     **dict.fromkeys(("peek", "why"), "single"),
     **dict.fromkeys(("backup", "restore"), "backup"),
-    **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token")},
+    **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token", "semq")},
     "bench": "bench.command",
 }
 """The module of each command, below this one. It is imported when the command is used: a shell's
