@@ -41,6 +41,9 @@ from zbus.semq.words import PLATFORM, Fields, Level, Malformed, read_envelope, r
 
 __all__ = ["Endpoint", "EndpointOptions", "StoreError"]
 
+_RETRY_MS: Final = 1_000
+"""What could not be written is tried again so much later."""
+
 _BACKWARDS_MS: Final = 1_000
 """A clock that went back by more than this was set."""
 
@@ -126,6 +129,7 @@ class Endpoint:
             self._ledger.forget()
             self._inbox.forget()
             context.give_up()
+            self._due_ms = now_ms + _RETRY_MS
             raise StoreError(f"the database cannot be written: {error}") from error
         self._due_ms = due_ms
         effects, context.effects = context.effects, []
