@@ -181,6 +181,7 @@ class Backlog(Told):
         """READY, DELAYED or DONE -> READY, before everything else. It counts as never handed
         out."""
         self.attempts.pop(offset, None)
+        self._step_over()  # it may be the next one, and finished
         self.put_front(offset)
         self._lowest = -1  # it may be below all exceptions so far
 

@@ -120,12 +120,12 @@ class Asking:
             which = "node = ?" if node != PLATFORM else "(node = ? OR via = 'platform')"
             self._context.execute(
                 "UPDATE tb_0031 SET inq_count = 0, next_time = min(next_time, ?)"
-                f" WHERE {which} AND {_WAITING} AND inq_count > 1",
+                f" WHERE {which} AND {_WAITING} AND inq_count > 1 AND inq_count <> {_GATED}",
                 (due_ms, node),
             )
             self._context.execute(
                 "UPDATE tb_0030 SET inq_count = 0, next_time = min(next_time, ?)"
-                " WHERE next_time IS NOT NULL AND inq_count > 1",
+                f" WHERE next_time IS NOT NULL AND inq_count > 1 AND inq_count <> {_GATED}",
                 (due_ms,),
             )
 

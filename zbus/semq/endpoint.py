@@ -41,6 +41,9 @@ from zbus.semq.words import PLATFORM, Fields, Level, Malformed, read_envelope, r
 
 __all__ = ["Endpoint", "EndpointOptions", "StoreError"]
 
+_RETRY_MS: Final = 1_000
+"""What could not be written is tried again so much later."""
+
 _BACKWARDS_MS: Final = 1_000
 """A clock that went back by more than this was set."""
 
@@ -126,6 +129,7 @@ class Endpoint:
             self._ledger.forget()
             self._inbox.forget()
             context.give_up()
+            self._due_ms = now_ms + _RETRY_MS
             raise StoreError(f"the database cannot be written: {error}") from error
         self._due_ms = due_ms
         effects, context.effects = context.effects, []
@@ -215,7 +219,9 @@ class Endpoint:
         """Hello, and answers of whatever was asked."""
         id = frame.fields.get("id", "")
         if not link.direct and not link.ready:
-            if frame.status and not frame.command and self._links.welcomed(link, frame):
+            # A hello that came twice is refused as a conflict, beside the answer of the first.
+            answers = id == "hello" and frame.status not in (0, 409)
+            if answers and self._links.welcomed(link, frame):
                 self._asking.wake(PLATFORM)
         elif frame.command == "semq_hello":
             if self._links.greeted(link, frame):
@@ -227,6 +233,10 @@ class Endpoint:
             self._links.found(frame)
         elif not link.direct and frame.fields.get("reason") == "offline":
             self._links.presence(read_node(frame.fields.get("dst", "")), online=False)
+        elif not link.direct and not id and frame.status in (400, 401, 403):
+            text = frame.body[:200].decode("utf-8", "replace")
+            self._managing.complain(PLATFORM, text)
+            self._lost(self._links.close(link, f"the platform refuses a frame: {text}"))
         elif not link.ready:
             raise Malformed("a link begins with semq_hello")
 
