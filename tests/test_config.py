@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
+from tests.cli.commands import LEAVES
 from zbus.config import OPTIONS, OTHER_VARIABLES, Config, ConfigError, documentation, load
 from zbus.faces.native.settings import NativeSettings
 from zbus.option import DECLARED
@@ -105,7 +105,7 @@ def variables_of_the_shell() -> set[str]:
     """All that commands read from the environment, by what they declare."""
     return {
         name
-        for command in COMMANDS_OF_SHELL.values()
+        for command in LEAVES.values()
         for parameter in command.params
         for name in ([parameter.envvar] if isinstance(parameter.envvar, str) else [])
     }

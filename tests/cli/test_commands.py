@@ -11,6 +11,7 @@ import click
 import pytest
 
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
+from tests.cli.commands import LEAVES
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.show import Reader, local_time
@@ -400,10 +401,10 @@ def test_times_are_those_of_the_reader(
         time.tzset()
 
 
-@pytest.mark.parametrize("word", COMMANDS_OF_SHELL)
+@pytest.mark.parametrize("word", LEAVES)
 def test_every_option_says_what_it_is_for(word: str) -> None:
     """In words that a stranger understands."""
-    command = COMMANDS_OF_SHELL[word]
+    command = LEAVES[word]
     options = [each for each in command.params if isinstance(each, click.Option)]
     for option in options:
         assert option.help, option.name

@@ -28,7 +28,7 @@ def answer_early() -> None:
             kept.append((now_ms + LATE_MS, event._replace(ask=0)))
         ready = [event for due_ms, event in kept if due_ms <= now_ms]
         kept[:] = [one for one in kept if one[0] > now_ms]
-        others = [event for event in events if not isinstance(event, Submit)]
+        others: list[Event] = [event for event in events if not isinstance(event, Submit)]
         effects, due_ms = step(self, now_ms, ready + others)
         next_ms = min((due_ms for due_ms, _ in kept), default=None)
         dues = [due for due in (due_ms, next_ms) if due is not None]

@@ -180,8 +180,9 @@ class Campaign:
         finally:
             over.set()
             taken.set()
-            for process in (self.broker, *self.endpoints.values()):
-                process.kill()
+            self.broker.kill()
+            for endpoint in self.endpoints.values():
+                endpoint.kill()
 
     def _kill_one(self, pause_s: tuple[float, float]) -> None:
         victim = self.random.choice(("platform", *NODES))

@@ -124,7 +124,7 @@ def _place(
 @click.option("--stores", type=POSITIVE, help="Divide what is sent into this many; default 1.")
 @click.option("--window", type=POSITIVE, help="Messages under way on a link; default 100.")
 @click.option("--interval", type=SOME_TIME, help="Ask what became of a message after this time.")
-@click.option("--outbox-bytes", type=SIZE, help="Refuse messages when so much waits; 1GiB.")
+@click.option("--outbox-bytes", type=SIZE, help="Refuse messages when this much waits; 1GiB.")
 @click.option("--attempts", type=NON_NEGATIVE, help="Give a message up after these; 0: never.")
 @click.option(
     "--restored", is_flag=True, help="The database is from a backup: begin a new epoch, once."
