@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -150,6 +151,7 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
         why = error.strerror or error
         raise click.UsageError(f"cannot use the certificates: {why}") from None
     set_up(given["log_level"], "text")
+    os.umask(0o077)  # messages are in the files
     more = {
         "stores": given["stores"],
         "window": given["window"],

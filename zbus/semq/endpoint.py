@@ -219,7 +219,9 @@ class Endpoint:
         """Hello, and answers of whatever was asked."""
         id = frame.fields.get("id", "")
         if not link.direct and not link.ready:
-            if frame.status and not frame.command and self._links.welcomed(link, frame):
+            # A hello that came twice is refused as a conflict, beside the answer of the first.
+            answers = id == "hello" and frame.status not in (0, 409)
+            if answers and self._links.welcomed(link, frame):
                 self._asking.wake(PLATFORM)
         elif frame.command == "semq_hello":
             if self._links.greeted(link, frame):
@@ -231,6 +233,10 @@ class Endpoint:
             self._links.found(frame)
         elif not link.direct and frame.fields.get("reason") == "offline":
             self._links.presence(read_node(frame.fields.get("dst", "")), online=False)
+        elif not link.direct and not id and frame.status in (400, 401, 403):
+            text = frame.body[:200].decode("utf-8", "replace")
+            self._managing.complain(PLATFORM, text)
+            self._lost(self._links.close(link, f"the platform refuses a frame: {text}"))
         elif not link.ready:
             raise Malformed("a link begins with semq_hello")
 
