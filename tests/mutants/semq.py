@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 SIMULATED = "simulation/test_semq.py::test_worlds"
+SAVED = "simulation/test_semq.py::test_what_the_platform_has_saved_survives_a_power_cut"
 
 SEMQ: list[Mutant] = [
     *mutants_of(
@@ -20,7 +21,7 @@ SEMQ: list[Mutant] = [
             "semq-volatile-until-the-next-sync",
             "    options = TopicOptions(name) if topic",
             '    options = TopicOptions(name, durability="os") if topic',
-            SIMULATED,
+            SAVED,
         ),
         (
             "semq-resent-rows-are-forgotten",
@@ -38,21 +39,9 @@ SEMQ: list[Mutant] = [
             SIMULATED,
         ),
         (
-            "semq-level-1-is-stored",
-            "    elif envelope.level == Level.DROP:",
-            "    elif envelope.level == Level.DROP and not envelope.mid:",
-            SIMULATED,
-        ),
-        (
             "semq-topics-store-what-is-sent-again",
             "    elif topic.options.remembers_ids:",
             "    elif False:",
-            SIMULATED,
-        ),
-        (
-            "semq-forwards-what-it-stores",
-            "    if stored is None and not (always or late) and",
-            "    if not (always or late) and",
             SIMULATED,
         ),
     ),
@@ -65,21 +54,9 @@ SEMQ: list[Mutant] = [
             SIMULATED,
         ),
         (
-            "semq-asked-for-another-row",
-            "            offsets = [offset for offset in offsets if offset == offset_of(lk1)]",
-            "            offsets = [offset_of(lk1) or 0]",
-            SIMULATED,
-        ),
-        (
             "semq-says-stored-of-what-is-not",
             "    return offset is not None and mailbox.is_durable(offset)",
             "    return True",
-            SIMULATED,
-        ),
-        (
-            "semq-no-reack",
-            '    _tell(call, "semq_reack", source, echoed(call.said))\n',
-            "",
             SIMULATED,
         ),
     ),
@@ -98,6 +75,168 @@ SEMQ: list[Mutant] = [
             "semq-silent-connections-stay",
             "        if now_ms - link.heard_ms >= SILENCE_MS:",
             "        if False:",
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/inbox.py",
+        (
+            "semq-no-ledger",
+            "        if self._ledger.add(mid):\n            if not envelope.void:",
+            "        if self._ledger.add(mid) or not self._again(envelope, mid, source_wants):\n"
+            "            if not envelope.void:",
+            SIMULATED,
+        ),
+        (
+            "semq-no-ack-inquiry",
+            "        due_ms = context.now_ms + context.interval_ms if any(needs) else None\n",
+            "        due_ms = None\n",
+            SIMULATED,
+        ),
+        (
+            "semq-cleaned-before-it-is-done",
+            "DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {_OPEN}",
+            "DELETE FROM tb_0030 WHERE {which} AND NOT {_OPEN}",
+            SIMULATED,
+        ),
+        (
+            "semq-taken-for-ever",
+            "        context.execute(\"UPDATE tb_0030 SET app_state = 'NEW' WHERE app_state ="
+            " 'TAKEN'\")\n",
+            "",
+            SIMULATED,
+        ),
+        (
+            "semq-again-is-not-told",
+            "SET app_state = 'TAKEN', handed = 1 WHERE",
+            "SET app_state = 'TAKEN', handed = 0 WHERE",
+            SIMULATED,
+        ),
+        (
+            "semq-released-one-too-early",
+            "self._ledger.of(mid).complete,",
+            "self._ledger.of(mid).complete + 2,",
+            SIMULATED,
+        ),
+        (
+            "semq-ordered-is-as-any-other",
+            'state="HELD" if held else "NEW",',
+            'state="NEW",',
+            SIMULATED,
+        ),
+        (
+            "semq-ack2-before-the-commit",
+            "        self._acks.clear()\n",
+            "",
+            SIMULATED,
+        ),
+        (
+            "semq-who-has-left-keeps-it",
+            "        for record in records:\n            row = self._context.execute(\n"
+            "                \"UPDATE tb_0030 SET app_state = 'NEW'",
+            "        for record in records[:0]:\n            row = self._context.execute(\n"
+            "                \"UPDATE tb_0030 SET app_state = 'NEW'",
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/ledger.py",
+        (
+            "semq-ledger-in-memory",
+            "            self._context.database.executemany(put, rows)\n",
+            "",
+            SIMULATED,
+        ),
+        (
+            "semq-intervals-do-not-merge",
+            "        if joins and meets:",
+            "        if False:",
+            SIMULATED,
+        ),
+        (
+            "semq-a-failed-step-is-remembered",
+            "        self._known.clear()\n        self._changed.clear()\n",
+            "        self._changed.clear()\n",
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/outbox.py",
+        (
+            "semq-literal-clean",
+            'if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):',
+            'if (state == "SS_ACK2" and row[0]) or (state == "SS_ACK" and not row[0]):',
+            SIMULATED,
+        ),
+        (
+            "semq-ack-save-ends-what-wants-ack2",
+            'if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):',
+            'if state in ("SS_ACK2", "SS_ACK"):',
+            SIMULATED,
+        ),
+        (
+            "semq-row-by-its-mid-alone",
+            'FROM tb_0031 WHERE node = ? AND epoch = ?"\n',
+            'FROM tb_0031 WHERE (node = ? OR TRUE) AND epoch = ?"\n',
+            SIMULATED,
+        ),
+        (
+            "semq-row-of-any-epoch",
+            'FROM tb_0031 WHERE node = ? AND epoch = ?"\n',
+            'FROM tb_0031 WHERE node = ? AND (epoch = ? OR TRUE)"\n',
+            SIMULATED,
+        ),
+        (
+            "semq-ack-fwd-is-ack-save",
+            'state = "SS_ACK_FWD" if flag == AckFlag.FORWARDED else "SS_ACK"',
+            'state = "SS_ACK"',
+            SIMULATED,
+        ),
+        (
+            "semq-dead-leaves-a-gap",
+            "missed = mid.stream == Stream.CONTIGUOUS and ",
+            "missed = mid.stream == Stream.GAPS and ",
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/asking.py",
+        (
+            "semq-asked-in-vain",
+            "        elif result:\n            if seqs := self._received(node, about):",
+            "        elif result or about.single:\n"
+            "            if seqs := self._received(node, about):",
+            SIMULATED,
+        ),
+        (
+            "semq-never-asks-the-target",
+            "            if (gate := self._gate(party, row[12])) is not None:",
+            "            gate = self._gate(party, row[12]) if party == PLATFORM else (None, 0)\n"
+            "            if gate is not None:",
+            SIMULATED,
+        ),
+        (
+            "semq-says-it-has-what-it-has-not",
+            '            answers = [("1", there), ("0", missing)]',
+            '            answers = [("1", there + missing)]',
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/links.py",
+        (
+            "semq-endpoint-keeps-silent-links",
+            "            elif now_ms >= link.heard_ms + SILENCE_MS:",
+            "            elif False:",
+            SIMULATED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/schema.py",
+        (
+            "semq-a-backup-keeps-its-epoch",
+            '            meta["epoch"] = _epoch(random)\n',
+            "",
             SIMULATED,
         ),
     ),

@@ -128,3 +128,17 @@ def test_a_destination_that_is_away_delays_nobody_else(seed: int, how: str) -> N
     assert not any(late.handed for late in backlog)
     world.finish()
     assert all(late.handed == 1 for late in backlog)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_platform_has_saved_survives_a_power_cut(seed: int) -> None:
+    """I11: the sender keeps nothing of it any more."""
+    world = Three(seed)
+    one, away, _ = world.nodes
+    world.nodes[away].end("for a while")
+    world.advance(1_000)
+    sent = world.send(one, away, 5)
+    world.advance(40)
+    world.platform.end("cut")
+    world.finish()
+    assert [each.handed for each in sent] == [1] * 5
