@@ -216,7 +216,7 @@ class Registry:
     def register_producer(self, ticket: Ticket, topic_name: str, name: str) -> None:
         """Settles with Declared when that is durable. Twice is once."""
         known, _ = self.topic_of(name)
-        if (problem := _name_problem(name)) is not None:
+        if (problem := _name_problem(name, "")) is not None:
             ticket.settle(problem)
         elif known is not None and known.name.lower() != topic_name.lower():
             ticket.settle(_taken("producer", name, known))
@@ -374,9 +374,9 @@ def _without(notes: Notes, name: str) -> Notes:
     return Notes(notes.producers, left)
 
 
-def _name_problem(name: str) -> BrokerError | None:
+def _name_problem(name: str, reserved: str = ":") -> BrokerError | None:
     text = name_problem(name)
-    if text is None and ":" in name:
+    if text is None and reserved and reserved in name:
         text = "a colon stands between a consumer and its client"
     return None if text is None else BrokerError(Refusal.ILLEGAL, f"{name[:40]!r}: {text}")
 
