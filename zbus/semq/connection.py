@@ -1,8 +1,7 @@
 """One connection over which frames go: a task that reads, and one that writes.
 
-Who sends does not wait: what is not written yet is kept, within a bound, and a peer that takes
-nothing until that is reached is let go. Who reads waits for whoever handles a frame, so what comes
-is bounded, too.
+Who sends does not wait: what is not written yet is kept, and a peer that leaves much of it there
+and takes nothing is let go. Who reads waits for whoever handles a frame, so what comes is bounded.
 """
 
 from __future__ import annotations
@@ -19,8 +18,14 @@ from zbus.client.async_link import BROKEN, RECEIVE_BYTES
 from zbus.semq.events import Frame
 from zbus.semq.frames import FrameReader
 
-OUT_BYTES_MAX: Final = 256 << 20
-"""Written by nobody yet, on one connection. A window of large messages has to fit."""
+OUT_BYTES_MAX: Final = 64 << 20
+"""Not taken yet by the peer: with more, it has to take something now and then."""
+
+STALL_S: Final = 30.0
+"""Now and then."""
+
+HEARD_S: Final = 10.0
+"""A large frame that is on its way for so long is a sign of life, before it is complete."""
 
 _PIECE_BYTES: Final = 256 << 10
 _PARTING_S: Final = 5.0
@@ -43,6 +48,7 @@ class Connection:
         self.peer = peer  # for people
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
+        self._taken_s = anyio.current_time()  # the last time that the peer took something
         self._wake = anyio.Event()
         self._closing = anyio.Event()
         self.ended = anyio.Event()
@@ -58,6 +64,8 @@ class Connection:
         """Write it as soon as it can be; when the connection breaks first, it is lost."""
         if self._closing.is_set():
             return
+        if not self._out_bytes:
+            self._taken_s = anyio.current_time()
         try:
             data = self._encode(frame)
         except ValueError as error:
@@ -65,7 +73,8 @@ class Connection:
             return
         self._out.append(data)
         self._out_bytes += len(data)
-        if self._out_bytes > OUT_BYTES_MAX:
+        late_s = anyio.current_time() - self._taken_s
+        if self._out_bytes > OUT_BYTES_MAX and late_s > STALL_S:
             self._out.clear()
             self.close("it takes nothing")
         self._wake.set()
@@ -79,15 +88,16 @@ class Connection:
             if self._scope is not None:
                 self._scope.deadline = anyio.current_time() + _PARTING_S
 
-    async def run(self, handle: Handle) -> None:
-        """Until it ends, on whichever side. Nothing is handled after `close`."""
+    async def run(self, handle: Handle, alive: Frame | None = None) -> None:
+        """Until it ends, on whichever side. Nothing is handled after `close`. While a large frame
+        is on its way, `alive` is handled now and then."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._scope = tasks.cancel_scope
                 if self._closing.is_set():
                     self._scope.deadline = anyio.current_time() + _PARTING_S
                 tasks.start_soon(self._write, tasks.cancel_scope)
-                await self._read(handle)
+                await self._read(handle, alive)
                 if self._closing.is_set():
                     await anyio.sleep_forever()  # the writer ends it, or the deadline
                 tasks.cancel_scope.cancel()
@@ -98,8 +108,9 @@ class Connection:
             self._out.clear()
             await anyio.aclose_forcefully(self._stream)
 
-    async def _read(self, handle: Handle) -> None:
+    async def _read(self, handle: Handle, alive: Frame | None) -> None:
         reader = self._reader
+        handled_s = anyio.current_time()
         while not self._closing.is_set():
             try:
                 data = await self._stream.receive(RECEIVE_BYTES)
@@ -108,10 +119,15 @@ class Connection:
                 if not reader.between:
                     self.why += ", amid a frame"
                 return
-            for frame in reader.receive(data):
+            frames = reader.receive(data)
+            now_s = anyio.current_time()
+            if not frames and alive is not None and now_s - handled_s >= HEARD_S:
+                frames = [alive]
+            for frame in frames:
                 if self._closing.is_set():
                     return
                 await handle(frame)
+                handled_s = now_s
             if reader.error is not None:
                 self.close(f"what came is no frame: {reader.error.text}")
                 log.warning("bad bytes", extra={"peer": self.peer, "why": reader.error.text})
@@ -132,6 +148,7 @@ class Connection:
                     ended.cancel()
                     return
                 self._out_bytes -= size
+                self._taken_s = anyio.current_time()
             if self._closing.is_set():
                 ended.cancel()
                 return

@@ -40,6 +40,7 @@ PAUSE_MAX_S: Final = 10.0
 LASTING_S: Final = 10.0
 """A connection that ended earlier has not shown that the next one will do better."""
 
+_ALIVE: Final = Frame({"cmd": "heartbeat"})
 _ADDRESSES_MAX: Final = 8
 _PORT_MAX: Final = 65_535
 _CONNECT_S: Final = 5.0
@@ -209,7 +210,7 @@ class Sockets:
             await arrived.put(Came(number, frame))
 
         try:
-            await connection.run(came)
+            await connection.run(came, _ALIVE)
         finally:
             del self._open[number]
             arrived.tell(Closed(number))
