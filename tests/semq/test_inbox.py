@@ -245,6 +245,15 @@ def test_what_its_holder_leaves_is_there_again() -> None:
     assert (second.row, second.again) == (first.row, True)
 
 
+def test_what_was_taken_and_left_may_be_done_without_taking_it_again() -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 1)
+    row = desk.take().row
+    desk.left()
+    assert not isinstance(desk.done(row), Refused)
+    assert desk.take().frame is None
+
+
 def test_done_twice_is_once_and_done_too_early_is_refused() -> None:
     desk, link = desk_with_platform()
     desk.deliver(link, 1)

@@ -304,12 +304,12 @@ class Inbox:
     def done(self, ask: int, record: int) -> None:
         """An application has done with it."""
         row = self._context.execute(
-            "UPDATE tb_0030 SET app_state = 'DONE' WHERE object_id = ? AND app_state IN ('TAKEN',"
-            " 'DONE') RETURNING object_id",
+            "UPDATE tb_0030 SET app_state = 'DONE' WHERE object_id = ? AND (app_state IN ('TAKEN',"
+            " 'DONE') OR (app_state = 'NEW' AND handed)) RETURNING object_id",
             (record,),
         ).fetchone()
         if row is None:
-            # It was done before, and is gone; or it was never handed out, or is there again.
+            # It was done before, and is gone; or it was never handed out.
             other = "SELECT 1 FROM tb_0030 WHERE object_id = ?"
             if self._context.execute(other, (record,)).fetchone():
                 self._context.effects.append(Refused(ask, 409, f"row {record} is not taken"))

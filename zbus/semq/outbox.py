@@ -224,9 +224,9 @@ class Outbox:
             self._links.presence(node, online=False)
             self.again([record], attempt, self._context.interval_ms)
         elif frame.status in _REFUSALS_FOR_GOOD:
-            self.die(record, f"{frame.status}: {_text(frame)}", attempt=attempt)
+            self.die(record, _text(frame), attempt=attempt)
         else:
-            self._postpone(record, attempt, f"{frame.status}: {_text(frame)}")
+            self._postpone(record, attempt, _text(frame))
 
     def _node_of(self, record: int) -> str:
         row = self._context.execute(
@@ -382,4 +382,6 @@ class Outbox:
 
 
 def _text(frame: Frame) -> str:
-    return frame.body[:200].decode("utf-8", "replace")
+    """Of a refusal, with its status in front."""
+    text, status = frame.body[:200].decode("utf-8", "replace"), str(frame.status)
+    return text if text.startswith(status) else f"{status}: {text}"
