@@ -212,6 +212,8 @@ class Platform:
             if not answers:
                 self.machine.settle()
             (answer,) = answers
+            if isinstance(answer, BrokerError) and offset < partition.first:
+                continue  # it was finished, and is forgotten already
             assert not isinstance(answer, BrokerError), answer
             chunk, at = answer
             found += records_of([Piece(partition.index, chunk, at, at + 1)])
