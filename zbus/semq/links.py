@@ -35,7 +35,7 @@ class Link:
 
     __slots__ = (
         *("called", "direct", "heard_ms", "key", "nonce", "node", "number", "opened_ms"),
-        *("proof", "ready", "sent_ms", "waiting"),
+        *("proof", "ready", "sent_ms", "waiting", "waiting_bytes"),
     )
 
     def __init__(self, opened: Opened, now_ms: int) -> None:
@@ -47,7 +47,8 @@ class Link:
         self.ready = False
         self.nonce = self.proof = ""
         self.opened_ms = self.heard_ms = self.sent_ms = now_ms
-        self.waiting: set[int] = set()  # rows that were sent there, and are not answered
+        self.waiting: dict[int, int] = {}  # rows that were sent there and not answered: bytes
+        self.waiting_bytes = 0
 
 
 class Way:
@@ -138,11 +139,12 @@ class Links:
         if (way := self._ways.get(node)) is not None:
             way.failures.append(self._context.now_ms)
 
-    def sent(self, link: Link, record: int) -> None:
+    def sent(self, link: Link, record: int, size: int) -> None:
         """A row was sent there: it counts in the window of that link until it is answered."""
         self.answered(record)
         self._sent[record] = link
-        link.waiting.add(record)
+        link.waiting[record] = size
+        link.waiting_bytes += size
         self._context.undo.append(lambda: self.answered(record))
 
     def answered(self, record: int, link: Link | None = None) -> None:
@@ -150,7 +152,7 @@ class Links:
         sent = self._sent.get(record)
         if sent is not None and link in (None, sent):
             del self._sent[record]
-            sent.waiting.discard(record)
+            sent.waiting_bytes -= sent.waiting.pop(record)
 
     # -- life ---------------------------------------------------------------------------------
 

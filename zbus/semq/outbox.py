@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -23,6 +24,9 @@ from zbus.semq.words import (
 
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
+
+_WINDOW_BYTES: Final = 32 << 20
+"""Bodies that are under way on one link."""
 
 _REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
 ROW_BYTES: Final = 500
@@ -166,14 +170,15 @@ class Outbox:
             routes = "('auto', 'direct')" if way == "direct" else "('auto', 'platform')"
             if way == "platform" and self._links.given_up(node):
                 routes = "('auto', 'platform', 'direct')"
-            rows = context.execute(
+            cursor = context.execute(
                 f"SELECT {_COLUMNS} FROM tb_0031 WHERE ss_status = 'SS_INIT' AND node = ?"
                 f" AND next_time <= ? AND route IN {routes}"
                 " ORDER BY priority DESC, object_id LIMIT ?",
                 (node, context.now_ms, room),
-            ).fetchall()
+            )
+            rows = _that_fit(cursor, link.waiting_bytes, bool(link.waiting))
             if rows:
-                self._transmit(link, way, [Row(*row) for row in rows])
+                self._transmit(link, way, rows)
                 more |= len(rows) == room
         if "direct" not in ways:
             self._links.look_up(node)
@@ -202,8 +207,9 @@ class Outbox:
             " WHERE object_id = ?",
             values,
         )
+        for row in rows if way == "platform" else kept:  # it answers all, another endpoint those
+            self._links.sent(link, row.object_id, len(row.umx))
         for row in kept:
-            self._links.sent(link, row.object_id)
             if row.attempt == 0 and not row.void:
                 context.effects.append(Happened("sent", row.object_id, way))
 
@@ -379,6 +385,19 @@ class Outbox:
         ).fetchall()
         for (node,) in rows:
             self._ready[node] = None
+
+
+def _that_fit(cursor: sqlite3.Cursor, waiting_bytes: int, waiting: bool) -> list[Row]:
+    """The first rows that fit into the window of a link, or one that fits into none."""
+    rows: list[Row] = []
+    for found in cursor:
+        row = Row(*found)
+        waiting_bytes += len(row.umx)
+        if waiting_bytes > _WINDOW_BYTES and (rows or waiting):
+            break
+        rows.append(row)
+    cursor.close()
+    return rows
 
 
 def _text(frame: Frame) -> str:
