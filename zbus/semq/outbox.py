@@ -207,9 +207,8 @@ class Outbox:
             " WHERE object_id = ?",
             values,
         )
-        for row in rows if way == "platform" else kept:  # it answers all, another endpoint those
-            self._links.sent(link, row.object_id, len(row.umx))
         for row in kept:
+            self._links.sent(link, row.object_id, len(row.umx))
             if row.attempt == 0 and not row.void:
                 context.effects.append(Happened("sent", row.object_id, way))
 
