@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.semq.desk import INTERVAL_MS, A, B, C, Desk
-from zbus.semq.events import Happened, Refused
+from zbus.semq.events import Happened, Refused, Transmit
 from zbus.semq.schema import StoreError
 
 
@@ -228,6 +228,17 @@ def test_a_window_bounds_bytes_too() -> None:
     for record, sent in ((1, [b"0"]), (2, [b"1"]), (3, [b"2", b"3"]), (4, [b"4"]), (5, [b"5"])):
         assert [frame.body[:1] for frame in desk.said()] == sent
         answer(desk, link, record, **SAVED)
+
+
+def test_who_could_not_be_called_is_looked_up_again_when_he_is_there() -> None:
+    desk = Desk()
+    link = desk.platform()
+    desk.submit()
+    desk.came(link, b"offline", 404, id=f"l{B}", reason="offline", dst=B)
+    desk.effects.clear()
+    desk.came(link, status=200, cmd="semq_presence", node=B, state="online", src="0:1")
+    frames = [one.frame for one in desk.effects if isinstance(one, Transmit)]
+    assert [frame.fields["dst"] for frame in frames if frame.command == "semq_lookup"] == [B]
 
 
 def test_priority_goes_first() -> None:

@@ -274,8 +274,9 @@ class Links:
         """The platform says so."""
         if online:
             self.offline.pop(node, None)
-            if (way := self._ways.get(node)) is not None:
+            if (way := self._ways.get(node)) is not None and node not in self.peers:
                 way.asked_ms = None
+                self.look_up(node)  # it was to be sent something, and could not be called
         else:
             if len(self.offline) >= _KNOWN_MAX:
                 self.offline.pop(next(iter(self.offline)))
