@@ -160,8 +160,8 @@ class Endpoint:
                 (now_ms,),
             ),
             (
-                "SELECT min(expires) FROM tb_0031 WHERE expires > 0 AND ss_status IN ('SS_INIT',"
-                " 'SS_SENT', 'SS_ACK_FWD')",
+                "SELECT min(expires) FROM tb_0031 INDEXED BY tb_0031_expires WHERE expires > 0"
+                " AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
                 (),
             ),
         ):

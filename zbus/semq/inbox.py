@@ -151,8 +151,9 @@ class Inbox:
             return
         context = self._context
         rows = context.execute(
-            "SELECT object_id, user FROM tb_0030 WHERE node = ? AND epoch = ? AND stream = ?"
-            " AND semq_id = ? AND semq_db_id = ? AND seq < ? AND app_state = 'HELD' ORDER BY seq",
+            "SELECT object_id, user FROM tb_0030 INDEXED BY tb_0030_held WHERE node = ?"
+            " AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ? AND seq < ?"
+            " AND app_state = 'HELD' ORDER BY seq",
             (
                 *(mid.store.node, mid.epoch, mid.stream, mid.store.semq, mid.store.db),
                 self._ledger.of(mid).complete,

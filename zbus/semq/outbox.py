@@ -359,8 +359,8 @@ class Outbox:
     def expire(self) -> None:
         """Those whose time is over, and that nobody else owes."""
         rows = self._context.execute(
-            "SELECT object_id FROM tb_0031 WHERE expires > 0 AND expires <= ? AND ss_status IN"
-            " ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD') LIMIT 1000",
+            "SELECT object_id FROM tb_0031 INDEXED BY tb_0031_expires WHERE expires > 0"
+            " AND expires <= ? AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD') LIMIT 1000",
             (self._context.now_ms,),
         ).fetchall()
         for (record,) in rows:

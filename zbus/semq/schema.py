@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 _SCHEMA: Final = """
 CREATE TABLE semq_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -36,7 +36,8 @@ CREATE UNIQUE INDEX tb_0031_mid ON tb_0031 (node, epoch, stream, seq, semq_db_id
 CREATE INDEX tb_0031_out ON tb_0031 (ss_status, node, priority DESC, object_id);
 CREATE INDEX tb_0031_due ON tb_0031 (ss_status, next_time);
 CREATE INDEX tb_0031_alarm ON tb_0031 (alarmed, created);
-CREATE INDEX tb_0031_expires ON tb_0031 (expires) WHERE expires > 0;
+CREATE INDEX tb_0031_expires ON tb_0031 (expires)
+  WHERE expires > 0 AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD');
 CREATE TABLE tb_0030 (
   object_id INTEGER PRIMARY KEY AUTOINCREMENT, src TEXT NOT NULL, node TEXT NOT NULL,
   semq_id INTEGER NOT NULL, semq_db_id INTEGER NOT NULL, lk0 TEXT NOT NULL,
@@ -48,6 +49,8 @@ CREATE TABLE tb_0030 (
   handed INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL);
 CREATE UNIQUE INDEX tb_0030_mid ON tb_0030 (node, epoch, stream, seq, semq_id, semq_db_id);
 CREATE INDEX tb_0030_new ON tb_0030 (app_state, user, place);
+CREATE INDEX tb_0030_held ON tb_0030 (node, epoch, stream, semq_id, semq_db_id, seq)
+  WHERE app_state = 'HELD';
 CREATE INDEX tb_0030_due ON tb_0030 (next_time) WHERE next_time IS NOT NULL;
 CREATE TABLE semq_ledger (
   src TEXT, semq_id INTEGER, semq_db_id INTEGER, epoch TEXT, stream INTEGER, seen TEXT NOT NULL,
