@@ -56,12 +56,12 @@ def test_a_step_costs_no_more_when_much_is_stored(
             desk.platform()
         stored(desk, count)
         desk.step()
-        costs.append(instructions(desk, lambda desk=desk: asked(desk, 10)))
+        costs.append(instructions(desk, asked))
     few, many = costs
     assert many <= TOLERATED * max(few, 1_000), costs
 
 
-def instructions(desk: Desk, act: Callable[[], None]) -> int:
+def instructions(desk: Desk, act: Callable[[Desk, int], None]) -> int:
     """Of SQLite's virtual machine, by tens."""
     count = 0
 
@@ -71,6 +71,6 @@ def instructions(desk: Desk, act: Callable[[], None]) -> int:
         return 0
 
     desk.database.set_progress_handler(tick, 10)
-    act()
+    act(desk, 10)
     desk.database.set_progress_handler(None, 0)
     return count

@@ -26,6 +26,12 @@ def test_worlds(first: int) -> None:
         SemqSimulation(seed).run()
 
 
+@pytest.mark.parametrize("seed", [600070])
+def test_what_has_failed_once(seed: int) -> None:
+    """600070: there was room to bury a message and none for the void one in its place."""
+    SemqSimulation(seed).run()
+
+
 def test_a_seed_is_a_run() -> None:
     worlds = [SemqSimulation(3, 40) for _ in range(2)]
     for world in worlds:

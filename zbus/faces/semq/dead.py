@@ -1,14 +1,15 @@
 """Messages that are not delivered any more, because their time is over or somebody gave them up.
 
 They are put by in the topic `semq.dead`, where the operator finds them and from where he may
-consume them like any others, and when that is durable their row is finished. A message of stream 3
-must not leave a gap, or what is ordered behind it waits for ever: so in the same write its row
-gives way to one with its number and nothing else, a void message.
+consume them like any others. A message of stream 3 must not leave a gap, or what is ordered behind
+it waits for ever: so a row with its number and nothing else is stored then, a void message. When
+all that is durable their own row is finished. Whatever fails, the row is found late again.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from zbus.core import single
 from zbus.core.broker import Broker
@@ -20,7 +21,15 @@ from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Topic
 from zbus.faces.semq.frames import lines_of
-from zbus.faces.semq.mailboxes import GROUP, MARK, PREFIX, Asked, Mailbox, Mailboxes
+from zbus.faces.semq.mailboxes import (
+    GROUP,
+    MARK,
+    PREFIX,
+    Asked,
+    Mailbox,
+    Mailboxes,
+    void_id,
+)
 from zbus.faces.semq.rows import Row, number_of, read_row
 
 TOPIC: Final = f"{PREFIX}dead"
@@ -80,36 +89,53 @@ class DeadRows:
         said = lines.removeprefix(MARK) + b"dead_reason: %b\r\n" % reason.encode()
         copy = Chunk()
         copy.add(f"{mailbox.node}/{row.mid}".encode(), said, chunk.bodies[at])
-        copied = _Copied(self, mailbox.node, row, key, told)
+        copied = _Step(self, _Buried(mailbox.node, row, key, told), self.copied)
         topic = self._made()
         if isinstance(topic, BrokerError):
             copied.settle(topic)
         else:
             self._broker.put_once(topic.partitions[0], copy, copied)
 
-    def copied(self, node: str, row: Row, key: tuple[str, int], told: Ticket) -> None:
-        """It is put by, durably: now its row goes."""
-        self._open.discard(key)
-        mailbox = self._mailboxes.find(node)
-        if mailbox is None or mailbox.find(row.mid) != row.offset:
-            told.settle(Changed(0))  # it was confirmed meanwhile
+    def copied(self, buried: _Buried) -> None:
+        """It is put by, durably: now to its number."""
+        row, mailbox = buried.row, self._left(buried)
+        if mailbox is None:
             return
-        broker, partition = self._broker, mailbox.partition
-        refused = partition.fenced or broker.puts.refusal(mailbox.topic.options)
-        if refused is not None:
-            told.settle(refused)
+        if not row.contiguous:
+            self.replaced(buried)
             return
-        self.count += 1
-        offsets = [range(row.offset, row.offset + 1)]
-        single.delete(broker.dispatch, told, [mailbox.group], partition, offsets)
-        if row.contiguous:
-            fields = {name: row.fields[name] for name in row.fields if name not in _OF_BODIES}
-            lines = MARK + lines_of({**fields, "void": "1"})
-            self._mailboxes.put(mailbox, Silent(), str(row.mid), lines, b"")
+        fields = {name: row.fields[name] for name in row.fields if name not in _OF_BODIES}
+        lines = MARK + lines_of({**fields, "void": "1"})
+        refused = mailbox.partition.fenced or self._broker.puts.refusal(mailbox.topic.options)
+        ticket = _Step(self, buried, self.replaced)
+        if refused is None:
+            self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"")
+        else:
+            ticket.settle(refused)
 
-    def failed(self, key: tuple[str, int], told: Ticket, problem: BrokerError) -> None:
-        self._open.discard(key)
-        told.settle(problem)
+    def replaced(self, buried: _Buried) -> None:
+        """Nobody misses it: its row goes."""
+        mailbox = self._left(buried)
+        if mailbox is None:
+            return
+        self._open.discard(buried.key)
+        self.count += 1
+        offsets = [range(buried.row.offset, buried.row.offset + 1)]
+        groups = [mailbox.group]
+        single.delete(self._broker.dispatch, buried.told, groups, mailbox.partition, offsets)
+
+    def _left(self, buried: _Buried) -> Mailbox | None:
+        """The mailbox, if the row is in it still: it may have been confirmed meanwhile."""
+        mailbox, row = self._mailboxes.find(buried.node), buried.row
+        if mailbox is None or mailbox.find(row.mid) != row.offset:
+            self._open.discard(buried.key)
+            buried.told.settle(Changed(0))
+            return None
+        return mailbox
+
+    def failed(self, buried: _Buried, problem: BrokerError) -> None:
+        self._open.discard(buried.key)
+        buried.told.settle(problem)
 
     def _made(self) -> Topic | BrokerError:
         """The topic they are put into."""
@@ -126,23 +152,28 @@ class DeadRows:
         return topic
 
 
-class _Copied(Ticket):
-    """The copy of a row."""
+class _Buried(NamedTuple):
+    """A row under way."""
 
-    __slots__ = ("_dead", "_key", "_node", "_row", "_told")
+    node: str
+    row: Row
+    key: tuple[str, int]
+    told: Ticket
 
-    def __init__(
-        self, dead: DeadRows, node: str, row: Row, key: tuple[str, int], told: Ticket
-    ) -> None:
+
+class _Step(Ticket):
+    """Something is stored, and what comes after that."""
+
+    __slots__ = ("_buried", "_dead", "_next")
+
+    def __init__(self, dead: DeadRows, buried: _Buried, next: Callable[[_Buried], None]) -> None:
         super().__init__()
         self._dead = dead
-        self._node = node
-        self._row = row
-        self._key = key
-        self._told = told
+        self._buried = buried
+        self._next = next
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._dead.failed(self._key, self._told, outcome)
+            self._dead.failed(self._buried, outcome)
         else:
-            self._dead.copied(self._node, self._row, self._key, self._told)
+            self._next(self._buried)

@@ -41,6 +41,9 @@ MARK: Final = b"cmd: semq_send\r\n"
 """How the lines of a row begin that came as a message of SEMQ. No other dialect stores a field of
 that name, so nobody can put a row there that seems to be of another node."""
 
+VOID: Final = "/void"
+"""Behind a MID, the id of a void row. Both rows are there for a moment."""
+
 _WINDOW: Final = (1 << 31) - 1
 _GROUP: Final = GroupOptions(lease=True, lease_ms=LEASE_MS, window=_WINDOW)
 _STORE: Final = Store(PLATFORM)
@@ -71,18 +74,29 @@ class Mailbox(NamedTuple):
         return Mid(_STORE, self.epoch, Stream.GAPS, offset + 1)
 
     def find(self, mid: Mid) -> int | None:
-        """The offset of the row of this MID, if it is not finished."""
-        partition = self.partition
+        """The offset of the row of this MID, or of the void one in its place, if that is not
+        finished."""
         if mid.store.node == PLATFORM:
-            offset: int | None = mid.seq - 1
-            if mid != self.own_mid(mid.seq - 1):
-                return None
-        else:
-            ids = partition.ids
-            offset = None if ids is None else ids.find(id_name(str(mid).encode()))
-        if offset is None or not partition.first <= offset < partition.end:
-            return None
-        return None if self.group.backlogs[0].life(offset) is Life.DONE else offset
+            own = mid == self.own_mid(mid.seq - 1)
+            return mid.seq - 1 if own and self._is_open(mid.seq - 1) else None
+        found = self._find_id(str(mid))
+        return self._find_id(void_id(mid)) if found is None else found
+
+    def id_of(self, mid: Mid) -> str:
+        """What a row of this MID is stored under, if there is one."""
+        id = void_id(mid)
+        return str(mid) if self._find_id(id) is None else id
+
+    def _find_id(self, id: str) -> int | None:
+        ids = self.partition.ids
+        offset = None if ids is None else ids.find(id_name(id.encode()))
+        return offset if offset is not None and self._is_open(offset) else None
+
+    def _is_open(self, offset: int) -> bool:
+        """There is a row at this offset, and it is not finished."""
+        partition = self.partition
+        inside = partition.first <= offset < partition.end
+        return inside and self.group.backlogs[0].life(offset) is not Life.DONE
 
     def find_all(self, mid: Mid, ranges: Iterable[range]) -> Iterator[tuple[int, int | None]]:
         """Of each of these numbers, which are of the stream of this MID: its offset, likewise."""
@@ -102,6 +116,11 @@ class Mailbox(NamedTuple):
     def sent_ms(self, offset: int) -> int:
         """When one of them was sent."""
         return self.group.backlogs[0].leased.due_of(offset) - LEASE_MS
+
+
+def void_id(mid: Mid) -> str:
+    """Of the row that takes the place of one that is not delivered any more."""
+    return f"{mid}{VOID}"
 
 
 def locator(offset: int) -> PlatformLocator:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
 from zbus.faces.semq.frames import lines_of
-from zbus.faces.semq.mailboxes import MARK, Mailbox, locator
+from zbus.faces.semq.mailboxes import MARK, VOID, Mailbox, locator
 from zbus.semq.words import (
     PLATFORM,
     Locator,
@@ -65,9 +65,10 @@ def read_row(mailbox: Mailbox, chunk: Chunk, at: int) -> Row:
 
 
 def mid_of(mailbox: Mailbox, chunk: Chunk, at: int) -> Mid:
-    """The MID alone: that of SEMQ's own rows is their id."""
+    """The MID alone: that of SEMQ's own rows is their id, or begins it."""
     if chunk.headers[at].startswith(MARK):
-        parts = chunk.ids[at].decode("utf-8", "replace").rsplit("/", 5)
+        id = chunk.ids[at].decode("utf-8", "replace").removesuffix(VOID)
+        parts = id.rsplit("/", 5)
         if len(parts) == 6 and all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
             node, semq, db, epoch, stream, seq = parts
             return Mid(Store(node, int(semq), int(db)), epoch, int(stream), int(seq))

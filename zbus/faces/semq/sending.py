@@ -139,7 +139,7 @@ def send(call: Call) -> None:
             reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
             return
         lines = MARK + passed_on(said)
-        _store(face, reply, mailbox, str(envelope.numbered), lines, call.body)
+        _store(face, reply, mailbox, mailbox.id_of(envelope.numbered), lines, call.body)
 
 
 def destination_of(said: Mapping[str, str]) -> Address:
