@@ -73,6 +73,7 @@ class Node:
         self.connect_ms: int | None = 0  # when the platform is to be called
         self.backup: tuple[Database, int] | None = None
         self._turned = (0, 0)  # when, and how often
+        self._kept = 0  # events of a step that failed: they wait for the next one
 
     @property
     def now_ms(self) -> int:
@@ -113,6 +114,7 @@ class Node:
         for one in (self.links, self.submits, self.takes, self.dones, self.held):
             one.clear()
         self.events.clear()
+        self._kept = 0
         self.connect_ms = None
         self.world.book.let_go(self.name)
         self.database = self.database.copy()
@@ -181,7 +183,7 @@ class Node:
             self.connect_ms = None
             self.world.call_platform(self)
         due_ms = self.endpoint.next_due()
-        if not self.events and (due_ms is None or due_ms > self.now_ms):
+        if len(self.events) <= self._kept and (due_ms is None or due_ms > self.now_ms):
             return False
         at_ms, count = self._turned
         count = count + 1 if at_ms == self.world.now_ms else 0
@@ -189,6 +191,7 @@ class Node:
         self.world.check(count < STEPS_MAX, f"{self.name} does not come to rest: due {due_ms}")
         count = self.random.choice((1, len(self.events), len(self.events)))
         events = [self.events.popleft() for _ in range(min(count, len(self.events)))]
+        self._kept = 0
         self._step(events)
         return True
 
@@ -226,6 +229,7 @@ class Node:
                 self.takes.pop(event.ask, None)
             else:
                 self.events.append(event)
+                self._kept += 1
 
     def lost_by_us(self, link: Link) -> None:
         if self.links.pop(link.number, None) is not None:
