@@ -9,6 +9,7 @@ import pytest
 
 from tests.semq.desk import INTERVAL_MS, A, B, C, Desk
 from zbus.semq.events import Happened, Refused, Transmit
+from zbus.semq.options import SILENCE_MS
 from zbus.semq.schema import StoreError
 
 
@@ -354,6 +355,18 @@ def test_a_disk_that_is_full_changes_nothing_and_says_nothing() -> None:
     desk.deliver(link, 1, b"x" * 100_000)
     assert desk.words() == [f"ack2 {B} 1"]
     assert desk.submit() == 2
+
+
+def test_a_link_that_a_failed_step_let_go_of_is_ended_by_the_next() -> None:
+    desk = Desk(direct=False)
+    link = desk.platform()
+    desk.now_ms += SILENCE_MS
+    desk.database.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreError):
+        desk.try_submit()
+    desk.database.execute("PRAGMA query_only = 0")
+    desk.step()
+    assert [each.link for each in desk.closed()] == [link]
 
 
 @pytest.mark.parametrize(

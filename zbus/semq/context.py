@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from zbus.semq.events import Effect, Frame, Transmit
+from zbus.semq.events import Close, Effect, Frame, Transmit
 from zbus.semq.options import BACKOFF_MAX_MS, EndpointOptions
 
 _JITTER: Final = 0.2
@@ -28,15 +28,19 @@ class Context:
         self.now_ms = 0
         self.effects: list[Effect] = []
         self.undo: list[Callable[[], object]] = []  # what is in memory, if the step fails
+        self._closes: list[Effect] = []  # of links that a failed step has let go of
 
     def begin(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.effects, self.undo = [], []
+        self.effects, self.undo = self._closes, []
+        self._closes = []
 
     def give_up(self) -> None:
-        """The step has failed: nothing of it happened."""
+        """The step has failed: nothing of it happened. But a link that was let go of is not taken
+        up again, so the next step ends its connection."""
         for undo in reversed(self.undo):
             undo()
+        self._closes = [effect for effect in self.effects if isinstance(effect, Close)]
         self.effects, self.undo = [], []
 
     def say(self, link: int, fields: dict[str, str], body: bytes = b"", status: int = 0) -> None:
