@@ -38,7 +38,12 @@ ARROWS: dict[str, set[str]] = {
     "server": {"option", "faces", "store", "journal", "core", "wire", "config", "version"},
     "client": {"wire", "version"},
     "semq": {"client", "wire", "version"},
-    "spark": {"client", "journal.batch", "version"},
+    "spark": {  # it reads what is stored, from files too
+        *("client", "wire", "units", "version"),
+        *("journal.batch", "journal.columns", "journal.checkpoint", "journal.errors"),
+        *("journal.port", "journal.local.files", "journal.local.landmarks", "journal.local.naming"),
+        "journal.tools.manifest",
+    },
     "cli": {
         *("server", "faces", "store", "journal", "core", "wire", "config"),
         *("client", "semq", "spark", "version", "units"),

@@ -107,6 +107,10 @@ class Pipeline(PipelineMethods):
             self.flush()
         return Pending(self._link, call)
 
+    def begin(self, request: Request[T]) -> Pending[T]:
+        """Send any request, such as one that a program makes itself."""
+        return self._begin(request)
+
     def flush(self) -> None:
         """Send what was gathered, without waiting for answers."""
         self._unsent = 0

@@ -208,10 +208,11 @@ def decode_columns(
 
 
 def encode_raw(raw: Raw) -> tuple[bytes, bytes]:
-    """Header lines and body of a reply with stored batches, and where the log ends."""
-    lines = b"content-type: %b\r\npartition: %d\r\nend: %d\r\n" % (
+    """Header lines and body of a reply with stored batches, and where the log begins and ends."""
+    lines = b"content-type: %b\r\npartition: %d\r\nfirst: %d\r\nend: %d\r\n" % (
         BATCHES,
         raw.partition.index,
+        raw.partition.first,
         raw.end,
     )
     return lines, raw.batches

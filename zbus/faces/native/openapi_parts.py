@@ -176,6 +176,7 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "set-cookie": ("The token.", _TEXT),
     "next": ("What `after` is for those behind these.", _TEXT),
     "unseen": ("Messages that may be delayed, which the group has not come to.", _COUNT),
+    "first": ("The oldest offset that can be read.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "reason": ("not-leased: a lease has ended, or the message is settled.", _TEXT),
     "retry-after": ("Seconds.", _COUNT),

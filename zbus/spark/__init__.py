@@ -1,0 +1,26 @@
+"""The data pipeline: zbus and Spark (docs/reference/spark.md).
+
+    import zbus.spark
+
+    zbus.spark.register(spark)
+    orders = spark.read.format("zbus").option("broker", "127.0.0.1:15555").option("topic", "orders")
+    orders.load().show()
+
+Nothing here needs Spark before it is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `zbus` known to a session, whether or not Spark has found it by itself."""
+    from zbus.spark.source import ZbusDataSource
+
+    spark.dataSource.register(ZbusDataSource)

@@ -1,0 +1,41 @@
+"""What can be wrong, and with which exit code a job ends that says so."""
+
+from __future__ import annotations
+
+
+class SparkProblem(Exception):
+    """Something that a person can do something about: its text says what."""
+
+    exit_code = 1
+
+
+class Unreachable(SparkProblem):
+    """The broker cannot be reached, or does not answer."""
+
+
+class Usage(SparkProblem):
+    """An option, a column or a name that cannot be."""
+
+    exit_code = 2
+
+
+class UnknownTopic(Usage):
+    """There is no such topic, or the token may not see it."""
+
+
+class DataLoss(SparkProblem):
+    """Messages that were to be read are not there any more, or the topic is another one by now."""
+
+    exit_code = 3
+
+
+class LostRace(SparkProblem):
+    """Somebody else has done it."""
+
+    exit_code = 4
+
+
+class Unverified(SparkProblem):
+    """What was checked is not as it should be."""
+
+    exit_code = 5

@@ -1,0 +1,193 @@
+"""The log of a running broker, over HTTP: stored batches as they are (`read`).
+
+One connection, made by whoever reads: in a task of Spark, one for each process. A range is asked
+for in pieces; while one is decoded the next one is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from zbus.client import errors
+from zbus.client.blocking import BlockingClient, Pending, Pipeline
+from zbus.client.options import Options
+from zbus.client.requests import Request, optional, start
+from zbus.journal.batch import BatchHeader, read_header
+from zbus.journal.errors import JournalDamage
+from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Unreachable, Usage
+from zbus.spark.logs import Log, Span, Where
+from zbus.wire.numbers import parse_number
+from zbus.wire.responses import Response
+
+PIECE_BYTES: Final = 8 << 20
+"""Of one answer. The broker gives at most 16 MiB."""
+
+RETRY_S: Final = 60.0
+"""A broker that cannot be reached is tried again for so long: it may be starting."""
+
+_SAMPLES: Final = 4
+_SAMPLE_BYTES: Final = 64 << 10
+_ACCEPT: Final = b"accept: application/vnd.zbus.batches\r\n"
+
+
+class _Piece(NamedTuple):
+    """Stored batches, and from where to where the log goes."""
+
+    batches: bytes
+    first: int
+    end: int
+
+
+class RemoteLog(Log):
+    """See the module. Raises Unreachable, Usage."""
+
+    def __init__(self, where: Where) -> None:
+        assert where.broker is not None
+        self._where = where
+        # A request is tried again by the client; how long in all is for us to say.
+        options = Options(token=where.token(), ca=where.tls_ca, timeout_s=RETRY_S, retries=1_000)
+        try:
+            self._client = BlockingClient(where.broker, options)
+        except ValueError as error:
+            raise Usage(f"broker: {error}") from error
+
+    def close(self) -> None:
+        self._client.close()
+
+    def topics(self) -> list[str]:
+        try:
+            return sorted(self._client.server().topics)
+        except errors.ZbusError as error:
+            raise self._problem(error, "") from error
+
+    def spans(self, topic: str) -> list[Span]:
+        try:
+            info = self._client.query(topic)
+        except errors.NotFound as error:
+            raise UnknownTopic(f"{self._where}: {error}") from error
+        except errors.ZbusError as error:
+            raise self._problem(error, topic) from error
+        incarnation = str(info.created_ms)
+        return [self._span(info.name, number, incarnation) for number in range(info.partitions)]
+
+    def offset_at(self, span: Span, time_ms: int) -> int:
+        """By halving: times do not go back."""
+        low, high = span.first, span.end  # all before `low` are earlier, and `high` is not
+        while low < high:
+            middle = (low + high) // 2
+            header = _headers(self._piece(span, middle, 1).batches)[0]
+            if header.time_ms >= time_ms:
+                high = min(middle, header.base_offset)
+            else:
+                low = header.end_offset
+        return max(min(low, span.end), span.first)
+
+    def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
+        self._require(span)
+        at = start
+        with self._client.pipeline(1) as pipeline:
+            asked = self._ask(pipeline, span, at) if at < stop else None
+            while asked is not None:
+                piece = self._answered(asked, span, at, stop)
+                headers = _headers(piece.batches)
+                if not headers or headers[0].base_offset > at:
+                    raise _lost(span, at, stop, piece)
+                at = headers[-1].end_offset
+                asked = self._ask(pipeline, span, at) if at < stop else None
+                yield piece.batches
+        self._require(span)
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def _ask(self, pipeline: Pipeline, span: Span, at: int) -> Pending[_Piece]:
+        asked = pipeline.begin(_request(span, at, PIECE_BYTES))
+        pipeline.flush()
+        return asked
+
+    def _answered(self, asked: Pending[_Piece], span: Span, at: int, stop: int) -> _Piece:
+        try:
+            return asked.result()
+        except errors.NotFound as error:
+            self._require(span)
+            raise _lost(span, at, stop, None) from error
+        except errors.ZbusError as error:
+            raise self._problem(error, span.topic) from error
+
+    def _piece(self, span: Span, at: int, bytes_max: int) -> _Piece:
+        try:
+            return self._client.run(_request(span, at, bytes_max))
+        except errors.NotFound as error:
+            raise _lost(span, at, span.end, None) from error
+        except errors.ZbusError as error:
+            raise self._problem(error, span.topic) from error
+
+    def _span(self, topic: str, partition: int, incarnation: str) -> Span:
+        empty = Span(topic, partition, incarnation, 0, 0, 0)
+        try:
+            piece = self._client.run(_request(empty, None, 1))
+        except errors.ZbusError as error:
+            raise self._problem(error, topic) from error
+        span = empty._replace(first=piece.first, end=piece.end)
+        return span._replace(bytes=self._estimate(span))
+
+    def _estimate(self, span: Span) -> int:
+        """Bytes of a partition, by those of some of its messages."""
+        count = span.end - span.first
+        records = size = 0
+        for number in range(_SAMPLES if count else 0):
+            at = span.first + number * count // _SAMPLES
+            for header in _headers(self._piece(span, at, _SAMPLE_BYTES).batches):
+                records += header.records
+                size += header.length
+        return count * size // max(1, records)
+
+    def _require(self, span: Span) -> None:
+        """It is the topic that it was. Raises DataLoss."""
+        try:
+            created_ms = self._client.query(span.topic).created_ms
+        except errors.NotFound as error:
+            raise DataLoss(f"the topic {span.topic} is not there any more") from error
+        except errors.ZbusError as error:
+            raise self._problem(error, span.topic) from error
+        if str(created_ms) != span.incarnation:
+            text = "was removed and made again: its offsets are those of other messages"
+            raise DataLoss(f"the topic {span.topic} {text}")
+
+    def _problem(self, error: errors.ZbusError, topic: str) -> SparkProblem:
+        if isinstance(error, errors.ConnectionLost | errors.Timeout | errors.Overloaded):
+            return Unreachable(f"the broker {self._where} cannot be reached: {error}")
+        if isinstance(error, errors.NotFound | errors.BadRequest | errors.Forbidden):
+            return Usage(f"{self._where}: {topic}: {error}" if topic else f"{self._where}: {error}")
+        return SparkProblem(f"{self._where}: {error}")
+
+
+def _request(span: Span, at: int | None, bytes_max: int) -> Request[_Piece]:
+    lines = start(b"read", span.topic)
+    lines += optional(partition=span.partition, offset=at, bytes=bytes_max)
+    return Request(lines + _ACCEPT, _parse)
+
+
+def _parse(response: Response) -> _Piece:
+    first, end = (parse_number(response.fields.get(name, b"")) for name in (b"first", b"end"))
+    if response.status != 200 or first is None or end is None:
+        raise errors.ProtocolError(f"an answer with status {response.status} to a read")
+    return _Piece(response.body, first, end)
+
+
+def _headers(batches: bytes) -> list[BatchHeader]:
+    """Of whole batches, whose checksums others verify. Raises DataLoss."""
+    found, position = [], 0
+    try:
+        while position < len(batches):
+            found.append(read_header(batches, position))
+            position += found[-1].length
+    except JournalDamage as error:
+        raise DataLoss(f"the broker's batches are damaged: {error}") from error
+    return found
+
+
+def _lost(span: Span, at: int, stop: int, piece: _Piece | None) -> DataLoss:
+    there = f": there are {piece.first} to {piece.end}" if piece is not None else ""
+    place = f"{span.topic}, partition {span.partition}"
+    return DataLoss(f"{place}: offsets {at} to {stop} are not there any more{there}")
