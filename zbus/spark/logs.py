@@ -73,6 +73,8 @@ class Where:
     path: str | None = None
     token_file: str | None = None
     tls_ca: str | None = None
+    patience_s: float = 60.0
+    """A broker that cannot be reached is tried again for so long: it may be starting."""
 
     def open(self) -> Log:
         """The log. Raises Usage, Unreachable."""

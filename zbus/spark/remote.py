@@ -23,9 +23,6 @@ from zbus.wire.responses import Response
 PIECE_BYTES: Final = 8 << 20
 """Of one answer. The broker gives at most 16 MiB."""
 
-RETRY_S: Final = 60.0
-"""A broker that cannot be reached is tried again for so long: it may be starting."""
-
 _SAMPLES: Final = 4
 _SAMPLE_BYTES: Final = 64 << 10
 _ACCEPT: Final = b"accept: application/vnd.zbus.batches\r\n"
@@ -46,7 +43,9 @@ class RemoteLog(Log):
         assert where.broker is not None
         self._where = where
         # A request is tried again by the client; how long in all is for us to say.
-        options = Options(token=where.token(), ca=where.tls_ca, timeout_s=RETRY_S, retries=1_000)
+        options = Options(
+            token=where.token(), ca=where.tls_ca, timeout_s=where.patience_s, retries=1_000
+        )
         try:
             self._client = BlockingClient(where.broker, options)
         except ValueError as error:

@@ -1,0 +1,153 @@
+"""Where messages are read from: a broker, its data directory, a backup. All say the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.broker import BrokerProcess
+from tests.process.endpoint import wait_for
+from zbus.client import connect
+from zbus.spark.arrows import read
+from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
+from zbus.spark.logs import Log, Where
+
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where]]:
+    """One broker with a topic `orders` (three segments), `keyed` (two partitions), `empty`."""
+    folder = tmp_path_factory.mktemp("logs")
+    data, backup = folder / "data", folder / "backup"
+    with BrokerProcess(data, "--set", "segment_bytes=100000") as broker:
+        url = f"127.0.0.1:{broker.port}"
+        with connect(url) as bus:
+            bus.declare("orders")
+            bus.declare("keyed", partitions=2)
+            bus.declare("empty")
+            for begin in range(0, COUNT, 50):
+                bus.produce_many("orders", [b"%d" % n * 100 for n in range(begin, begin + 50)])
+            for number in range(20):
+                bus.produce("keyed", b"%d" % number, key=f"k{number}")
+        run = [sys.executable, "-m", "zbus", "backup", str(backup), "--data-dir", str(data)]
+        subprocess.run(run, check=True, capture_output=True)
+        broker.stop()
+        port = broker.port
+    with BrokerProcess(data, "--set", "segment_bytes=100000", port=port):
+        yield {
+            "broker": Where(broker=url),
+            "data": Where(path=str(data)),
+            "backup": Where(path=str(backup)),
+        }
+
+
+PLACES = ("broker", "data", "backup")
+
+
+@pytest.fixture
+def log(places: dict[str, Where], request: pytest.FixtureRequest) -> Iterator[Log]:
+    with places[request.param].open() as found:
+        yield found
+
+
+everywhere = pytest.mark.parametrize("log", PLACES, indirect=True)
+
+
+@everywhere
+def test_what_there_is(log: Log) -> None:
+    assert log.topics() == ["empty", "keyed", "orders"]
+    (span,) = log.spans("orders")
+    assert (span.topic, span.partition, span.first, span.end) == ("orders", 0, 0, COUNT)
+    assert 100_000 < span.bytes < 300_000
+    assert [each.partition for each in log.spans("keyed")] == [0, 1]
+    assert sum(each.end - each.first for each in log.spans("keyed")) == 20
+    assert [(each.first, each.end) for each in log.spans("empty")] == [(0, 0)]
+
+
+def test_everywhere_it_is_the_same_incarnation(places: dict[str, Where]) -> None:
+    found = set()
+    for where in places.values():
+        with where.open() as log:
+            found.add(log.spans("orders")[0].incarnation)
+    assert len(found) == 1
+
+
+@everywhere
+@pytest.mark.parametrize(("start", "stop"), [(0, COUNT), (7, 8), (149, 351), (COUNT, COUNT)])
+def test_a_range(log: Log, start: int, stop: int) -> None:
+    (span,) = log.spans("orders")
+    found = [body for each in read(log, span, start, stop) for body in each["body"].to_pylist()]
+    assert found == [b"%d" % number * 100 for number in range(start, stop)]
+
+
+@everywhere
+def test_where_a_time_is(log: Log) -> None:
+    (span,) = log.spans("orders")
+    times = {
+        offset: moment
+        for each in read(log, span, 0, COUNT, ("offset", "timestamp"))
+        for offset, moment in zip(
+            each["offset"].to_pylist(), each["timestamp"].to_pylist(), strict=True
+        )
+    }
+    for time_ms in {int(moment.timestamp() * 1_000) for moment in times.values()}:
+        first = min(o for o, moment in times.items() if moment.timestamp() * 1_000 >= time_ms)
+        assert log.offset_at(span, time_ms) == first
+    assert log.offset_at(span, 0) == 0
+    assert log.offset_at(span, 1 << 50) == COUNT
+    (empty,) = log.spans("empty")
+    assert log.offset_at(empty, 0) == 0
+
+
+@everywhere
+def test_what_is_not_there(log: Log) -> None:
+    with pytest.raises(UnknownTopic, match="nobody"):
+        log.spans("nobody")
+    (span,) = log.spans("orders")
+    with pytest.raises(DataLoss, match="not there"):
+        list(read(log, span, COUNT - 1, COUNT + 1))
+    with pytest.raises(DataLoss, match="orders was removed"):
+        list(read(log, span._replace(incarnation="1"), 0, 1))
+
+
+def test_retention_is_told(tmp_path: Path) -> None:
+    limits = "--set", "segment_bytes=65536"
+    with BrokerProcess(tmp_path / "data", *limits) as broker:
+        where = Where(broker=f"127.0.0.1:{broker.port}"), Where(path=str(tmp_path / "data"))
+        with connect(f"127.0.0.1:{broker.port}") as bus:
+            bus.declare("orders", retention_count=100)
+            for _ in range(20):
+                bus.produce_many("orders", [b"x" * 2_000] * 50)
+        for each in where:
+            with each.open() as log:
+                assert wait_for(lambda log=log: log.spans("orders")[0].first > 0)
+                (span,) = log.spans("orders")
+                assert span.first < span.end
+                with pytest.raises(DataLoss, match="offset"):
+                    list(read(log, span, 0, span.end))
+                assert sum(b.num_rows for b in read(log, span, span.first, span.end)) > 99
+
+
+@pytest.mark.parametrize(
+    ("where", "problem", "text"),
+    [
+        (Where(), Usage, "either broker"),
+        (Where(broker="a:1", path="b"), Usage, "either broker"),
+        (Where(path="/nowhere/at/all"), Usage, "neither a data directory"),
+        (Where(broker="ftp://x"), Usage, "is not of the form"),
+        (Where(broker="127.0.0.1:1", token_file="/nowhere/t"), Usage, "cannot be read"),
+    ],
+)
+def test_a_place_that_cannot_be(where: Where, problem: type[Exception], text: str) -> None:
+    with pytest.raises(problem, match=text):
+        where.open()
+
+
+def test_a_broker_that_is_not_there() -> None:
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        Where(broker="127.0.0.1:1", patience_s=0.2).open().topics()

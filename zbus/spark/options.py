@@ -1,0 +1,234 @@
+"""What a source is told: the options of `spark.read.format("zbus")`, checked.
+
+Names are those of Spark's Kafka source where it has them; letters' case does not matter. What is
+unknown, missing or contradictory is refused at planning, with the option's name in the text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from zbus.spark.columns import NAMES
+from zbus.spark.errors import Usage
+from zbus.spark.logs import Where
+from zbus.units import parse_bytes, parse_ms
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""As Kafka's source writes them in a map of offsets."""
+
+SPLIT_BYTES: Final = 128 << 20
+_COUNT_MAX: Final = 1 << 62
+
+Place = int | dict[str, Any] | datetime
+"""Where a range begins or ends: `EARLIEST`, `LATEST`, offsets by topic, or a time."""
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """What is to be read. It travels to other machines."""
+
+    where: Where
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    start: Place | None = None
+    end: Place = LATEST
+    start_strict: bool = False  # nothing at or after the time to start at is an error
+    fail_on_data_loss: bool = True
+    tags: frozenset[str] = frozenset()
+    columns: tuple[str, ...] = NAMES
+    split_bytes: int = SPLIT_BYTES
+    partitions_min: int = 0
+    records_max: int | None = None  # of a task
+    trigger_rows_max: int | None = None
+    trigger_bytes_max: int | None = None
+    trigger_rows_min: int | None = None
+    trigger_delay_ms: int = 900_000
+    group: str | None = None
+    name: str | None = None  # of the query
+
+
+def read_wish(options: Mapping[str, str]) -> Wish:
+    """Of a source's options. Raises Usage."""
+    given = {name.lower(): (name, value) for name, value in options.items()}
+    values: dict[str, Any] = {}
+    where: dict[str, Any] = {}
+    for lower, (name, text) in given.items():
+        known = _KNOWN.get(lower)
+        if known is None:
+            raise Usage(f"there is no option {name}{_nearest(lower)}")
+        field, read = known
+        try:
+            value = read(text)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise Usage(f"option {name}: {error}") from error
+        if field in _WHERE:
+            where[field] = value
+        elif field in values:
+            raise Usage(f"option {name} contradicts another: say one of {_spellings(field)}")
+        else:
+            values[field] = value
+    topics = values.pop("topic", None)
+    if topics is not None:
+        if "topics" in values:
+            raise Usage("say one of topic, topics and topicsPattern")
+        values["topics"] = topics
+    if ("topics" in values) == ("pattern" in values):
+        raise Usage("say which messages: one of topic, topics and topicsPattern")
+    wish = Wish(where=Where(**where), **values)
+    if (wish.where.broker is None) == (wish.where.path is None):
+        raise Usage("say either broker (host:port) or path (a data directory or a backup of one)")
+    if wish.group is not None and wish.where.broker is None:
+        raise Usage("option group: only a broker has consumer groups, and path is read without one")
+    return wish
+
+
+def _nearest(lower: str) -> str:
+    spelled = {name.lower(): name for name in OPTIONS}
+    near = difflib.get_close_matches(lower, spelled, 1)
+    return f"; {spelled[near[0]]} is meant?" if near else f"; there are {', '.join(OPTIONS)}"
+
+
+def _spellings(field: str) -> str:
+    return " and ".join(name for name, (other, _) in OPTIONS.items() if other == field)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def _one(value: str) -> tuple[str, ...]:
+    return (_text(value),)
+
+
+def _list(value: str) -> tuple[str, ...]:
+    found = tuple(word for word in (part.strip() for part in value.split(",")) if word)
+    if not found or len(set(found)) < len(found):
+        raise ValueError("it is a list with commas, of different names")
+    return found
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    found = _list(value)
+    for name in found:
+        if name not in NAMES:
+            raise ValueError(f"there is no column {name}; there are {', '.join(NAMES)}")
+    return found
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from error
+    return value
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"it is true or false, not {value}")
+    return value.lower() == "true"
+
+
+def _number(least: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        if not (value.isascii() and value.isdecimal() and len(value) < 19):
+            raise ValueError(f"{value[:40]} is not a number")
+        if not least <= int(value) <= _COUNT_MAX:
+            raise ValueError(f"{value} is less than {least}")
+        return int(value)
+
+    return read
+
+
+def _duration_ms(value: str) -> int:
+    found = parse_ms(value)
+    if found is None or not 0 < found < 1 << 40:
+        raise ValueError(f"{value[:40]} is no duration; for instance 200ms, 30s, 15m")
+    return found
+
+
+def _size_bytes(value: str) -> int:
+    found = parse_bytes(value)
+    if found is None or not 0 < found < 1 << 50:
+        raise ValueError(f"{value[:40]} is no size; for instance 134217728, 128 MiB")
+    return found
+
+
+def _tags(value: str) -> frozenset[str]:
+    return frozenset(_text(part.strip()) for part in value.split("||"))
+
+
+def _offsets(value: str) -> Place:
+    if value in ("earliest", "latest"):
+        return EARLIEST if value == "earliest" else LATEST
+    found = msgspec.json.decode(value) if value.startswith("{") else None
+    if not isinstance(found, dict) or not found:
+        raise ValueError('it is earliest, latest or offsets by topic: {"orders": 120}')
+    for topic, offset in found.items():
+        each = list(offset.values()) if isinstance(offset, dict) else [offset]
+        if not each or any(type(one) is not int or one < EARLIEST for one in each):
+            raise ValueError(f"{topic}: an offset is a number; -2 is the oldest, -1 the end")
+    return found
+
+
+def _time(value: str) -> datetime:
+    if value.isascii() and value.isdecimal() and len(value) < 16:
+        return datetime.fromtimestamp(int(value) / 1_000, UTC)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        text = "it is a time (2026-11-23T12:00:00+00:00) or epoch milliseconds"
+        raise ValueError(text) from None
+    return found.replace(tzinfo=found.tzinfo or UTC)
+
+
+def _strategy(value: str) -> bool:
+    if value.lower() not in ("latest", "error"):
+        raise ValueError(f"it is latest or error, not {value}")
+    return value.lower() == "error"
+
+
+OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "broker": ("broker", _text),
+    "path": ("path", _text),
+    "tokenFile": ("token_file", _text),
+    "tlsCa": ("tls_ca", _text),
+    "patience": ("patience_s", lambda value: _duration_ms(value) / 1_000),
+    "topic": ("topic", _one),
+    "topics": ("topics", _list),
+    "topicsPattern": ("pattern", _pattern),
+    "startingOffsets": ("start", _offsets),
+    "startingTimestamp": ("start", _time),
+    "startingTimestampStrategy": ("start_strict", _strategy),
+    "endingOffsets": ("end", _offsets),
+    "endingTimestamp": ("end", _time),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "tags": ("tags", _tags),
+    "columns": ("columns", _columns),
+    "splitBytes": ("split_bytes", _size_bytes),
+    "minPartitions": ("partitions_min", _number(1)),
+    "maxRecordsPerPartition": ("records_max", _number(1)),
+    "maxOffsetsPerTrigger": ("trigger_rows_max", _number(1)),
+    "maxBytesPerTrigger": ("trigger_bytes_max", _size_bytes),
+    "minOffsetsPerTrigger": ("trigger_rows_min", _number(1)),
+    "maxTriggerDelay": ("trigger_delay_ms", _duration_ms),
+    "group": ("group", _text),
+    "queryName": ("name", _text),
+}
+"""By name: the field of `Wish` or `Where`, and how its text is read."""
+
+_KNOWN: Final = {name.lower(): known for name, known in OPTIONS.items()}
+_WHERE: Final = frozenset(("broker", "path", "token_file", "tls_ca", "patience_s"))
