@@ -169,6 +169,12 @@ def _log(where: Where) -> Log:
     return found
 
 
+def close_logs() -> None:
+    """Those of this process: for programs that are no workers of Spark."""
+    while _logs:
+        _logs.popitem()[1].close()
+
+
 def read_part(
     wish: Wish, part: Part | None, names: Sequence[str], conditions: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch]:
