@@ -357,6 +357,18 @@ def test_a_disk_that_is_full_changes_nothing_and_says_nothing() -> None:
     assert desk.submit() == 2
 
 
+def test_the_answer_to_a_message_of_an_earlier_life_changes_nothing() -> None:
+    desk = Desk(direct=False)
+    link = desk.platform()
+    desk.submit()
+    (sent,) = desk.said("semq_send")
+    told = {name: sent.fields[name] for name in ("id", "lk0", "stream", "seq", "attempt")}
+    desk.came(link, status=200, flag=2, **told, epoch="f" * 16)
+    assert desk.states() == ["SS_SENT"]
+    desk.came(link, status=200, flag=2, **told, epoch=sent.fields["epoch"])
+    assert desk.states() == []
+
+
 def test_a_link_that_a_failed_step_let_go_of_is_ended_by_the_next() -> None:
     desk = Desk(direct=False)
     link = desk.platform()

@@ -218,6 +218,9 @@ class Outbox:
         """The platform's answer to a `semq_send`: Ack-Fwd, Ack-Save, or a refusal."""
         record_text, _, attempt_text = frame.fields["id"][1:].partition(".")
         record, attempt = read_number("id", record_text), read_number("id", attempt_text or "0")
+        said = frame.fields.get("epoch")
+        if said is not None and said != self._epoch_of(record):
+            return  # of a message of an earlier life that had this record
         self._links.answered(record, link)
         if frame.status == 200:
             flag = read_number("flag", frame.fields.get("flag", "1"), 1, 2)
@@ -238,6 +241,12 @@ class Outbox:
             "SELECT node FROM tb_0031 WHERE object_id = ?", (record,)
         ).fetchone()
         return row[0] if row else ""
+
+    def _epoch_of(self, record: int) -> str | None:
+        row = self._context.execute(
+            "SELECT epoch FROM tb_0031 WHERE object_id = ?", (record,)
+        ).fetchone()
+        return row[0] if row else None
 
     def _postpone(self, record: int, attempt: int, why: str) -> None:
         """The platform has no room now."""
