@@ -362,7 +362,8 @@ def test_the_answer_to_a_message_of_an_earlier_life_changes_nothing() -> None:
     link = desk.platform()
     desk.submit()
     (sent,) = desk.said("semq_send")
-    told = {name: sent.fields[name] for name in ("id", "lk0", "stream", "seq", "attempt")}
+    told: dict[str, Any] = {}
+    told |= {name: sent.fields[name] for name in ("id", "lk0", "stream", "seq", "attempt")}
     desk.came(link, status=200, flag=2, **told, epoch="f" * 16)
     assert desk.states() == ["SS_SENT"]
     desk.came(link, status=200, flag=2, **told, epoch=sent.fields["epoch"])

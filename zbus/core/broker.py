@@ -44,6 +44,7 @@ from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
+from zbus.core.transactions import Transactions
 
 ORPHAN_MS = 10_000
 """How long a temporary group waits for a reader after a restart of the broker."""
@@ -99,6 +100,9 @@ class Broker:
             *(self.new_id, self.adopt, self.standbys.admit),
         )
         self.declare, self.seek = declaring.declare, seeking.seek
+        self.transactions = Transactions(
+            *(self.topics, recorder, self.dispatch, self.settling, puts, timers, self.declare)
+        )
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -176,6 +180,7 @@ class Broker:
         self._keep(topic)
         topic.born = True
         self.retention.restore(topic)
+        self.transactions.found(topic)
         for partition in topic.partitions:
             self.begin_partition(partition)
         for group in topic.groups.values():

@@ -58,6 +58,17 @@ class Moved(Outcome):
         self.stayed = stayed
 
 
+class Committed(Outcome):
+    """A batch is where it belongs, durably: so many messages of it were put there now. `duplicate`:
+    it was committed before."""
+
+    __slots__ = ("count", "duplicate")
+
+    def __init__(self, count: int, duplicate: bool = False) -> None:
+        self.count = count
+        self.duplicate = duplicate
+
+
 class Delivered(Outcome):
     """A pull got messages: at least one. `skipped` are those that the log forgot before the group
     had finished them, as far as no delivery has told of them."""

@@ -133,6 +133,28 @@ COMMANDS: dict[str, Command] = {
         "Give deliveries back.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Given back.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.NACK, *takes.ACK)),
+    "txn_stage": Command(
+        "Stage a message, or a batch, for a topic: nobody sees it before it is committed.",
+        "transactions", (TOPIC,), "produce", Groups.NONE,
+        _timed("Staged, durably.", "durability", "offset", "count", "duplicate"),
+        (_R.TOPIC_UNKNOWN, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED,
+         *_CHANGE),
+        (*takes.OF_TOPIC, *takes.TXN, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
+    "txn_commit": Command(
+        "Store what is staged where it belongs: all of a batch, and once.",
+        "transactions", _ROOT, "produce", Groups.NONE,
+        _timed("It is there, durably.", "count", "duplicate"),
+        (_R.TOPIC_UNKNOWN, _R.CONFLICT, *_CHANGE), (*takes.TXN_BATCH, *takes.TXN_COMMIT),
+        body=("stages",)),
+    "txn_abort": Command(
+        "Drop what is staged of a batch that is not committed.",
+        "transactions", _ROOT, "produce", Groups.NONE,
+        _timed("It is gone.", "count"), (_R.TOPIC_UNKNOWN, _R.CONFLICT, *_CHANGE),
+        (*takes.TXN_BATCH, *takes.TXN_ABORT)),
+    "txn_query": Command(
+        "How far an application is: its last batch, and what it has staged.",
+        "transactions", _ROOT, "produce", Groups.NONE,
+        _told("The document.", "object"), (_R.TOPIC_UNKNOWN,), takes.TXN, reads=True),
     "extend": Command(
         "Keep deliveries longer.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Their leases end later.", "count"),

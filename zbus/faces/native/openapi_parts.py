@@ -115,6 +115,16 @@ JSON = "application/json"
 _NDJSON = "application/x-ndjson"
 _MESSAGES = "application/vnd.zbus.messages"
 
+_STAGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["topic", "offsets"],
+        "properties": {"topic": _TEXT, "offsets": _TEXT},
+        "additionalProperties": False,
+    },
+}
+
 BODIES: dict[str, dict[str, Schema]] = {
     "message": {  # which may be of any type
         "text/plain": {"schema": _TEXT, "example": "hello"},
@@ -130,6 +140,12 @@ BODIES: dict[str, dict[str, Schema]] = {
             "schema": _described(_TEXT, "A batch: HTTP messages one after another."),
             "example": "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello",
         },
+    },
+    "stages": {
+        JSON: {
+            "schema": {"type": "object", "required": ["stages"], "properties": {"stages": _STAGES}},
+            "example": {"stages": [{"topic": "orders", "offsets": "0-9,12"}]},
+        }
     },
     "form": {
         "application/x-www-form-urlencoded": {

@@ -25,7 +25,7 @@ NOT_STORED = frozenset(
         b" dead_topic delay deliver_at expect expected_offset front group host id"
         b" idempotency-key idempotent keep-alive key max_attempts offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl"
+        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl txn"
         b" upgrade"
     ).split()
 )

@@ -93,6 +93,7 @@ _KINDS: dict[str, Kind] = {
     "name": Form.NAME,
     "offsets": Form.OFFSETS,
     "idempotency key": Form.IDEMPOTENCY_KEY,
+    "many offsets": Text(),
     "flag": Flag(),
     "flag, true": Flag(default=True),
     "switch": Switch(),
@@ -361,6 +362,21 @@ WHY = _parameters(f"""
 offset | number | required, or `msgid` | of the message
 partition | number | 0 | of the offset
 {_BY_ID.strip()}
+""")
+_APP = """
+txn | text | required | the application: 1 to 100 letters, digits, dots, `_` and `-`
+"""
+TXN = _parameters(_APP)
+TXN_BATCH = _parameters(f"""
+{_APP.strip()}
+batch | number | required | its number, above that of the batch before
+""")
+TXN_COMMIT = _parameters("""
+offset | many offsets | those in the body | what is staged: numbers and ranges, `3,5-9,12`
+topic | name | those in the body | where all of these belong
+""")
+TXN_ABORT = _parameters("""
+offset | many offsets | required | what is staged: numbers and ranges, `3,5-9,12`
 """)
 SSL = _parameters("server | text | this broker's advertised address | whose certificate")
 OPENAPI = _parameters("command | command | all | describe this command alone")
