@@ -147,10 +147,11 @@ def test_several_topics_and_partitions() -> None:
     assert everything(box, "Other") == [b"x", b"y"]
     for number in range(3):
         partition = box.partition("Out", number)
-        keys: list[bytes] = []
+        found: list[tuple[Chunk, int]] = []
         for offset in range(partition.visible):
-            partition.log.get(offset, lambda got: keys.append(got[0].key_of(got[1])))  # type: ignore[index]
+            partition.log.get(offset, found.append)  # type: ignore[arg-type]
         box.settle()
+        keys = [chunk.key_of(at) for chunk, at in found]
         assert all(box.topic("Out").partition_for(key) is partition for key in keys)
 
 
