@@ -14,6 +14,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +79,7 @@ def main() -> None:
     try:
         with BrokerProcess(folder / "data") as broker:
             fill(broker.port, count, size)
-            time.sleep(2)  # so that the landmarks say that all is synced
+            threading.Event().wait(2)  # so that the landmarks say that all is synced
             spark = session()
             source = spark.read.format("zbus").option("topic", "orders")
 

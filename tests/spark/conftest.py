@@ -1,32 +1,24 @@
+"""The one session of Spark of a test run: whoever asks for it is run by the same process."""
+
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from zbus.spark.session import start
+
+QUICK = {
+    # A compiler that begins sooner and ends sooner: good for some seconds of work.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        s = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .getOrCreate()
-        )
-        from zbus.spark import register
-
-        register(s)
-        yield s
-        s.stop()
+    session = start("tests", master="local[2]", conf=QUICK)
+    yield session
+    session.stop()

@@ -14,7 +14,8 @@ from tests.process.endpoint import wait_for
 from zbus.client import connect
 from zbus.spark.arrows import read
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
-from zbus.spark.logs import Log, Where
+from zbus.spark.logs import Log
+from zbus.spark.where import Where
 
 COUNT = 500
 

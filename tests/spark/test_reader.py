@@ -17,7 +17,8 @@ from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import BlockingClient, connect
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
-from zbus.spark.source import PushingReader, Reader, ZbusDataSource, close_logs, columns_of
+from zbus.spark.reading import close_logs
+from zbus.spark.source import PushingReader, Reader, ZbusDataSource, columns_of
 from zbus.spark.stream import StreamReader, forget_pin
 
 COUNT = 100

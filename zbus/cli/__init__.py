@@ -34,9 +34,11 @@ PLACES = {
     **dict.fromkeys(("backup", "restore"), "backup"),
     **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token", "semq")},
     "bench": "bench.command",
+    "spark": "zbus.spark.commands",
 }
-"""The module of each command, below this one. It is imported when the command is used: a shell's
-commands are short, and half of their time would go into what they do not need."""
+"""The module of each command, below this one or with its whole name. It is imported when somebody
+uses it: commands of a shell are short, and half of their time would go into what they do not need.
+"""
 
 
 FUNCTIONS = {"list": "list_names"}
@@ -53,7 +55,8 @@ class _Commands(click.Group):
         place = PLACES.get(cmd_name)
         if place is None:
             return None
-        command = getattr(import_module(f"zbus.cli.{place}"), FUNCTIONS.get(cmd_name, cmd_name))
+        module = import_module(place if place.startswith("zbus.") else f"zbus.cli.{place}")
+        command = getattr(module, FUNCTIONS.get(cmd_name, cmd_name))
         assert isinstance(command, click.Command)
         return command
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class SparkProblem(Exception):
     """Something that a person can do something about: its text says what."""
@@ -39,3 +41,22 @@ class Unverified(SparkProblem):
     """What was checked is not as it should be."""
 
     exit_code = 5
+
+
+class NoSpark(SparkProblem):
+    """Spark or Java is not there, or does not fit, or does not start."""
+
+
+_TOLD = re.compile(r"zbus\.spark\.errors\.(\w{1,40}): ([^\n]{1,2000})")
+
+
+def problem_in(error: BaseException) -> SparkProblem | None:
+    """What was raised in a process of Spark comes back as text in another error: this finds it."""
+    told = _TOLD.findall(str(error))
+    if not told:
+        return None
+    name, text = told[-1]
+    kind = globals().get(name, SparkProblem)
+    if isinstance(kind, type) and issubclass(kind, SparkProblem):
+        return kind(text.strip())
+    return SparkProblem(text.strip())

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from zbus.spark.errors import Usage
-from zbus.spark.logs import Where
 from zbus.spark.planning import Offsets, read_offsets
 from zbus.spark.stream import mirror
+from zbus.spark.where import Where
 
 log = logging.getLogger("zbus")
 

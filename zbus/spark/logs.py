@@ -6,16 +6,9 @@ A range is read as stored batches (docs/reference/on-disk-format.md). Nobody's p
 from __future__ import annotations
 
 import abc
-import os
 from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
-
-import attrs
-
-from zbus.spark.errors import Usage
-
-TOKEN_VARIABLE = "ZBUS_TOKEN"
 
 
 class Span(NamedTuple):
@@ -62,41 +55,3 @@ class Log(abc.ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@attrs.frozen(kw_only=True)
-class Where:
-    """A broker, or a directory. It travels to other machines, so it has no secret: a token is in a
-    file or in the environment (`ZBUS_TOKEN`) of each of them."""
-
-    broker: str | None = None
-    path: str | None = None
-    token_file: str | None = None
-    tls_ca: str | None = None
-    patience_s: float = 60.0
-    """A broker that cannot be reached is tried again for so long: it may be starting."""
-
-    def open(self) -> Log:
-        """The log. Raises Usage, Unreachable."""
-        if (self.broker is None) == (self.path is None):
-            raise Usage("say either broker (host:port) or path (a data directory or a backup)")
-        if self.path is not None:
-            from zbus.spark.files import FileLog
-
-            return FileLog(self.path)
-        from zbus.spark.remote import RemoteLog
-
-        return RemoteLog(self)
-
-    def token(self) -> str | None:
-        """What the broker is told. Raises Usage."""
-        if self.token_file is None:
-            return os.environ.get(TOKEN_VARIABLE) or None
-        try:
-            with open(self.token_file, encoding="utf-8") as file:
-                return file.read().strip() or None
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"the token file {self.token_file} cannot be read: {error}") from error
-
-    def __str__(self) -> str:
-        return self.path or self.broker or "nowhere"

@@ -17,7 +17,7 @@ import msgspec
 
 from zbus.spark.columns import NAMES
 from zbus.spark.errors import Usage
-from zbus.spark.logs import Where
+from zbus.spark.where import Where
 from zbus.units import parse_bytes, parse_ms
 
 EARLIEST: Final = -2

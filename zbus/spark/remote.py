@@ -16,7 +16,7 @@ from zbus.client.requests import Request, optional, start
 from zbus.journal.batch import BatchHeader, read_header
 from zbus.journal.errors import JournalDamage
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Unreachable, Usage
-from zbus.spark.logs import Log, Span, Where
+from zbus.spark.logs import Log, Span
 from zbus.wire.numbers import parse_number
 from zbus.wire.responses import Response
 
@@ -39,15 +39,10 @@ class _Piece(NamedTuple):
 class RemoteLog(Log):
     """See the module. Raises Unreachable, Usage."""
 
-    def __init__(self, where: Where) -> None:
-        assert where.broker is not None
-        self._where = where
-        # A request is tried again by the client; how long in all is for us to say.
-        options = Options(
-            token=where.token(), ca=where.tls_ca, timeout_s=where.patience_s, retries=1_000
-        )
+    def __init__(self, broker: str, options: Options) -> None:
+        self._broker = broker
         try:
-            self._client = BlockingClient(where.broker, options)
+            self._client = BlockingClient(broker, options)
         except ValueError as error:
             raise Usage(f"broker: {error}") from error
 
@@ -64,7 +59,7 @@ class RemoteLog(Log):
         try:
             info = self._client.query(topic)
         except errors.NotFound as error:
-            raise UnknownTopic(f"{self._where}: {error}") from error
+            raise UnknownTopic(f"{self._broker}: {error}") from error
         except errors.ZbusError as error:
             raise self._problem(error, topic) from error
         incarnation = str(info.created_ms)
@@ -155,10 +150,12 @@ class RemoteLog(Log):
 
     def _problem(self, error: errors.ZbusError, topic: str) -> SparkProblem:
         if isinstance(error, errors.ConnectionLost | errors.Timeout | errors.Overloaded):
-            return Unreachable(f"the broker {self._where} cannot be reached: {error}")
+            return Unreachable(f"the broker {self._broker} cannot be reached: {error}")
         if isinstance(error, errors.NotFound | errors.BadRequest | errors.Forbidden):
-            return Usage(f"{self._where}: {topic}: {error}" if topic else f"{self._where}: {error}")
-        return SparkProblem(f"{self._where}: {error}")
+            return Usage(
+                f"{self._broker}: {topic}: {error}" if topic else f"{self._broker}: {error}"
+            )
+        return SparkProblem(f"{self._broker}: {error}")
 
 
 def _request(span: Span, at: int | None, bytes_max: int) -> Request[_Piece]:

@@ -26,7 +26,7 @@ from zbus.client import connect
 from zbus.client.errors import Conflict, ZbusError
 from zbus.spark.errors import Unreachable, Usage
 from zbus.spark.filters import tags_condition
-from zbus.spark.logs import Log, Span, Where
+from zbus.spark.logs import Log, Span
 from zbus.spark.options import LATEST, Wish
 from zbus.spark.planning import (
     Offsets,
@@ -43,7 +43,8 @@ from zbus.spark.planning import (
     split,
     to_read,
 )
-from zbus.spark.source import Task, read_part
+from zbus.spark.reading import Task, read_part
+from zbus.spark.where import Where
 
 LOOK_S: Final = 0.05
 """Spark asks a hundred times a second whether there is more: the broker is asked less often."""

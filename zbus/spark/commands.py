@@ -1,0 +1,178 @@
+"""`zbus spark`: the jobs of the data pipeline, and what their commands share.
+
+Exit codes: 0 done, 1 no broker could be reached, or Spark or Java is not there, 2 the command was
+written wrong, 3 messages that were to be read are gone, 4 somebody else has done it, 5 what was
+checked is not as it should be.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import click
+
+from zbus.spark.errors import NoSpark, SparkProblem, problem_in
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+JOBS: Final[tuple[str, ...]] = ()
+"""Each has its command in `zbus.spark.<job>.command`, which is imported when it is used."""
+
+
+class _Jobs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in JOBS:
+            return None
+        try:
+            command = getattr(import_module(f"zbus.spark.{cmd_name}.command"), cmd_name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("zbus"):
+                raise
+            click.echo(
+                f"zbus: {error.name} is not installed here: pip install 'zbus-broker[spark]'",
+                err=True,
+            )
+            raise click.exceptions.Exit(NoSpark.exit_code) from None
+        assert isinstance(command, click.Command)
+        return command
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401 - click's
+        with _own_exit_codes():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
+        with _own_exit_codes():
+            return super().invoke(ctx)
+
+
+class _own_exit_codes:
+    """A command that is written wrong ends with 2 here, whatever it is a part of."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, click.UsageError):
+            error.show()
+            raise click.exceptions.Exit(2) from None
+
+
+@click.group(cls=_Jobs)
+def spark() -> None:
+    """Archive, search, transform and report what is in topics, with Apache Spark."""
+
+
+@attrs.define(kw_only=True)
+class Common:
+    """What every job is told."""
+
+    broker: str
+    token_file: str | None = None
+    tls_ca: str | None = None
+    data_dir: str | None = None
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+    java_home: str | None = None
+    name: str | None = None
+    dry_run: bool = False
+    as_json: bool = False
+    _session: SparkSession | None = attrs.field(default=None, init=False)
+
+    def where(self) -> Where:
+        """Where messages are read: files if a directory is named, else a broker."""
+        if self.data_dir is not None:
+            return Where(path=self.data_dir)
+        return Where(broker=self.broker, token_file=self.token_file, tls_ca=self.tls_ca)
+
+    def options(self) -> dict[str, str]:
+        """The same, as options of the format `zbus`."""
+        where = self.where()
+        named = {
+            "broker": where.broker,
+            "path": where.path,
+            "tokenFile": where.token_file,
+            "tlsCa": where.tls_ca,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def session(self) -> SparkSession:
+        """Begun when it is first asked for; `close` ends it. Raises NoSpark and Usage."""
+        from zbus.spark.session import read_conf, start
+
+        name = self.name or f"zbus spark {click.get_current_context().info_name}"
+        conf = read_conf(self.conf)
+        running = _running()
+        session = start(name, master=self.master, conf=conf, java_home=self.java_home)
+        if not running:
+            self._session = session
+        return session
+
+    def close(self) -> None:
+        """End the session, if it was begun here."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+
+def _running() -> bool:
+    """Whether this process has a session already, which is somebody else's."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
+_OPTIONS: Final = (
+    click.option("--broker", default="127.0.0.1:15555", show_default=True,
+        envvar="ZBUS_BROKER", metavar="HOST:PORT", help="The broker, or its URL."),
+    click.option("--token-file", metavar="FILE",
+        help="It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there."),
+    click.option("--tls-ca", metavar="FILE", help="Whom to trust, if the broker speaks TLS."),
+    click.option("--data-dir", metavar="DIR",
+        help="Read this data directory of a broker, or a backup of one, instead of a broker."),
+    click.option("--master", metavar="URL",
+        help="Where Spark runs: local[4], spark://host:7077, yarn, k8s://...; by default what"
+        " spark-submit says, else all cores of this machine."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
+    click.option("--java-home", metavar="DIR", help="The Java to use."),
+    click.option("--name", metavar="TEXT", help="What Spark calls the job."),
+    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
+)  # fmt: skip
+
+
+def common_options(function: Function) -> Function:
+    """The command gets `common`, and its problems become texts and exit codes."""
+
+    @functools.wraps(function)
+    def run(**given: Any) -> Any:  # noqa: ANN401 - the command's own
+        names = [field.name for field in attrs.fields(Common) if field.init]
+        common = Common(**{name: given.pop(name) for name in names})
+        try:
+            return function(common=common, **given)
+        except click.exceptions.ClickException:
+            raise
+        except Exception as error:
+            problem = error if isinstance(error, SparkProblem) else problem_in(error)
+            if problem is None:
+                raise
+            click.echo(f"zbus: {problem}", err=True)
+            raise click.exceptions.Exit(problem.exit_code) from None
+        finally:
+            common.close()
+
+    wrapped: Any = run
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
