@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -55,16 +55,62 @@ class Wish:
     name: str | None = None  # of the query
 
 
+@attrs.frozen(kw_only=True)
+class SinkWish:
+    """Where rows are to be written, and how. It travels to other machines."""
+
+    where: Where
+    topic: str | None = None  # of all rows; else there is a column topic
+    exactly_once: bool = True
+    app: str | None = None  # who writes, in the broker's books; by default the query
+    version: int = 0  # of a table that an application writes
+
+
 def read_wish(options: Mapping[str, str]) -> Wish:
     """Of a source's options. Raises Usage."""
-    given = {name.lower(): (name, value) for name, value in options.items()}
+    where, values = _read(options, OPTIONS)
+    topic = values.pop("topic", None)
+    if topic is not None:
+        if "topics" in values:
+            raise Usage("say one of topic, topics and topicsPattern")
+        values["topics"] = topic
+    if ("topics" in values) == ("pattern" in values):
+        raise Usage("say which messages: one of topic, topics and topicsPattern")
+    wish = Wish(where=where, **values)
+    if (where.broker is None) == (where.path is None):
+        raise Usage("say either broker (host:port) or path (a data directory or a backup of one)")
+    if wish.group is not None and where.broker is None:
+        raise Usage("option group: only a broker has consumer groups, and path is read without one")
+    return wish
+
+
+def read_sink_wish(options: Mapping[str, str], overwrite: bool) -> SinkWish:
+    """Of a sink's options. Raises Usage."""
+    if overwrite:
+        raise Usage('a topic is a log, and nothing in it is overwritten: say .mode("append")')
+    # Spark gives a sink what belongs to itself, too.
+    own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    where, values = _read(own, SINK_OPTIONS)
+    if where.broker is None:
+        raise Usage("say to which broker: the option broker, host:port")
+    wish = SinkWish(where=where, **values)
+    if not wish.exactly_once and wish.app is not None:
+        raise Usage("txnAppId is for delivery=exactly-once: nothing is committed otherwise")
+    return wish
+
+
+def _read(
+    options: Mapping[str, str], table: Mapping[str, tuple[str, Callable[[str], Any]]]
+) -> tuple[Where, dict[str, Any]]:
+    """Where, and the other values by field. Raises Usage for what is unknown or said twice."""
+    known = {name.lower(): each for name, each in table.items()}
     values: dict[str, Any] = {}
     where: dict[str, Any] = {}
-    for lower, (name, text) in given.items():
-        known = _KNOWN.get(lower)
-        if known is None:
-            raise Usage(f"there is no option {name}{_nearest(lower)}")
-        field, read = known
+    for name, text in options.items():
+        found = known.get(name.lower())
+        if found is None:
+            raise Usage(f"there is no option {name}{_nearest(name.lower(), table)}")
+        field, read = found
         try:
             value = read(text)
         except (ValueError, msgspec.DecodeError) as error:
@@ -72,32 +118,17 @@ def read_wish(options: Mapping[str, str]) -> Wish:
         if field in _WHERE:
             where[field] = value
         elif field in values:
-            raise Usage(f"option {name} contradicts another: say one of {_spellings(field)}")
+            spellings = " and ".join(each for each, (other, _) in table.items() if other == field)
+            raise Usage(f"option {name} contradicts another: say one of {spellings}")
         else:
             values[field] = value
-    topics = values.pop("topic", None)
-    if topics is not None:
-        if "topics" in values:
-            raise Usage("say one of topic, topics and topicsPattern")
-        values["topics"] = topics
-    if ("topics" in values) == ("pattern" in values):
-        raise Usage("say which messages: one of topic, topics and topicsPattern")
-    wish = Wish(where=Where(**where), **values)
-    if (wish.where.broker is None) == (wish.where.path is None):
-        raise Usage("say either broker (host:port) or path (a data directory or a backup of one)")
-    if wish.group is not None and wish.where.broker is None:
-        raise Usage("option group: only a broker has consumer groups, and path is read without one")
-    return wish
+    return Where(**where), values
 
 
-def _nearest(lower: str) -> str:
-    spelled = {name.lower(): name for name in OPTIONS}
+def _nearest(lower: str, table: Iterable[str]) -> str:
+    spelled = {name.lower(): name for name in table}
     near = difflib.get_close_matches(lower, spelled, 1)
-    return f"; {spelled[near[0]]} is meant?" if near else f"; there are {', '.join(OPTIONS)}"
-
-
-def _spellings(field: str) -> str:
-    return " and ".join(name for name, (other, _) in OPTIONS.items() if other == field)
+    return f"; {spelled[near[0]]} is meant?" if near else f"; there are {', '.join(table)}"
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -201,12 +232,29 @@ def _strategy(value: str) -> bool:
     return value.lower() == "error"
 
 
-OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+def _delivery(value: str) -> bool:
+    if value.lower() not in ("exactly-once", "at-least-once"):
+        raise ValueError(f"it is exactly-once or at-least-once, not {value[:40]}")
+    return value.lower() == "exactly-once"
+
+
+def _app(value: str) -> str:
+    if _APP.fullmatch(value) is None or value.lower().endswith(".rows"):
+        raise ValueError("it is 1 to 100 letters, digits, dots, _ and -, and not at the end .rows")
+    return value
+
+
+_APP: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+_PLACES: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "broker": ("broker", _text),
-    "path": ("path", _text),
     "tokenFile": ("token_file", _text),
     "tlsCa": ("tls_ca", _text),
     "patience": ("patience_s", lambda value: _duration_ms(value) / 1_000),
+}
+OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    **_PLACES,
+    "path": ("path", _text),
     "topic": ("topic", _one),
     "topics": ("topics", _list),
     "topicsPattern": ("pattern", _pattern),
@@ -230,5 +278,14 @@ OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 """By name: the field of `Wish` or `Where`, and how its text is read."""
 
-_KNOWN: Final = {name.lower(): known for name, known in OPTIONS.items()}
+SINK_OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    **_PLACES,
+    "topic": ("topic", _text),
+    "delivery": ("exactly_once", _delivery),
+    "txnAppId": ("app", _app),
+    "txnVersion": ("version", _number(0)),
+}
+"""The same for a sink, and `SinkWish`."""
+
+_OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "outputmode"))
 _WHERE: Final = frozenset(("broker", "path", "token_file", "tls_ca", "patience_s"))

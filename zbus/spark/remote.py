@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from zbus.client import errors
-from zbus.client.blocking import BlockingClient, Pending, Pipeline
+from zbus.client.blocking import Pending, Pipeline
 from zbus.client.options import Options
 from zbus.client.requests import Request, optional, start
 from zbus.journal.batch import BatchHeader, read_header
 from zbus.journal.errors import JournalDamage
-from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Unreachable, Usage
+from zbus.spark.clients import client_of, problem_with
+from zbus.spark.errors import DataLoss, UnknownTopic
 from zbus.spark.logs import Log, Span
 from zbus.wire.numbers import parse_number
 from zbus.wire.responses import Response
@@ -41,10 +42,7 @@ class RemoteLog(Log):
 
     def __init__(self, broker: str, options: Options) -> None:
         self._broker = broker
-        try:
-            self._client = BlockingClient(broker, options)
-        except ValueError as error:
-            raise Usage(f"broker: {error}") from error
+        self._client = client_of(broker, options)
 
     def close(self) -> None:
         self._client.close()
@@ -53,7 +51,7 @@ class RemoteLog(Log):
         try:
             return sorted(self._client.server().topics)
         except errors.ZbusError as error:
-            raise self._problem(error, "") from error
+            raise problem_with(self._broker, error, "") from error
 
     def spans(self, topic: str) -> list[Span]:
         try:
@@ -61,7 +59,7 @@ class RemoteLog(Log):
         except errors.NotFound as error:
             raise UnknownTopic(f"{self._broker}: {error}") from error
         except errors.ZbusError as error:
-            raise self._problem(error, topic) from error
+            raise problem_with(self._broker, error, topic) from error
         incarnation = str(info.created_ms)
         return [self._span(info.name, number, incarnation) for number in range(info.partitions)]
 
@@ -106,7 +104,7 @@ class RemoteLog(Log):
             self._require(span)
             raise _lost(span, at, stop, None) from error
         except errors.ZbusError as error:
-            raise self._problem(error, span.topic) from error
+            raise problem_with(self._broker, error, span.topic) from error
 
     def _piece(self, span: Span, at: int, bytes_max: int) -> _Piece:
         try:
@@ -114,14 +112,14 @@ class RemoteLog(Log):
         except errors.NotFound as error:
             raise _lost(span, at, span.end, None) from error
         except errors.ZbusError as error:
-            raise self._problem(error, span.topic) from error
+            raise problem_with(self._broker, error, span.topic) from error
 
     def _span(self, topic: str, partition: int, incarnation: str) -> Span:
         empty = Span(topic, partition, incarnation, 0, 0, 0)
         try:
             piece = self._client.run(_request(empty, None, 1))
         except errors.ZbusError as error:
-            raise self._problem(error, topic) from error
+            raise problem_with(self._broker, error, topic) from error
         span = empty._replace(first=piece.first, end=piece.end)
         return span._replace(bytes=self._estimate(span))
 
@@ -143,19 +141,10 @@ class RemoteLog(Log):
         except errors.NotFound as error:
             raise DataLoss(f"the topic {span.topic} is not there any more") from error
         except errors.ZbusError as error:
-            raise self._problem(error, span.topic) from error
+            raise problem_with(self._broker, error, span.topic) from error
         if str(created_ms) != span.incarnation:
             text = "was removed and made again: its offsets are those of other messages"
             raise DataLoss(f"the topic {span.topic} {text}")
-
-    def _problem(self, error: errors.ZbusError, topic: str) -> SparkProblem:
-        if isinstance(error, errors.ConnectionLost | errors.Timeout | errors.Overloaded):
-            return Unreachable(f"the broker {self._broker} cannot be reached: {error}")
-        if isinstance(error, errors.NotFound | errors.BadRequest | errors.Forbidden):
-            return Usage(
-                f"{self._broker}: {topic}: {error}" if topic else f"{self._broker}: {error}"
-            )
-        return SparkProblem(f"{self._broker}: {error}")
 
 
 def _request(span: Span, at: int | None, bytes_max: int) -> Request[_Piece]:

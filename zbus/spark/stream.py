@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from zbus.client import connect
 from zbus.client.errors import Conflict, ZbusError
-from zbus.spark.errors import Unreachable, Usage
+from zbus.spark.clients import client_at, problem_with
+from zbus.spark.errors import Usage
 from zbus.spark.filters import tags_condition
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import LATEST, Wish
@@ -182,44 +182,44 @@ def _until(part: Part, target: Offsets) -> Part:
 
 def read_pin(where: Where, name: str) -> Offsets | None:
     """Where the query of that name has begun, if it has."""
-    with _client(where) as bus:
+    with client_at(where) as bus:
         try:
             topics = bus.server().topics
             if f"{PINS}{name}" not in topics:
                 return None
             found = bus.read(f"{PINS}{name}", count=1)
         except ZbusError as error:
-            raise _problem(where, error) from error
+            raise problem_with(where, error) from error
     return read_offsets(msgspec.json.decode(found[0].body)) if found else None
 
 
 def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
     """Keep where the query of that name begins, unless it has begun already. Gives what is kept."""
     body = msgspec.json.encode(show_offsets(offsets))
-    with _client(where) as bus:
+    with client_at(where) as bus:
         try:
             bus.declare(f"{PINS}{name}")
             bus.produce(f"{PINS}{name}", body, expected_offset=0)
         except Conflict:
             pass
         except ZbusError as error:
-            raise _problem(where, error) from error
+            raise problem_with(where, error) from error
     kept = read_pin(where, name)
     return offsets if kept is None else kept
 
 
 def forget_pin(where: Where, name: str) -> None:
     """The query of that name begins anew."""
-    with _client(where) as bus:
+    with client_at(where) as bus:
         try:
             bus.remove(f"{PINS}{name}")
         except ZbusError as error:
-            raise _problem(where, error) from error
+            raise problem_with(where, error) from error
 
 
 def mirror(where: Where, group: str, offsets: Offsets) -> None:
     """Move a consumer group of each topic to what has been read."""
-    with _client(where) as bus:
+    with client_at(where) as bus:
         for topic, (_, ends) in offsets.items():
             try:
                 bus.declare(topic, group)
@@ -227,13 +227,3 @@ def mirror(where: Where, group: str, offsets: Offsets) -> None:
                     bus.seek(topic, group, end, partition=partition)
             except ZbusError:
                 continue  # the next batch says it again
-
-
-def _client(where: Where) -> Any:  # noqa: ANN401 - a client
-    return connect(
-        str(where.broker), token=where.token(), ca=where.tls_ca, timeout_s=where.patience_s
-    )
-
-
-def _problem(where: Where, error: ZbusError) -> Exception:
-    return Unreachable(f"{where}: {error}")

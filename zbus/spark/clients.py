@@ -1,0 +1,32 @@
+"""Connections of a task or a driver to the broker, and how its refusals are told."""
+
+from __future__ import annotations
+
+from zbus.client import errors
+from zbus.client.blocking import BlockingClient
+from zbus.client.options import Options
+from zbus.spark.errors import SparkProblem, Unreachable, Usage
+from zbus.spark.where import Where
+
+
+def client_of(broker: str, options: Options) -> BlockingClient:
+    """A client that connects when it is first asked for something. Raises Usage."""
+    try:
+        return BlockingClient(broker, options)
+    except ValueError as error:
+        raise Usage(f"broker: {error}") from error
+
+
+def client_at(where: Where) -> BlockingClient:
+    """That of the broker that is named there. Raises Usage."""
+    return client_of(where.broker or "", where.client_options())
+
+
+def problem_with(broker: object, error: errors.ZbusError, topic: str = "") -> SparkProblem:
+    """What is told instead of an error of the client."""
+    if isinstance(error, errors.ConnectionLost | errors.Timeout | errors.Overloaded):
+        return Unreachable(f"the broker {broker} cannot be reached: {error}")
+    about = f"{broker}: {topic}" if topic else broker
+    if isinstance(error, errors.NotFound | errors.BadRequest | errors.Forbidden):
+        return Usage(f"{about}: {error}")
+    return SparkProblem(f"{about}: {error}")
