@@ -86,9 +86,8 @@ def compact(
         for each in merged:
             if each.problem is not None:
                 raise each.problem
-        snapshot = chains.rewrite(
-            topic, partition, "compact", time_ms, lambda lane, merged=merged: _with(lane, merged)
-        )
+        change = partial(_with, merged=merged)
+        snapshot = chains.rewrite(topic, partition, "compact", time_ms, change)
         assert snapshot is not None
         found.append(Compacted(topic, partition, before, len(snapshot.lane.files), snapshot.number))
     return found
@@ -161,7 +160,7 @@ def _with(lane: Lane, merged: list[Merged]) -> Lane:
     for each in merged:
         paths = [file.path for file in each.group.files]
         if there.issuperset(paths):
-            instead |= dict.fromkeys(paths[1:], [])
+            instead |= {path: [] for path in paths[1:]}
             instead[paths[0]] = each.files
     files = [new for old in lane.files for new in instead.get(old.path, [old])]
     return msgspec.structs.replace(lane, files=files)

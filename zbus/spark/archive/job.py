@@ -32,7 +32,6 @@ from zbus.spark.archive.tasks import (
     Engine,
     Opener,
     Setting,
-    Task,
     archive_slice,
     slices,
 )
@@ -116,9 +115,9 @@ class Job:
     pattern: str | None = None
     until_ms: int | None = None
     allow_loss: bool = False
-    shape: Shape = Shape()
+    shape: Shape = attrs.Factory(Shape)
     rate_bytes_s: float | None = None
-    progress: Progress = Silence()
+    progress: Progress = attrs.Factory(Silence)
     files: ArchiveFiles | None = None
     now_ms: Callable[[], int]
 
@@ -153,10 +152,14 @@ class Job:
         return [plan for plan in plans if plan.stop > plan.start]
 
     def _plan(self, log: Log, span: Span) -> LanePlan:
+        resume = self.target.resume(span.topic, span.partition)
+        if resume is not None and span.end < resume.end:
+            # Somebody has archived what came after the span was asked for, or it is another log.
+            span = log.spans(span.topic)[span.partition]
         return plan_lane(
             log,
             span,
-            self.target.resume(span.topic, span.partition),
+            resume,
             until_ms=self.until_ms,
             allow_loss=self.allow_loss,
             now_ms=self.now_ms(),
@@ -227,9 +230,9 @@ class Job:
 
     def _raise_first(self, lanes: Iterable[_Progressing]) -> None:
         for lane in lanes:
-            if lane.lost is not None and lane.lost.problem is not None:
-                if not (self.allow_loss and isinstance(lane.lost.problem, DataLoss)):
-                    raise lane.lost.problem
+            problem = None if lane.lost is None else lane.lost.problem
+            if problem is not None and not (self.allow_loss and isinstance(problem, DataLoss)):
+                raise problem
 
 
 class _Progressing:
@@ -287,7 +290,7 @@ def local_directory(text: str) -> str:
     return str(Path(text).expanduser().absolute())
 
 
-def parse_time_ms(text: str, now_ms: int) -> int | None:
+def parse_time_ms(text: str) -> int | None:
     """`now` (None: all there is), RFC 3339, a date, or milliseconds since 1970. Raises Usage."""
     if text == NOW:
         return None

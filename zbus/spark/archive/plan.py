@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -107,5 +108,5 @@ def tasks_of(plan: LanePlan, file_bytes: int) -> list[Task]:
     ends = [plan.first + plan.messages * number // count for number in range(count + 1)]
     return [
         Task(plan.span, first, stop, plan.bytes * (stop - first) // plan.messages)
-        for first, stop in zip(ends, ends[1:], strict=False)
+        for first, stop in pairwise(ends)
     ]

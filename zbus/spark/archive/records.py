@@ -163,7 +163,8 @@ Record = TypeVar("Record", Commit, Snapshot)
 def uncovered(commit: Commit) -> str:
     """What is wrong with its files and gaps, which hold each offset once; empty: nothing."""
     at = commit.start
-    for each in sorted([*commit.files, *commit.gaps], key=lambda each: each.start):
+    ranges: list[FileRecord | Gap] = [*commit.files, *commit.gaps]
+    for each in sorted(ranges, key=lambda each: each.start):
         if each.incarnation != commit.incarnation:
             return f"has messages of incarnation {each.incarnation}, not of {commit.incarnation}"
         if each.start != at or each.end <= each.start:

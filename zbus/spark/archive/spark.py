@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,7 +33,7 @@ class SparkEngine:
         if not items:
             return
 
-        def run(part: Iterator[Item]) -> Iterator[list[Result]]:
+        def run(part: Iterable[Item]) -> Iterable[list[Result]]:
             return map(function, part)
 
         try:
@@ -69,16 +69,12 @@ def open_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
 
 def _read(spark: SparkSession, archive: Archive, files: list[ArchiveFile]) -> DataFrame:
-    reader = spark.read.schema(DDL).option("basePath", _plain(str(archive.path)))
+    reader = spark.read.schema(DDL).option("basePath", str(archive.path))
     reader = reader.option("__globPaths__", "false")  # a directory may be called [x]
-    return reader.parquet(*(_plain(file.path) for file in files)).select(*NAMES)
+    return reader.parquet(*(file.path for file in files)).select(*NAMES)
 
 
 def _with_topic(table: DataFrame, files: list[ArchiveFile]) -> DataFrame:
     from pyspark.sql import functions
 
     return table.withColumn("topic", functions.lit(files[0].topic)).select(*NAMES)
-
-
-def _plain(path: str) -> str:
-    return path

@@ -114,4 +114,3 @@ def require_files(files: ArchiveFiles, root: Path, records: list[FileRecord]) ->
         files.close(file)
         if size != record.bytes:
             raise SparkProblem(f"{path} has {size} bytes, and a task has written {record.bytes}")
-

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from zbus.spark.archive import names
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles, source
-from zbus.spark.archive.records import FileRecord, Lane
+from zbus.spark.archive.records import FileRecord, Gap, Lane
 from zbus.spark.archive.tasks import Engine
 from zbus.spark.archive.writer import COLUMNS, body_crc
 from zbus.spark.arrows import ROWS_MAX, read
@@ -99,7 +99,9 @@ def _snapshots(chains: Chains, topic: str, partition: int) -> list[str]:
     for number in numbers:
         snapshot = chains.snapshot(topic, partition, number)
         if last is not None and last.number == number - 1 and snapshot.previous != last.checksum:
-            wrong.append(f"{snapshot.lane.place}: snapshot {number} does not follow on {last.number}")
+            wrong.append(
+                f"{snapshot.lane.place}: snapshot {number} does not follow on {last.number}"
+            )
         last = snapshot
     return wrong
 
@@ -110,7 +112,8 @@ def _whole(lane: Lane) -> list[str]:
     for number, era in enumerate(lane.eras):
         behind = lane.eras[number + 1].position if number + 1 < len(lane.eras) else lane.position
         at = 0
-        ranges = [each for each in [*lane.files, *lane.gaps] if each.incarnation == era.incarnation]
+        ranges: list[FileRecord | Gap] = [*lane.files, *lane.gaps]
+        ranges = [each for each in ranges if each.incarnation == era.incarnation]
         for each in sorted(ranges, key=lambda each: each.start):
             if each.start != at:
                 wrong.append(f"{lane.place}: offset {each.start} is there where {at} is next")
@@ -212,9 +215,7 @@ def _compare(chains: Chains, lane: Lane, log: Log, found: Checkup) -> None:
             found.wrong.append(f"{lane.place}: {error}")
 
 
-def _compare_file(
-    chains: Chains, file: FileRecord, log: Log, span: Span, found: Checkup
-) -> None:
+def _compare_file(chains: Chains, file: FileRecord, log: Log, span: Span, found: Checkup) -> None:
     with source(chains.files, chains.root / file.path) as opened:
         parquet = pq.ParquetFile(opened)
         start = file.start

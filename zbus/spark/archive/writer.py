@@ -9,6 +9,7 @@ checksums. Who writes fewer bytes than a row group keeps no more than that in me
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -87,7 +88,7 @@ def _days(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBat
             continue
         days = _micros(batch.column("timestamp")) // _DAY_US
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), batch.num_rows]
-        for first, end in zip(cuts, cuts[1:], strict=False):
+        for first, end in pairwise(cuts):
             yield int(days[first]), batch.slice(first, end - first)
 
 
