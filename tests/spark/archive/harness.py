@@ -18,7 +18,6 @@ from zbus.spark.archive.records import Lane
 from zbus.spark.archive.target import ParquetTarget
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.archive.writer import Shape
-
 from zbus.testing.disk import Disk, Operation
 from zbus.testing.volume import Volume
 
@@ -55,10 +54,25 @@ def kill_at(disk: LinkDisk, index: int) -> None:
     """The process dies before that operation."""
 
     def fault(operation: Operation) -> None:
-        if operation.index >= index:
+        # What is dead closes its files, and that is no news to the disk.
+        if operation.index == index or (operation.index > index and operation.name != "close"):
             raise Killed
 
     disk.faults = fault
+
+
+def changes_of(disk: LinkDisk, work: Callable[[], object]) -> list[int]:
+    """The operations of some work that change the disk."""
+    found: list[int] = []
+
+    def note(operation: Operation) -> None:
+        if operation.name not in ("read", "size", "close", "list"):
+            found.append(operation.index)
+
+    disk.faults = note
+    work()
+    disk.faults = None
+    return found
 
 
 class Clock:
@@ -77,7 +91,11 @@ def chains(files: ArchiveFiles, root: Path = ROOT) -> Chains:
 
 
 def job(
-    files: ArchiveFiles, log: MemoryLog, root: Path = ROOT, now: Callable[[], int] | None = None, **more: Any
+    files: ArchiveFiles,
+    log: MemoryLog,
+    root: Path = ROOT,
+    now: Callable[[], int] | None = None,
+    **more: Any,
 ) -> Job:
     more.setdefault("pattern", None if "topics" in more else "(?s).*")
     more.setdefault("engine", HERE)
@@ -102,7 +120,7 @@ def lane(files: ArchiveFiles, topic: str = "orders", partition: int = 0) -> Lane
 
 def bodies(disk: LinkDisk, topic: str = "orders", partition: int = 0) -> list[tuple[int, bytes]]:
     """Offsets and bodies of all committed files, as they are read."""
-    found = []
+    found: list[tuple[int, bytes]] = []
     for file in lane(disk, topic, partition).files:
         table = pq.read_table(pa.BufferReader(disk.read_file(ROOT / file.path)))
         assert table.num_rows == file.rows

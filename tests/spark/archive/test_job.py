@@ -14,6 +14,7 @@ from tests.spark.archive.harness import (
     LinkDisk,
     bodies,
     chains,
+    changes_of,
     job,
     kill_at,
     lane,
@@ -27,8 +28,8 @@ from zbus.spark.archive.compact import compact
 from zbus.spark.archive.job import local_directory, parse_time_ms
 from zbus.spark.archive.plan import LanePlan, choose_topics, tasks_of
 from zbus.spark.archive.records import BEFORE, RETENTION
-from zbus.spark.archive.tasks import Task, slices
 from zbus.spark.archive.target import ParquetTarget
+from zbus.spark.archive.tasks import Task, slices
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify
 from zbus.spark.archive.writer import Shape
@@ -233,13 +234,6 @@ def test_a_log_that_is_older_than_the_archive(log: MemoryLog) -> None:
 # -- killed ---------------------------------------------------------------------------------------
 
 
-def operations_of(prepare: Callable[[], tuple[LinkDisk, Callable[[], object]]]) -> range:
-    disk, work = prepare()
-    begun = disk.operations
-    work()
-    return range(begun, disk.operations)
-
-
 def a_second_run() -> tuple[LinkDisk, Callable[[], object]]:
     log = MemoryLog()
     put_numbers(log, 9)
@@ -254,7 +248,7 @@ def a_second_run() -> tuple[LinkDisk, Callable[[], object]]:
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
 def test_killed_at_every_operation(power: bool) -> None:
-    for index in operations_of(a_second_run):
+    for index in changes_of(*a_second_run()):
         disk, work = a_second_run()
         kill_at(disk, index)
         with pytest.raises(Killed):
@@ -262,7 +256,10 @@ def test_killed_at_every_operation(power: bool) -> None:
         left = disk.crash(Random(index)) if power else disk.kill()
         before = bodies(left)
         assert before in (numbers(9), numbers(27))
-        assert bodies(left, partition=1) in ([(0, b"a"), (1, b"b")], [(0, b"a"), (1, b"b"), (2, b"c")])
+        assert bodies(left, partition=1) in (
+            [(0, b"a"), (1, b"b")],
+            [(0, b"a"), (1, b"b"), (2, b"c")],
+        )
         log = MemoryLog()
         for _ in range(3):
             put_numbers(log, 9)
@@ -282,7 +279,7 @@ def test_killed_at_every_operation(power: bool) -> None:
 def test_a_full_disk_says_so(log: MemoryLog) -> None:
     disk = LinkDisk()
     disk.capacity_bytes = 3_000
-    with pytest.raises(SparkProblem, match="(?i)space"):
+    with pytest.raises(SparkProblem, match=r"(?i)space"):
         run(disk, log)
     disk.capacity_bytes = None
     run(disk, log)
@@ -329,9 +326,9 @@ def others(disk: LinkDisk, log: MemoryLog) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("who", ["archiver", "archiver and vacuum", "compaction"])
 def test_somebody_else_at_every_operation(who: str) -> None:
     lost = 0
-    for index in operations_of(a_second_run_at_old_times):
+    for index in changes_of(*a_second_run_at_old_times()):
         disk, work = a_second_run_at_old_times()
-        log: MemoryLog = work.log  # type: ignore[attr-defined]
+        log: MemoryLog = work.log
         once_at(disk, index, others(disk, log)[who])
         try:
             work()
@@ -425,4 +422,3 @@ def test_another_format_is_refused(log: MemoryLog) -> None:
     disk.write_file(ROOT / "_zbus/archive.json", b'{"format": 2}')
     with pytest.raises(Usage, match="newer"):
         run(disk, log)
-

@@ -54,7 +54,11 @@ def live(log: MemoryLog, topic: str) -> pa.Table:
 def test_it_is_what_the_log_has(archive: Archive, log: MemoryLog, topic: str) -> None:
     assert archive.topics() == sorted(TOPICS)
     files = archive.files(topic)
-    found = archive.dataset(files).to_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    found = (
+        archive.dataset(files)
+        .to_table()
+        .sort_by([("partition", "ascending"), ("offset", "ascending")])
+    )
     assert found.schema.equals(arrow_schema())
     assert found.equals(live(log, topic))
     assert sum(file.rows for file in files) == found.num_rows

@@ -18,6 +18,7 @@ from tests.spark.archive.harness import (
     LinkDisk,
     bodies,
     chains,
+    changes_of,
     kill_at,
     lane,
     numbers,
@@ -152,19 +153,16 @@ WORK: dict[str, Callable[[LinkDisk], Any]] = {
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
 @pytest.mark.parametrize("name", WORK)
 def test_killed_at_every_operation(name: str, power: bool) -> None:
-    def prepared() -> LinkDisk:
-        disk = an_archive()
-        if name == "vacuum":  # there is something to remove
-            WORK["compact"](disk)
-            WORK["expire"](disk)
-        return disk.crash(Random(0))  # all of that is durable
-
-    disk = prepared()
-    begun = disk.operations
-    WORK[name](disk)
+    made = an_archive()
+    if name == "vacuum":  # there is something to remove
+        WORK["compact"](made)
+        WORK["expire"](made)
+    made = made.crash(Random(0))  # all of that is durable
+    disk = made.kill()
+    changes = changes_of(disk, lambda: WORK[name](disk))
     first = 8 if name in ("expire", "vacuum") else 0
-    for index in range(begun, disk.operations):
-        killed = prepared()
+    for index in changes:
+        killed = made.kill()
         kill_at(killed, index)
         with pytest.raises(Killed):
             WORK[name](killed)
