@@ -20,7 +20,7 @@ from zbus.spark.archive.target import ParquetTarget
 from zbus.spark.archive.tasks import Engine, Threads
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import SparkProblem
-from zbus.spark.logs import Where
+from zbus.spark.where import Where
 
 PAUSE_S = 0.02
 SHAPE = Shape(file_bytes=2 << 20, group_bytes=1 << 20)
@@ -29,24 +29,15 @@ SHAPE = Shape(file_bytes=2 << 20, group_bytes=1 << 20)
 def engine_of(master: str) -> Engine:
     if master == "local":
         return Threads(2)
-    from pyspark.sql import SparkSession
-
     from zbus.spark.archive.spark import SparkEngine
+    from zbus.spark.session import start
 
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName("archive").master(master)
-    settings = {
-        "spark.ui.enabled": "false",
+    conf = {
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
     }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return SparkEngine(spark)
+    return SparkEngine(start("archive", master=master, conf=conf))
 
 
 def main(broker: str, directory: str, master: str, once: bool) -> None:
@@ -76,4 +67,5 @@ def main(broker: str, directory: str, master: str, once: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], once=sys.argv[4:] == ["once"])
+    broker, directory, master = sys.argv[1:4]
+    main(broker, directory, master, once=sys.argv[4:] == ["once"])

@@ -33,7 +33,7 @@ from zbus.spark.archive import Archive
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify
-from zbus.spark.logs import Where
+from zbus.spark.where import Where
 
 CLUSTER: Final = "local-cluster[2,1,1024]"
 TOPICS: Final = ("orders", "a=b%2Fc")

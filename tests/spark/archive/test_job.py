@@ -213,7 +213,11 @@ def test_a_topic_that_was_made_again(log: MemoryLog) -> None:
     again = MemoryLog()
     put_numbers(again, 8)
     again.incarnations["orders"] = "2"
-    (done,) = run(disk, again).lanes
+    before = disk.list_all()
+    with pytest.raises(DataLoss, match=f"made again.*behind offset {COUNT} .*--allow-loss"):
+        run(disk, again)
+    assert disk.list_all() == before
+    (done,) = run(disk, again, allow_loss=True).lanes
     assert (done.recreated, done.start, done.end, done.incarnation) == (True, 0, 8, "2")
     assert bodies(disk) == numbers(COUNT) + numbers(8)
     found = lane(disk)

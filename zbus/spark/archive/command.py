@@ -120,7 +120,7 @@ def _chains(directory: str) -> Chains:
 )  # fmt: skip
 @click.option("--rate", type=RATE, help="Read no more than that a second from the log, all in all.")
 @click.option("--allow-loss", is_flag=True,
-    help="Go on if the retention has removed messages before they were archived.",
+    help="Go on if messages were removed before they were archived, or a topic was made again.",
 )  # fmt: skip
 @_engine_options
 @common_options

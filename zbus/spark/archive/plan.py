@@ -79,6 +79,12 @@ def plan_lane(
             f"{place}: its log ends at offset {span.end}, and {start} are archived: is it older"
             " than the archive, for example a restored backup? Archive it to another directory"
         )
+    if resume is not None and not known and not allow_loss:
+        raise DataLoss(
+            f"{place}: the topic was removed and made again; anything the one before had behind"
+            f" offset {resume.end} was not archived. --allow-loss keeps what is archived of that"
+            " one, and goes on with this one from offset 0"
+        )
     gaps = []
     if span.first > start:
         if resume is not None and not allow_loss:
