@@ -14,9 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
 
-__all__ = ["register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["open_archive", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -24,3 +26,11 @@ def register(spark: SparkSession) -> None:
     from zbus.spark.source import ZbusDataSource
 
     spark.dataSource.register(ZbusDataSource)
+
+
+def open_archive(spark: SparkSession, path: str | Path) -> DataFrame:
+    """All that is committed in an archive (docs/reference/spark-archive.md), as a table with all
+    columns of a message. Raises Usage, Unverified."""
+    from zbus.spark.archive.spark import open_archive
+
+    return open_archive(spark, path)

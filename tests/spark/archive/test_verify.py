@@ -1,0 +1,157 @@
+"""What `archive verify` finds: each kind of damage, and nothing where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.spark.archive.harness import HERE, put_numbers, run
+from tests.spark.stored import TIME_MS, MemoryLog
+from zbus.spark.archive import Archive
+from zbus.spark.archive.chain import Chains
+from zbus.spark.archive.files import OsArchiveFiles
+from zbus.spark.archive.records import Commit, decode, encode, sealed
+from zbus.spark.archive.verify import Checkup, verify
+from zbus.spark.errors import Unverified
+
+FILES = OsArchiveFiles()
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    found = MemoryLog()
+    for number in range(8):
+        put_numbers(found, 6, time_ms=TIME_MS + number)
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path, log: MemoryLog) -> Path:
+    """Four commits, a file each or more."""
+    root = tmp_path / "archive"
+    everything = log.stored["orders"][0]
+    for count in range(2, 9, 2):
+        log.stored["orders"][0] = everything[:count]
+        run(FILES, log, root=root)
+    return root
+
+
+def check(root: Path, **more: object) -> Checkup:
+    return verify(Chains(FILES, root), HERE, [], **more)  # type: ignore[arg-type]
+
+
+def commits(root: Path) -> list[Path]:
+    return sorted((root / "_zbus/commits/orders/0").iterdir())
+
+
+def data(root: Path) -> list[Path]:
+    return sorted(root.glob("topic=*/date=*/*.parquet"))
+
+
+def test_nothing_is_wrong(root: Path, log: MemoryLog) -> None:
+    found = check(root, log=log)
+    assert (found.wrong, found.messages, found.compared, found.gone) == ([], 48, 48, 0)
+    assert check(root, quick=True).wrong == []
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    commit = decode(path.read_bytes(), Commit, path)
+    path.write_bytes(encode(sealed(msgspec.structs.replace(commit, **changes))))
+
+
+def flip(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a commit is missing": (lambda root: commits(root)[1].unlink(), "is missing, and there is one"),
+    "a commit has another bit": (
+        lambda root: commits(root)[2].write_text(
+            commits(root)[2].read_text().replace('"end": 36', '"end": 35')
+        ),
+        "checksum",
+    ),
+    "a commit is no JSON": (lambda root: commits(root)[2].write_bytes(b"{"), "cannot be read"),
+    "a commit is empty": (lambda root: commits(root)[2].write_bytes(b""), "cannot be read"),
+    "a commit is of another chain": (
+        lambda root: rewrite(commits(root)[1], run="somebody else"),
+        "does not follow",
+    ),
+    "a commit has a hole": (lambda root: rewrite(commits(root)[-1], files=[]), "nothing for"),
+    "a commit is another one": (
+        lambda root: commits(root)[-1].write_bytes(commits(root)[0].read_bytes()),
+        "belongs",
+    ),
+    "a commit has a later format": (lambda root: rewrite(commits(root)[-1], format=9), "format"),
+    "a file is missing": (lambda root: data(root)[1].unlink(), "is missing"),
+    "a file is short": (
+        lambda root: data(root)[1].write_bytes(data(root)[1].read_bytes()[:-1]),
+        "bytes, not",
+    ),
+    "a file is another one": (
+        lambda root: data(root)[1].write_bytes(
+            data(root)[0].read_bytes().ljust(data(root)[1].stat().st_size, b"\0")
+        ),
+        "bytes, not|cannot be read|says",
+    ),
+    "a page has another bit": (lambda root: flip(data(root)[0], 60), "cannot be read"),
+    "a footer has another bit": (lambda root: flip(data(root)[0], -9), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage(root: Path, name: str) -> None:
+    damage, said = DAMAGES[name]
+    damage(root)
+    found = check(root)
+    assert len(found.wrong) == 1, found.wrong
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(found.wrong[0])
+
+
+def test_any_bit_of_a_file(root: Path) -> None:
+    """Of a file's data; some bits of the Thrift around it mean nothing."""
+    path = data(root)[0]
+    whole = path.read_bytes()
+    missed = []
+    for at in range(0, len(whole), 17):
+        flip(path, at)
+        if not check(root).wrong:
+            missed.append(at)
+        path.write_bytes(whole)
+    assert len(missed) < len(whole) / 17 / 3, missed
+
+
+def test_who_reads_refuses_a_broken_chain(root: Path) -> None:
+    commits(root)[1].unlink()
+    with pytest.raises(Unverified, match="missing"):
+        Archive(root).files()
+
+
+def test_who_archives_refuses_it_too(root: Path, log: MemoryLog) -> None:
+    put_numbers(log, 6)
+    commits(root)[1].unlink()
+    with pytest.raises(Unverified, match="missing"):
+        run(FILES, log, root=root)
+
+
+def test_the_log_has_other_messages(root: Path, log: MemoryLog) -> None:
+    other = MemoryLog()
+    for number in range(8):
+        put_numbers(other, 6, time_ms=TIME_MS + number, tags=[b"t"] * 6 if number == 3 else None)
+    assert check(root).wrong == []
+    (wrong,) = check(root, log=other).wrong
+    assert "other messages" in wrong
+
+
+def test_the_log_has_forgotten_some(root: Path, log: MemoryLog) -> None:
+    log.first["orders", 0] = 14
+    found = check(root, log=log)
+    assert (found.wrong, found.gone, found.compared) == ([], 14, 34)
+    found = check(root, log=MemoryLog())
+    assert (found.wrong, found.gone, found.compared) == ([], 48, 0)

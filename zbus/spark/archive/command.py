@@ -1,0 +1,416 @@
+"""`zbus spark archive`: topics as Parquet files or a Delta table, and what keeps that in order."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+
+from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
+from zbus.spark.commands import Common, common_options
+from zbus.spark.errors import Unreachable, Unverified, Usage
+from zbus.units import parse_bytes, parse_ms
+
+if TYPE_CHECKING:
+    from zbus.spark.archive.chain import Chains
+    from zbus.spark.archive.target import Target
+    from zbus.spark.archive.tasks import Engine
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+THREADS: Final = 2
+_RATE_SUFFIX: Final = "/s"
+
+
+class _Amount(click.ParamType[int]):
+    """A size, a duration or a rate."""
+
+    def __init__(self, name: str, parse: Callable[[str], int | None], like: str) -> None:
+        self.name = name
+        self._parse = parse
+        self._like = like
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        found = value if isinstance(value, int) else self._parse(str(value))
+        if found is None:
+            self.fail(f"{str(value)[:40]!r} is not of the form {self._like}", param, ctx)
+        return found
+
+
+SIZE: Final = _Amount("size", parse_bytes, "256MiB")
+DURATION: Final = _Amount("time", parse_ms, "30s, 1h or 7d")
+RATE: Final = _Amount(
+    "rate", lambda text: parse_bytes(text.removesuffix(_RATE_SUFFIX)), "20MiB or 20MiB/s"
+)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _names(text: str | None) -> list[str]:
+    return [name for name in (text or "").split(",") if name]
+
+
+def _topics_option(function: Function) -> Function:
+    return click.option("--topics", metavar="A,B", help="Only these topics.")(function)
+
+
+def _engine_options(function: Function) -> Function:
+    function = click.option(
+        "--threads", type=click.IntRange(1), default=THREADS, show_default=True,
+        help="Of --engine local.",
+    )(function)  # fmt: skip
+    return click.option(
+        "--engine", type=click.Choice(("spark", "local")), default="spark", show_default=True,
+        help="Tasks of Spark, or threads of this process, which need no Java.",
+    )(function)  # fmt: skip
+
+
+def _local_engine_option(function: Function) -> Function:
+    return click.option(
+        "--threads", type=click.IntRange(1), default=THREADS, show_default=True,
+        help="How many files at a time.",
+    )(function)  # fmt: skip
+
+
+def _engine(common: Common, name: str, threads: int) -> Engine:
+    if name == "local":
+        from zbus.spark.archive.tasks import Threads
+
+        return Threads(threads)
+    from zbus.spark.archive.spark import SparkEngine
+
+    return SparkEngine(common.session())
+
+
+def _chains(directory: str) -> Chains:
+    """Of an archive that is there. Raises Usage."""
+    from zbus.spark.archive.table import Archive
+
+    return Archive(directory).chains
+
+
+@click.group(invoke_without_command=True)
+@click.option("--to", metavar="DIR", help="Where the archive is; it is made if it is not there.")
+@click.option("--topics", metavar="A,B", help="These topics.")
+@click.option("--pattern", metavar="RE", help="The topics whose whole name matches.")
+@click.option(
+    "--format", "form", type=click.Choice(("parquet", "delta")), default="parquet",
+    show_default=True, help="Parquet files with a chain of commits, or a table of Delta Lake.",
+)  # fmt: skip
+@click.option("--until", default="now", show_default=True, metavar="now|TIME",
+    help="Archive what was stored before that: RFC 3339, or milliseconds since 1970.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Archive what there is, and end. This is the default.")
+@click.option("--interval", type=DURATION, help="Archive again and again, with such pauses.")
+@click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
+    help="Messages of a file, as they are stored; about.",
+)  # fmt: skip
+@click.option("--bloom", default="id,key", show_default=True, metavar="COLUMNS",
+    help="Columns with Bloom filters; empty: none.",
+)  # fmt: skip
+@click.option("--rate", type=RATE, help="Read no more than that a second from the log, all in all.")
+@click.option("--allow-loss", is_flag=True,
+    help="Go on if messages were removed before they were archived, or a topic was made again.",
+)  # fmt: skip
+@_engine_options
+@common_options
+def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
+    """Archive topics: each offset once, whatever is killed.
+
+    A second archiver of the same topic loses the race and ends with exit code 4. The archive says
+    itself where to go on.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    if not options["to"]:
+        raise Usage("say where to: --to DIR")
+    if options["once"] and options["interval"] is not None:
+        raise Usage("--once and --interval are two things")
+    job = _job(common, **options)
+    if common.dry_run:
+        _say(job.plan(), common, planned=True)
+        return
+    while True:
+        try:
+            with _bar(job, common) as shown:
+                _say(shown.run(), common)
+        except Unreachable as problem:
+            if options["interval"] is None:
+                raise
+            click.echo(f"zbus: {problem}; trying again", err=True)
+        if options["interval"] is None:
+            return
+        time.sleep(options["interval"] / 1_000)
+
+
+def _job(
+    common: Common,
+    *,
+    to: str,
+    topics: str | None,
+    pattern: str | None,
+    form: str,
+    until: str,
+    file_bytes: int,
+    bloom: str,
+    rate: int | None,
+    allow_loss: bool,
+    engine: str,
+    threads: int,
+    once: bool,
+    interval: int | None,
+) -> Job:
+    from zbus.spark.archive.tasks import Threads
+    from zbus.spark.archive.writer import BLOOM, Shape
+
+    columns = _names(bloom)
+    if not set(columns) <= set(BLOOM):
+        raise Usage(f"--bloom {bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
+    if file_bytes < 1 or rate == 0:
+        raise Usage("--file-bytes and --rate must be more than 0")
+    root = local_directory(to)
+    return Job(
+        opener=common.where().open,
+        root=root,
+        target=_target(form, root),
+        # A plan needs no Spark.
+        engine=Threads(1) if common.dry_run else _engine(common, engine, threads),
+        topics=_names(topics),
+        pattern=pattern,
+        until_ms=parse_time_ms(until),
+        allow_loss=allow_loss,
+        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns)),
+        rate_bytes_s=rate,
+        now_ms=_now_ms,
+    )
+
+
+def _target(form: str, root: str) -> Target:
+    if form == "delta":
+        from zbus.spark.archive.delta import DeltaTarget
+
+        return DeltaTarget(root)
+    from pathlib import Path
+
+    from zbus.spark.archive.chain import Chains
+    from zbus.spark.archive.files import OsArchiveFiles
+    from zbus.spark.archive.target import ParquetTarget
+
+    return ParquetTarget(Chains(OsArchiveFiles(), Path(root), f"{_now_ms()}"))
+
+
+class _Bar:
+    """A bar on stderr."""
+
+    def __init__(self, shown: Any) -> None:  # noqa: ANN401 - rich is imported late
+        self._shown = shown
+        self._task = shown.add_task("archived", total=None)
+
+    def begin(self, total_bytes: int) -> None:
+        self._shown.update(self._task, total=total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        self._shown.advance(self._task, done_bytes)
+
+
+@contextmanager
+def _bar(job: Job, common: Common) -> Iterator[Job]:
+    """The job with a bar, if somebody looks."""
+    import attrs
+
+    progress: Progress = Silence()
+    if common.as_json or not sys.stderr.isatty():
+        yield attrs.evolve(job, progress=progress)
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        *(rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn()),
+        *(rich.TransferSpeedColumn(), rich.TimeRemainingColumn()),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield attrs.evolve(job, progress=_Bar(shown))
+
+
+def _say(report: Report, common: Common, *, planned: bool = False) -> None:
+    if common.as_json:
+        click.echo(msgspec.json.encode({"planned": planned, **report.document()}))
+        return
+    for lane in report.lanes:
+        place = f"{lane.topic}, partition {lane.partition}"
+        if lane.recreated:
+            click.echo(f"{place}: the topic was made again; its offsets begin at 0", err=True)
+        for gap in lane.gaps:
+            click.echo(f"{place}: offsets {gap.start} to {gap.end}: {gap.reason}", err=True)
+        what = "would be archived" if planned else f"in {lane.files} files, {lane.bytes} bytes"
+        click.echo(f"{place}: offsets {lane.start} to {lane.end}, {lane.messages} messages {what}")
+    if not report.lanes:
+        click.echo("there is nothing new")
+
+
+@archive.command()
+@click.argument("directory")
+@_topics_option
+@click.option("--quick", is_flag=True, help="Look at chain and footers alone; read no message.")
+@click.option("--live", is_flag=True, help="Compare with the log, as far as it still goes.")
+@_local_engine_option
+@common_options
+def verify(
+    common: Common, directory: str, topics: str | None, quick: bool, live: bool, threads: int
+) -> None:
+    """Read an archive again: chain, files, checksums. Exit code 5 if anything is wrong."""
+    from contextlib import ExitStack
+
+    import attrs
+
+    from zbus.spark.archive.tasks import Threads
+    from zbus.spark.archive.verify import verify as check
+
+    chains = _chains(directory)
+    with ExitStack() as stack:
+        log = stack.enter_context(common.where().open()) if live else None
+        found = check(chains, Threads(threads), _names(topics), quick=quick, log=log)
+    if common.as_json:
+        click.echo(msgspec.json.encode(attrs.asdict(found)))
+    else:
+        click.echo(
+            f"{found.messages} messages in {found.files} files of {found.lanes} partitions"
+            + (f"; {found.compared} compared with the log, {found.gone} not in it" * live)
+        )
+        for wrong in found.wrong:
+            click.echo(wrong, err=True)
+    if found.wrong:
+        raise Unverified(f"{directory}: {len(found.wrong)} things are wrong")
+
+
+@archive.command()
+@click.argument("directory")
+@_topics_option
+@click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
+    help="Messages of a file, not compressed; at most.",
+)  # fmt: skip
+@_engine_options
+@common_options
+def compact(
+    common: Common, directory: str, topics: str | None, file_bytes: int, engine: str, threads: int
+) -> None:
+    """Make few large files of many small ones. The small ones go when they are vacuumed."""
+    import attrs
+
+    from zbus.spark.archive.compact import compact as merge
+    from zbus.spark.archive.tasks import Threads
+    from zbus.spark.archive.writer import Shape
+
+    found = merge(
+        _chains(directory),
+        Shape(file_bytes=file_bytes),
+        Threads(1) if common.dry_run else _engine(common, engine, threads),
+        _now_ms(),
+        _names(topics),
+        dry_run=common.dry_run,
+    )
+    if common.as_json:
+        click.echo(msgspec.json.encode([attrs.asdict(each) for each in found]))
+        return
+    for each in found:
+        place = f"{each.topic}, partition {each.partition}"
+        click.echo(f"{place}: {each.files_before} files, now {each.files}")
+    if not found:
+        click.echo("there is nothing to compact")
+
+
+@archive.command()
+@click.argument("directory")
+@click.option("--older-than", type=DURATION, default="24h", show_default=True,
+    help="More than any run and any reader takes.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Even if that is less than an hour.")
+@common_options
+def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None:
+    """Remove what no commit names, and what runs that were killed have left."""
+    import attrs
+
+    from zbus.spark.archive.vacuum import AGE_MS_LEAST
+    from zbus.spark.archive.vacuum import vacuum as remove
+
+    if older_than < AGE_MS_LEAST and not force:
+        raise Usage(
+            "--older-than is less than 1h: what an archiver has just written might be removed;"
+            " --force if none runs"
+        )
+    found = remove(_chains(directory), _now_ms() - older_than, dry_run=common.dry_run)
+    if common.as_json:
+        click.echo(msgspec.json.encode(attrs.asdict(found)))
+        return
+    removed = "would be removed" if common.dry_run else "removed"
+    click.echo(
+        f"{len(found.data)} files, {len(found.records)} records and {len(found.unfinished)}"
+        f" unfinished files {removed}"
+    )
+    if found.foreign:
+        click.echo(f"{len(found.foreign)} files are not of zbus, and stay", err=True)
+
+
+@archive.command()
+@click.argument("directory")
+@_topics_option
+@click.option("--lag", is_flag=True, help="Ask the log how far the archive is behind.")
+@common_options
+def info(common: Common, directory: str, topics: str | None, lag: bool) -> None:
+    """Say what is archived: messages, files, times, gaps."""
+    from contextlib import ExitStack
+
+    from zbus.spark.archive.info import info as ask
+
+    chains = _chains(directory)
+    with ExitStack() as stack:
+        log = stack.enter_context(common.where().open()) if lag else None
+        found = ask(chains, _names(topics), log)
+    if common.as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    for each in found:
+        click.echo(
+            f"{each['topic']}, partition {each['partition']}: {each['messages']} messages up to"
+            f" offset {each['end']}, {each['files']} files, {each['bytes']} bytes"
+            + (f", {each['lag']} behind" if lag else "")
+        )
+        for gap in each["gaps"]:
+            click.echo(f"  offsets {gap['start']} to {gap['end']}: {gap['reason']}")
+
+
+@archive.command()
+@click.argument("directory")
+@_topics_option
+@click.option("--before", required=True, metavar="YYYY-MM-DD", help="Days before this one, in UTC.")
+@common_options
+def expire(common: Common, directory: str, topics: str | None, before: str) -> None:
+    """Take old days out. Their files go when they are vacuumed."""
+    from zbus.spark.archive.expire import expire as take_out
+
+    try:
+        day = date.fromisoformat(before).isoformat()
+    except ValueError:
+        raise Usage(f"--before {before!r} is no day of the form YYYY-MM-DD") from None
+    found = take_out(_chains(directory), day, _now_ms(), _names(topics), dry_run=common.dry_run)
+    if common.as_json:
+        click.echo(msgspec.json.encode([each._asdict() for each in found]))
+        return
+    for each in found:
+        click.echo(
+            f"{each.topic}, partition {each.partition}: {each.messages} messages in {each.files}"
+            f" files {'would be' if common.dry_run else 'were'} taken out"
+        )
+    if not found:
+        click.echo(f"there is nothing before {day}")

@@ -1,0 +1,307 @@
+"""The job `archive`: plan, do, commit, until all is archived that there was at the beginning.
+
+Work is done in rounds. After each, what is done without a hole is committed, partition by
+partition. A driver that dies leaves files that no commit names; the next one goes on behind the
+last commit, and `vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+import msgspec
+
+from zbus.journal.local.files import reason
+from zbus.journal.port import JournalError
+from zbus.spark.archive import names
+from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
+from zbus.spark.archive.names import Attempt
+from zbus.spark.archive.plan import LanePlan, choose_topics, plan_lane, tasks_of
+from zbus.spark.archive.records import Gap
+from zbus.spark.archive.target import Piece, Target
+from zbus.spark.archive.tasks import (
+    SLICES_PER_WORKER,
+    Done,
+    Engine,
+    Opener,
+    Setting,
+    archive_slice,
+    slices,
+)
+from zbus.spark.archive.writer import Shape
+from zbus.spark.errors import DataLoss, SparkProblem, Usage
+from zbus.spark.logs import Log, Span
+
+NOW = "now"
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Progress(Protocol):
+    """Whoever is told how far it is."""
+
+    def begin(self, total_bytes: int) -> None: ...
+
+    def advance(self, done_bytes: int) -> None: ...
+
+
+class Silence:
+    """Nobody."""
+
+    def begin(self, total_bytes: int) -> None: ...
+
+    def advance(self, done_bytes: int) -> None: ...
+
+
+@attrs.define
+class LaneReport:
+    """What was done with a partition, or is to be."""
+
+    topic: str
+    partition: int
+    incarnation: str
+    start: int
+    end: int
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0  # of the files; of a plan: of the log, about
+    gaps: list[Gap] = attrs.Factory(list)
+    recreated: bool = False  # the archive had another topic of this name
+
+
+@attrs.define
+class Report:
+    """What a run has done."""
+
+    lanes: list[LaneReport] = attrs.Factory(list)
+    seconds: float = 0.0
+
+    @property
+    def messages(self) -> int:
+        return sum(lane.messages for lane in self.lanes)
+
+    def document(self) -> dict[str, Any]:
+        lanes = [
+            {
+                **attrs.asdict(lane, recurse=False),
+                "gaps": [msgspec.structs.asdict(gap) for gap in lane.gaps],
+            }
+            for lane in self.lanes
+        ]
+        return {
+            "messages": self.messages,
+            "files": sum(lane.files for lane in self.lanes),
+            "bytes": sum(lane.bytes for lane in self.lanes),
+            "seconds": round(self.seconds, 3),
+            "lanes": lanes,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What is archived, where to, and how. `files` is for tests; None: those of the system."""
+
+    opener: Opener
+    root: str
+    target: Target
+    engine: Engine
+    topics: Sequence[str] = ()
+    pattern: str | None = None
+    until_ms: int | None = None
+    allow_loss: bool = False
+    shape: Shape = attrs.Factory(Shape)
+    rate_bytes_s: float | None = None
+    progress: Progress = attrs.Factory(Silence)
+    files: ArchiveFiles | None = None
+    now_ms: Callable[[], int]
+
+    def plan(self) -> Report:
+        """What a run would do now. Nothing is written."""
+        with self.opener() as log:
+            plans = self._plans(log)
+        return Report([_planned(plan) for plan in plans])
+
+    def run(self) -> Report:
+        """Archive what there is now. Raises SparkProblem; what was committed before stays."""
+        begun_ms = self.now_ms()
+        report: dict[tuple[str, int], LaneReport] = {}
+        try:
+            self.target.begin(begun_ms)
+            with self.opener() as log:
+                plans = self._plans(log)
+                self.progress.begin(sum(plan.bytes for plan in plans))
+                while plans:
+                    lost = self._work(plans, report)
+                    plans = [self._again(log, plan, done) for plan, done in lost]
+        except (OSError, JournalError) as error:
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise SparkProblem(f"{self.root}: {why}") from error
+        return Report(list(report.values()), (self.now_ms() - begun_ms) / 1_000)
+
+    # -- planning -----------------------------------------------------------------------------
+
+    def _plans(self, log: Log) -> list[LanePlan]:
+        topics = choose_topics(log, self.topics, self.pattern)
+        plans = [self._plan(log, span) for topic in topics for span in log.spans(topic)]
+        return [plan for plan in plans if plan.stop > plan.start]
+
+    def _plan(self, log: Log, span: Span) -> LanePlan:
+        resume = self.target.resume(span.topic, span.partition)
+        if resume is not None and span.end < resume.end:
+            # Somebody has archived what came after the span was asked for, or it is another log.
+            span = log.spans(span.topic)[span.partition]
+        return plan_lane(
+            log,
+            span,
+            resume,
+            until_ms=self.until_ms,
+            allow_loss=self.allow_loss,
+            now_ms=self.now_ms(),
+        )
+
+    def _again(self, log: Log, plan: LanePlan, done: Done) -> LanePlan:
+        """The retention was faster: what is left now. Raises what it was if nothing has changed."""
+        assert done.problem is not None
+        spans = log.spans(plan.span.topic)
+        if plan.span.partition >= len(spans):
+            raise done.problem
+        again = self._plan(log, spans[plan.span.partition])
+        if again.span.incarnation == plan.span.incarnation and again.first <= done.task.start:
+            raise done.problem
+        return again
+
+    # -- doing --------------------------------------------------------------------------------
+
+    def _work(
+        self, plans: list[LanePlan], report: dict[tuple[str, int], LaneReport]
+    ) -> list[tuple[LanePlan, Done]]:
+        """Do all of it. Gives the partitions of which something was lost, if that is allowed."""
+        shape = attrs.evolve(self.shape, flat=self.target.flat)
+        tasks = [task for plan in plans for task in tasks_of(plan, shape.file_bytes)]
+        made = slices(tasks, shape.file_bytes, self.engine.workers)
+        setting = Setting(
+            opener=self.opener,
+            root=self.root,
+            run=Attempt.begun(self.now_ms()).text,
+            shape=shape,
+            rate_bytes_s=self._rate_of_each(len(made)),
+        )
+        lanes = {_key(plan): _Progressing(plan) for plan in plans}
+        function = partial(archive_slice, setting=setting, files=self.files)
+        size = self.engine.workers * SLICES_PER_WORKER
+        for number in range(0, max(1, len(made)), size):
+            for dones in self.engine.each(function, made[number : number + size]):
+                for done in dones:
+                    lanes[done.task.span.topic, done.task.span.partition].add(done)
+                    self.progress.advance(done.task.bytes if done.problem is None else 0)
+            for lane in lanes.values():
+                self._commit(lane, report)
+            self._raise_first(lanes.values())
+        files = self.files or OsArchiveFiles()
+        with suppress(OSError):  # it was not made, or something is left
+            files.remove(Path(self.root) / names.UNFINISHED / setting.run)
+        return [(lane.plan, lane.lost) for lane in lanes.values() if lane.lost is not None]
+
+    def _rate_of_each(self, count: int) -> float | None:
+        if self.rate_bytes_s is None:
+            return None
+        return self.rate_bytes_s / max(1, min(count, self.engine.workers))
+
+    def _commit(self, lane: _Progressing, report: dict[tuple[str, int], LaneReport]) -> None:
+        piece = lane.piece(self.now_ms())
+        if piece is None:
+            return
+        self.target.commit(piece)
+        said = report.get(_key(lane.plan))
+        if said is None or said.incarnation != piece.span.incarnation:
+            said = report[_key(lane.plan)] = LaneReport(*piece.span[:3], piece.start, piece.end)
+            said.recreated = lane.plan.recreated is not None
+        said.end = piece.end
+        said.messages += sum(file.rows for file in piece.files)
+        said.files += len(piece.files)
+        said.bytes += sum(file.bytes for file in piece.files)
+        said.gaps += piece.gaps
+
+    def _raise_first(self, lanes: Iterable[_Progressing]) -> None:
+        for lane in lanes:
+            problem = None if lane.lost is None else lane.lost.problem
+            if problem is not None and not (self.allow_loss and isinstance(problem, DataLoss)):
+                raise problem
+
+
+class _Progressing:
+    """A partition on its way: what is done, and what of that is committed."""
+
+    def __init__(self, plan: LanePlan) -> None:
+        self.plan = plan
+        self.lost: Done | None = None
+        self._at = plan.start
+        self._read = plan.first
+        self._gaps = plan.gaps
+        self._done: dict[int, Done] = {}
+
+    def add(self, done: Done) -> None:
+        if done.problem is None:
+            self._done[done.task.start] = done
+        elif self.lost is None or done.task.start < self.lost.task.start:
+            self.lost = done
+
+    def piece(self, time_ms: int) -> Piece | None:
+        """What follows on what is committed; None: nothing yet."""
+        files, gaps, start = [], self._gaps, self._at
+        while self._read in self._done:
+            done = self._done.pop(self._read)
+            files += done.files
+            self._read = done.task.stop
+        if self._read == start:
+            return None
+        self._at, self._gaps = self._read, []
+        return Piece(self.plan.span, start, self._at, files, gaps, time_ms)
+
+
+def _key(plan: LanePlan) -> tuple[str, int]:
+    return plan.span.topic, plan.span.partition
+
+
+def _planned(plan: LanePlan) -> LaneReport:
+    return LaneReport(
+        *plan.span[:3],
+        plan.start,
+        plan.stop,
+        messages=plan.messages,
+        bytes=plan.bytes,
+        gaps=plan.gaps,
+        recreated=plan.recreated is not None,
+    )
+
+
+def local_directory(text: str) -> str:
+    """A directory as people write it, perhaps as a URI. Raises Usage."""
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    elif _URI.match(text):
+        raise Usage(f"{text}: an archive is a directory; object stores are not supported")
+    return str(Path(text).expanduser().absolute())
+
+
+def parse_time_ms(text: str) -> int | None:
+    """`now` (None: all there is), RFC 3339, a date, or milliseconds since 1970. Raises Usage."""
+    if text == NOW:
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(
+            f"{text!r} is no time: say now, 2026-11-23T10:00:00Z or milliseconds since 1970"
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1_000)

@@ -1,0 +1,80 @@
+"""The archive and Spark: its tasks as those of Spark, and its files as a table of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
+
+from zbus.spark.archive.names import topic_name, topic_of
+from zbus.spark.archive.table import Archive, ArchiveFile
+from zbus.spark.columns import DDL, NAMES
+from zbus.spark.errors import SparkProblem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class SparkEngine:
+    """Tasks of Spark. Bodies do not enter the JVM: only what the function gives does."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self.workers = self._context.defaultParallelism
+
+    def each(
+        self, function: Callable[[Item], list[Result]], items: list[Item]
+    ) -> Iterator[list[Result]]:
+        if not items:
+            return
+
+        def run(part: Iterable[Item]) -> Iterable[list[Result]]:
+            return map(function, part)
+
+        try:
+            yield from self._context.parallelize(items, len(items)).mapPartitions(run).collect()
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ("py4j", "pyspark"):
+                raise
+            raise SparkProblem(f"a task of Spark failed: {_last_line(error)}") from error
+
+
+def _last_line(error: Exception) -> str:
+    """What went wrong in the task, of pages of text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "Error:" in line or "Exception:" in line]
+    return (told or lines or [type(error).__name__])[-1]
+
+
+def open_archive(spark: SparkSession, path: str | Path) -> DataFrame:
+    """All that is committed, as a table with all columns of a message. Raises Usage, Unverified."""
+    archive = Archive(path)
+    told: list[ArchiveFile] = []  # the path says the topic
+    others: dict[str, list[ArchiveFile]] = {}
+    for file in archive.files():
+        if topic_of(topic_name(file.topic)) is None:
+            others.setdefault(file.topic, []).append(file)
+        else:
+            told.append(file)
+    tables = [_read(spark, archive, told)] if told else []
+    tables += [_with_topic(_read(spark, archive, files), files) for files in others.values()]
+    if not tables:
+        return spark.createDataFrame([], DDL)
+    return reduce(lambda one, other: one.unionByName(other), tables)
+
+
+def _read(spark: SparkSession, archive: Archive, files: list[ArchiveFile]) -> DataFrame:
+    reader = spark.read.schema(DDL).option("basePath", str(archive.path))
+    reader = reader.option("__globPaths__", "false")  # a directory may be called [x]
+    return reader.parquet(*(file.path for file in files)).select(*NAMES)
+
+
+def _with_topic(table: DataFrame, files: list[ArchiveFile]) -> DataFrame:
+    from pyspark.sql import functions
+
+    return table.withColumn("topic", functions.lit(files[0].topic)).select(*NAMES)
