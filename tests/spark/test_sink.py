@@ -14,7 +14,6 @@ from pyspark.sql import types
 from tests.process.broker import BrokerProcess
 from zbus.client import BlockingClient, connect
 from zbus.spark import rows
-from zbus.spark.clients import client_at
 from zbus.spark.errors import DataLoss, Unreachable, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
 from zbus.spark.rows import loads
@@ -250,7 +249,7 @@ def test_a_wish_is_read() -> None:
     given = options(topic="t", txnAppId="a", txnVersion="3", tokenFile="f", TLSCA="c")
     where = Where(broker="127.0.0.1:1", token_file="f", tls_ca="c")
     assert read_sink_wish(given, False) == SinkWish(where=where, topic="t", app="a", version=3)
-    with client_at(where.__class__(broker="127.0.0.1:1")) as bus:
+    with where.__class__(broker="127.0.0.1:1").client() as bus:
         assert bus is not None
 
 

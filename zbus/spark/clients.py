@@ -6,7 +6,6 @@ from zbus.client import errors
 from zbus.client.blocking import BlockingClient
 from zbus.client.options import Options
 from zbus.spark.errors import SparkProblem, Unreachable, Usage
-from zbus.spark.where import Where
 
 
 def client_of(broker: str, options: Options) -> BlockingClient:
@@ -15,11 +14,6 @@ def client_of(broker: str, options: Options) -> BlockingClient:
         return BlockingClient(broker, options)
     except ValueError as error:
         raise Usage(f"broker: {error}") from error
-
-
-def client_at(where: Where) -> BlockingClient:
-    """That of the broker that is named there. Raises Usage."""
-    return client_of(where.broker or "", where.client_options())
 
 
 def problem_with(broker: object, error: errors.ZbusError, topic: str = "") -> SparkProblem:

@@ -31,7 +31,7 @@ from zbus.client import errors
 from zbus.client.blocking import BlockingClient, Pending
 from zbus.client.messages import StoredBatch
 from zbus.client.requests import Request, optional, parse_count, parse_stored_batch, start
-from zbus.spark.clients import client_at, problem_with
+from zbus.spark.clients import problem_with
 from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
 from zbus.spark.rows import Load, check_columns, loads
@@ -91,14 +91,14 @@ class Writer(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         wish = self._wish
         if wish.exactly_once:
-            with client_at(wish.where) as bus:
+            with wish.where.client() as bus:
                 commit(bus, wish, self._app, wish.version, messages)
                 if wish.app is None:
                     forget(bus, self._app)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._wish.exactly_once:
-            with client_at(self._wish.where) as bus:
+            with self._wish.where.client() as bus:
                 if self._wish.app is None:
                     forget(bus, self._app)
                 else:
@@ -122,14 +122,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         found = _staged(messages)
         if found and self._wish.exactly_once:
-            with client_at(self._wish.where) as bus:
+            with self._wish.where.client() as bus:
                 commit(bus, self._wish, found[0].app, batchId, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         # Spark calls this after a commit whose answer was lost, too; the broker refuses it then.
         found = _staged(messages)
         if found and self._wish.exactly_once:
-            with client_at(self._wish.where) as bus:
+            with self._wish.where.client() as bus:
                 abort(bus, found[0].app, batchId, messages)
 
 
@@ -138,7 +138,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def write_rows(wish: SinkWish, app: str, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Send all rows; what is told is what was staged. Raises Usage, Unreachable."""
-    with client_at(wish.where) as bus:
+    with wish.where.client() as bus:
         send = _Staging(bus, app) if wish.exactly_once else _Putting(bus)
         try:
             for batch in batches:

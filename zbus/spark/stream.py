@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from zbus.client.errors import Conflict, ZbusError
-from zbus.spark.clients import client_at, problem_with
+from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
 from zbus.spark.filters import tags_condition
 from zbus.spark.logs import Log, Span
@@ -182,7 +182,7 @@ def _until(part: Part, target: Offsets) -> Part:
 
 def read_pin(where: Where, name: str) -> Offsets | None:
     """Where the query of that name has begun, if it has."""
-    with client_at(where) as bus:
+    with where.client() as bus:
         try:
             topics = bus.server().topics
             if f"{PINS}{name}" not in topics:
@@ -196,7 +196,7 @@ def read_pin(where: Where, name: str) -> Offsets | None:
 def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
     """Keep where the query of that name begins, unless it has begun already. Gives what is kept."""
     body = msgspec.json.encode(show_offsets(offsets))
-    with client_at(where) as bus:
+    with where.client() as bus:
         try:
             bus.declare(f"{PINS}{name}")
             bus.produce(f"{PINS}{name}", body, expected_offset=0)
@@ -210,7 +210,7 @@ def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
 
 def forget_pin(where: Where, name: str) -> None:
     """The query of that name begins anew."""
-    with client_at(where) as bus:
+    with where.client() as bus:
         try:
             bus.remove(f"{PINS}{name}")
         except ZbusError as error:
@@ -219,7 +219,7 @@ def forget_pin(where: Where, name: str) -> None:
 
 def mirror(where: Where, group: str, offsets: Offsets) -> None:
     """Move a consumer group of each topic to what has been read."""
-    with client_at(where) as bus:
+    with where.client() as bus:
         for topic, (_, ends) in offsets.items():
             try:
                 bus.declare(topic, group)

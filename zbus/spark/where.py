@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from zbus.client.blocking import BlockingClient
 from zbus.client.options import Options
+from zbus.spark.clients import client_of
 from zbus.spark.errors import Usage
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ class Where:
         """Of a client of this broker. It tries again by itself for as long as its patience lasts.
         Raises Usage."""
         return Options(token=self.token(), ca=self.tls_ca, timeout_s=self.patience_s, retries=1_000)
+
+    def client(self) -> BlockingClient:
+        """For whatever else is asked of the broker. Raises Usage."""
+        return client_of(self.broker or "", self.client_options())
 
     def token(self) -> str | None:
         """What the broker is told. Raises Usage."""
