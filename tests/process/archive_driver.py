@@ -37,7 +37,7 @@ def engine_of(master: str) -> Engine:
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
     }
-    return SparkEngine(start("archive", master=master, conf=conf))
+    return SparkEngine(lambda: start("archive", master=master, conf=conf))
 
 
 def main(broker: str, directory: str, master: str, once: bool) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zbus.spark import register
@@ -34,6 +35,8 @@ DEFAULTS: Final = {
 }
 """Unless `conf` says otherwise."""
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM
 
@@ -56,6 +59,9 @@ def start(
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home(java_home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not submitted:
+        quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        given[_JAVA_OPTIONS] = f"{quiet} {given.get(_JAVA_OPTIONS, '')}".rstrip()
     place = master or given.pop("spark.master", None) or (None if submitted else LOCAL)
     if place is not None and place.startswith("local"):
         # It would bind and tell others the address of this machine in the network.
@@ -80,6 +86,8 @@ def _begin(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
+            # It says so of a pandas that it has found and that nobody uses.
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
             session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         # The JVM's text begins with one line about where it was asked.

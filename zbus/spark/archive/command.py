@@ -89,7 +89,7 @@ def _engine(common: Common, name: str, threads: int) -> Engine:
         return Threads(threads)
     from zbus.spark.archive.spark import SparkEngine
 
-    return SparkEngine(common.session())
+    return SparkEngine(common.session)
 
 
 def _chains(directory: str) -> Chains:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, TypeVar
 
 from zbus.spark.archive.names import topic_name, topic_of
 from zbus.spark.archive.table import Archive, ArchiveFile
 from zbus.spark.columns import DDL, NAMES
-from zbus.spark.errors import SparkProblem
+from zbus.spark.errors import SparkProblem, problem_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 Item = TypeVar("Item")
@@ -21,11 +22,21 @@ Result = TypeVar("Result")
 
 
 class SparkEngine:
-    """Tasks of Spark. Bodies do not enter the JVM: only what the function gives does."""
+    """Tasks of Spark. Bodies do not enter the JVM: only what the function gives does.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
-        self.workers = self._context.defaultParallelism
+    The session is begun when there is work: to look whether there is any takes no seconds.
+    """
+
+    def __init__(self, begin: Callable[[], SparkSession]) -> None:
+        self._begin = begin
+
+    @cached_property
+    def _context(self) -> SparkContext:
+        return self._begin().sparkContext
+
+    @property
+    def workers(self) -> int:
+        return self._context.defaultParallelism
 
     def each(
         self, function: Callable[[Item], list[Result]], items: list[Item]
@@ -41,6 +52,8 @@ class SparkEngine:
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("py4j", "pyspark"):
                 raise
+            if (problem := problem_in(error)) is not None:
+                raise problem from error
             raise SparkProblem(f"a task of Spark failed: {_last_line(error)}") from error
 
 

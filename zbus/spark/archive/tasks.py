@@ -64,7 +64,9 @@ class Done:
 class Engine(Protocol):
     """Whoever does the tasks."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many it does at a time."""
 
     def each(
         self, function: Callable[[Item], list[Result]], items: list[Item]
