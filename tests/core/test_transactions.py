@@ -9,11 +9,12 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, again, refusal
 from tests.core.test_settling import crashes
 from zbus.core.chunk import Chunk
+from zbus.core.decisions import Decision, Stage, Status
 from zbus.core.errors import Refusal
 from zbus.core.message import Message
 from zbus.core.outcomes import Changed, Committed
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.transactions import AGAIN_MS, Decision, Stage, Status
+from zbus.core.transactions import AGAIN_MS
 
 READING = GroupOptions(lease=True, window=100_000, lease_ms=1_000_000)
 APP = "query-1"
@@ -26,10 +27,8 @@ def prepared(durability: str = "disk", partitions: int = 1) -> Box:
     for name in ("Out", "Other"):
         box.declare(TopicOptions(name, durability=durability, partitions=partitions), "r", READING)
     box.settle()
-    probe = Probe()
-    box.broker.transactions.begin(probe, APP)
+    assert box.broker.transactions.begin(APP) is None
     box.settle()
-    assert probe.fine
     return box
 
 

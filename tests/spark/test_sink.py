@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,15 @@ def test_at_least_once(broker: BrokerProcess, bus: BlockingClient) -> None:
     sink.commit(parts, 0)
     sink.abort(parts, 0)
     assert list(bus.server().topics) == ["out"]
+
+
+def test_many_tasks_of_a_query_that_is_new(broker: BrokerProcess, bus: BlockingClient) -> None:
+    """Each of them finds that nothing was staged before, and all have more than a turn takes."""
+    wish = wish_of(broker, topic="out")
+    batches = [table([f"{part}.{row}" for row in range(2_000)]) for part in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(lambda batch: write_rows(wish, "app", [batch]), batches))
+    assert commit(bus, wish, "app", 0, parts) == 8_000
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -18,13 +18,13 @@ is seen portion by portion, in its order.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from zbus.core import single
 from zbus.core.chunk import Chunk
+from zbus.core.decisions import GROUP, App, Decision, Stage, Status, Task
 from zbus.core.declare import GroupWish
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
@@ -38,11 +38,10 @@ from zbus.core.settling import Settling, Source
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
-from zbus.core.topic import Group, Partition, Topic
+from zbus.core.topic import Partition, Topic
 
 PREFIX: Final = "txn."
 ROWS: Final = ".rows"
-GROUP: Final = "txn"
 
 AGAIN_MS: Final = 1_000
 """When it is tried again what is not possible now: a topic is gone, a disk is full."""
@@ -53,65 +52,6 @@ _LOOKED_MAX: Final = 20_000
 
 _OPEN: Final = (Life.READY, Life.LEASED, Life.DELAYED)
 _OPTIONS: Final = GroupOptions(lease=True, lease_ms=DELAY_MS_MAX, window=(1 << 31) - 1)
-
-Task = Generator[Any, Any, None]
-"""Gives a time to go on at, or what calls back, and is sent what that was called with."""
-
-
-class Stage(NamedTuple):
-    """Staged messages, and the topic that they are for."""
-
-    first: int
-    end: int
-    topic: str
-
-
-class Decision(NamedTuple):
-    """A batch that is committed."""
-
-    batch: int
-    stages: tuple[Stage, ...]
-
-    def body(self) -> bytes:
-        lines = [str(self.batch), *(f"{first} {end} {topic}" for first, end, topic in self.stages)]
-        return "\n".join(lines).encode("utf-8", "surrogatepass")
-
-    @classmethod
-    def read(cls, body: bytes) -> Decision:
-        batch, *lines = body.decode("utf-8", "surrogatepass").split("\n")
-        words = [line.split(" ", 2) for line in lines]
-        return cls(int(batch), tuple(Stage(int(a), int(b), topic) for a, b, topic in words))
-
-
-class Status(NamedTuple):
-    """Of an application, as it is now."""
-
-    batch: int | None  # the last one that is decided; None = none, or it is being read
-    applied: bool  # all of it is where it belongs
-    staged: int  # messages that are not moved or dropped
-
-
-class _App:
-    """An application that commits batches, one at a time."""
-
-    def stuck(self) -> bool:
-        return self.problem is not None
-
-    def __init__(self, name: str, rows: Topic, decisions: Topic) -> None:
-        self.name = name
-        self.rows, self.decisions = rows, decisions
-        self.loaded = False
-        self.decided: Decision | None = None
-        self.offset = -1  # of the decision
-        self.applied = True
-        self.problem: BrokerError | None = None  # why it cannot be applied now
-        self.queue: deque[Callable[[], Task]] = deque()
-        self.task: Task | None = None
-        self.sent: Any = None  # what the task goes on with
-
-    @property
-    def group(self) -> Group:
-        return self.rows.groups[GROUP]
 
 
 class Transactions:
@@ -133,20 +73,23 @@ class Transactions:
         self._settling = settling
         self._puts = puts
         self._declare = declare
-        self._apps: dict[str, _App] = {}
+        self._apps: dict[str, App] = {}
         self._timer = timers.timer(self._go_on, lambda name: topics.get(f"{PREFIX}{name}"))
 
     # -- verbs ----------------------------------------------------------------------------------
 
-    def begin(self, ticket: Ticket, name: str) -> None:
-        """See to it that an application can stage; settles with Declared when that is durable."""
+    def begin(self, name: str) -> BrokerError | None:
+        """See to it that an application can stage, from now on; why it cannot.
+
+        What is staged is durable when the topics that it is in are, so nobody waits for these.
+        """
         for topic in (f"{PREFIX}{name}", f"{PREFIX}{name}{ROWS}"):
             if not self._fits(topic):
-                last = topic.endswith(ROWS)
-                self._make(ticket if last else Silent(), topic)
-                if last:
-                    return
-        self._make(ticket, f"{PREFIX}{name}{ROWS}")
+                made = _Made()
+                self._make(made, topic)
+                if made.problem is not None:
+                    return made.problem
+        return None
 
     def commit(self, ticket: Ticket, name: str, batch: int, stages: Sequence[Stage]) -> None:
         """Store what is staged where it belongs, all of it and once; settles with Committed."""
@@ -195,7 +138,7 @@ class Transactions:
 
         self._declare(ticket, name, wished)
 
-    def _find(self, name: str) -> _App | BrokerError:
+    def _find(self, name: str) -> App | BrokerError:
         """An application that has staged something."""
         rows = self._topics.get(f"{PREFIX}{name}{ROWS}".lower())
         decisions = self._topics.get(f"{PREFIX}{name}".lower())
@@ -208,10 +151,10 @@ class Transactions:
         key = name.lower()
         app = self._apps.get(key)
         if app is None or (app.rows, app.decisions) != (rows, decisions):
-            app = self._apps[key] = _App(key, rows, decisions)
+            app = self._apps[key] = App(key, rows, decisions)
         return app
 
-    def _submit(self, app: _App, task: Callable[[], Task]) -> None:
+    def _submit(self, app: App, task: Callable[[], Task]) -> None:
         if not app.loaded and app.task is None and not app.queue:
             app.queue.append(lambda: self._load(app))
         app.queue.append(task)
@@ -245,14 +188,14 @@ class Transactions:
         else:
             wanted(partial(self._called, app))
 
-    def _called(self, app: _App, value: object) -> None:
+    def _called(self, app: App, value: object) -> None:
         if self._apps.get(app.name) is app:
             app.sent = value
             self._timer.set(app.name, self._dispatch.tick.now_ms)
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _load(self, app: _App) -> Task:
+    def _load(self, app: App) -> Task:
         """Read the last decision, and do what is not done of it."""
         partition = app.decisions.partitions[0]
         backlog = app.decisions.groups[GROUP].backlogs[0]
@@ -275,7 +218,7 @@ class Transactions:
             app.loaded = True
         yield from self._apply(app, None)
 
-    def _commit(self, app: _App, ticket: Ticket, decision: Decision) -> Task:
+    def _commit(self, app: App, ticket: Ticket, decision: Decision) -> Task:
         if app.decided is not None and decision.batch <= app.decided.batch:
             yield from self._apply(app, ticket)
             if ticket.open:
@@ -294,7 +237,7 @@ class Transactions:
         if ticket.open:
             ticket.settle(Committed(moved))
 
-    def _problem(self, app: _App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
+    def _problem(self, app: App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
         """Why this cannot be decided."""
         partition, backlog = app.rows.partitions[0], app.group.backlogs[0]
         for first, end, topic in decision.stages:
@@ -311,7 +254,7 @@ class Transactions:
                     yield self._dispatch.tick.now_ms
         return None
 
-    def _decide(self, app: _App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
+    def _decide(self, app: App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
         partition = app.decisions.partitions[0]
         chunk = Chunk()
         chunk.add(b"", b"", decision.body())
@@ -330,7 +273,7 @@ class Transactions:
         app.decided, app.offset, app.applied = decision, offset, False
         return None
 
-    def _apply(self, app: _App, ticket: Ticket | None) -> Generator[Any, Any, int]:
+    def _apply(self, app: App, ticket: Ticket | None) -> Generator[Any, Any, int]:
         """Move what is not moved yet. Who waits is told when that is not possible, and it is tried
         on all the same. Gives how many were moved."""
         moved = 0
@@ -350,7 +293,7 @@ class Transactions:
             yield self._later()
         return moved
 
-    def _move(self, app: _App, stage: Stage) -> Generator[Any, Any, int]:
+    def _move(self, app: App, stage: Stage) -> Generator[Any, Any, int]:
         """Of one stage what is not moved, unless there is a problem."""
         partition, backlog = app.rows.partitions[0], app.group.backlogs[0]
         at, moved = max(stage.first, partition.first), 0
@@ -378,7 +321,7 @@ class Transactions:
             moved += count
         return moved
 
-    def _put(self, app: _App, stage: Stage, at: int, found: Chunk) -> Generator[Any, Any, int]:
+    def _put(self, app: App, stage: Stage, at: int, found: Chunk) -> Generator[Any, Any, int]:
         """A portion that begins at this offset: its messages are put, and finished, or neither."""
         backlog = app.group.backlogs[0]
         target = self._topics.get(stage.topic.lower())
@@ -419,7 +362,7 @@ class Transactions:
     ) -> None:
         self._settling.put_with(into, [source], _Called(done), put)
 
-    def _drop_others(self, app: _App, decided: Decision) -> Task:
+    def _drop_others(self, app: App, decided: Decision) -> Task:
         """What was staged before and is not of this batch: attempts that were given up."""
         partition = app.rows.partitions[0]
         kept = sorted((stage.first, stage.end) for stage in decided.stages)
@@ -429,7 +372,7 @@ class Transactions:
                 yield from self._drop(app, range(at, first))
             at = max(at, end)
 
-    def _drop(self, app: _App, offsets: range) -> Task:
+    def _drop(self, app: App, offsets: range) -> Task:
         partition, group = app.rows.partitions[0], app.group
         if partition.fenced is None:
             ranges = [offsets]
@@ -437,7 +380,7 @@ class Transactions:
                 self._dispatch, _Called(done), [group], partition, ranges
             )
 
-    def _abort(self, app: _App, ticket: Ticket, batch: int, ranges: Sequence[range]) -> Task:
+    def _abort(self, app: App, ticket: Ticket, batch: int, ranges: Sequence[range]) -> Task:
         if app.decided is not None and batch <= app.decided.batch:
             text = f"batch {batch} is committed"
             ticket.settle(BrokerError(Refusal.CONFLICT, text))
@@ -454,6 +397,20 @@ class Transactions:
 
     def _later(self) -> int:
         return self._dispatch.tick.now_ms + AGAIN_MS
+
+
+class _Made(Ticket):
+    """A declaration: what speaks against it is said at once."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problem: BrokerError | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self.problem = outcome
 
 
 class _Called(Silent):

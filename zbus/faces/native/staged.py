@@ -12,11 +12,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from zbus.core.decisions import Stage
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.outcomes import Committed, Outcome
-from zbus.core.ticket import Ticket
-from zbus.core.topic import Topic
-from zbus.core.transactions import PREFIX, ROWS, Stage
+from zbus.core.transactions import PREFIX, ROWS
 from zbus.faces.native.containers import JSON
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
@@ -52,49 +51,23 @@ class TxnStage(Produce):
         self.topic_key = f"{PREFIX}{self.app}{ROWS}".lower()
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        refused = self._refused(peer)
+        if refused is None:
+            self._run_with_care(peer, id, body, self.face.broker.topics[self.topic_key])
+        else:
+            NativeReply(self.face, self.params, peer, id, self.quiet).settle(refused)
+
+    def _refused(self, peer: Peer) -> BrokerError | None:
         broker = self.face.broker
         target = broker.topics.get(self.target_key)
-        reply = _Begun(self, peer, id, body)
         if target is None:
-            reply.refuse(topic_unknown(self.params.topic))
-        elif target.options.calls:
+            return topic_unknown(self.params.topic)
+        if target.options.calls:
             text = f"{target.name} is for calls: nothing is staged for it"
-            reply.refuse(BrokerError(Refusal.ILLEGAL, text))
-        elif not _granted(peer, f"{PREFIX}{self.app}"):
-            reply.refuse(_forbidden(f"{PREFIX}{self.app}"))
-        elif self.topic_key in broker.topics:
-            self._run_with_care(peer, id, body, broker.topics[self.topic_key])
-        else:
-            peer.open_tickets += 1
-            broker.transactions.begin(reply, self.app)
-
-
-class _Begun(Ticket):
-    """The application can stage from now on."""
-
-    __slots__ = ("_body", "_id", "_peer", "_plan")
-
-    def __init__(self, plan: TxnStage, peer: Peer, id: bytes, body: bytes) -> None:
-        super().__init__()
-        self._plan = plan
-        self._peer = peer
-        self._id = id
-        self._body = body
-
-    def refuse(self, error: BrokerError) -> None:
-        plan = self._plan
-        NativeReply(plan.face, plan.params, self._peer, self._id, plan.quiet).settle(error)
-
-    def answer(self, outcome: Outcome) -> None:
-        plan, peer = self._plan, self._peer
-        peer.open_tickets -= 1
-        topic: Topic | None = plan.face.broker.topics.get(plan.topic_key)
-        if isinstance(outcome, BrokerError):
-            self.refuse(outcome)
-        elif topic is None:
-            self.refuse(topic_unknown(plan.topic_key))
-        else:
-            plan._run_with_care(peer, self._id, self._body, topic)
+            return BrokerError(Refusal.ILLEGAL, text)
+        if not _granted(peer, f"{PREFIX}{self.app}"):
+            return _forbidden(f"{PREFIX}{self.app}")
+        return broker.transactions.begin(self.app)
 
 
 class _Offsets(msgspec.Struct, forbid_unknown_fields=True):
