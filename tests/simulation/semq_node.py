@@ -74,6 +74,7 @@ class Node:
         self.backup: tuple[Database, int] | None = None
         self._turned = (0, 0)  # when, and how often
         self._kept = 0  # events of a step that failed: they wait for the next one
+        self._wake_ms: int | None = None  # of the world: the program's pauses are not of its clock
 
     @property
     def now_ms(self) -> int:
@@ -115,6 +116,7 @@ class Node:
             one.clear()
         self.events.clear()
         self._kept = 0
+        self._wake_ms = None
         self.connect_ms = None
         self.world.book.let_go(self.name)
         self.database = self.database.copy()
@@ -173,7 +175,15 @@ class Node:
         if self.endpoint is not None:
             due_ms = self.endpoint.next_due()
             dues += [] if due_ms is None else [due_ms - self.skew_ms]
+            dues += [] if self._wake_ms is None else [self._wake_ms]
         return min(dues, default=None)
+
+    def _is_due(self) -> bool:
+        """Its clock may have gone back since the pause began: it ends all the same."""
+        assert self.endpoint is not None
+        due_ms = self.endpoint.next_due()
+        woken = self._wake_ms is not None and self._wake_ms <= self.world.now_ms
+        return woken or (due_ms is not None and due_ms <= self.now_ms)
 
     def turn(self) -> bool:
         """What there is to do now. Says whether there was anything."""
@@ -182,18 +192,23 @@ class Node:
         if self.connect_ms is not None and self.connect_ms <= self.world.now_ms:
             self.connect_ms = None
             self.world.call_platform(self)
-        due_ms = self.endpoint.next_due()
-        if len(self.events) <= self._kept and (due_ms is None or due_ms > self.now_ms):
+        if len(self.events) <= self._kept and not self._is_due():
             return False
         at_ms, count = self._turned
         count = count + 1 if at_ms == self.world.now_ms else 0
         self._turned = self.world.now_ms, count
-        self.world.check(count < STEPS_MAX, f"{self.name} does not come to rest: due {due_ms}")
+        self.world.check(count < STEPS_MAX, f"{self.name} does not come to rest")
         count = self.random.choice((1, len(self.events), len(self.events)))
         events = [self.events.popleft() for _ in range(min(count, len(self.events)))]
         self._kept = 0
         self._step(events)
+        self._plan()
         return True
+
+    def _plan(self) -> None:
+        """When the pause that begins now ends."""
+        due_ms = None if self.endpoint is None else self.endpoint.next_due()
+        self._wake_ms = None if due_ms is None else due_ms - self.skew_ms
 
     def _step(self, events: list[Event]) -> None:
         assert self.endpoint is not None
