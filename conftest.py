@@ -6,16 +6,23 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import re
 import signal
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.limits import TEST_S, time_limit
 
 pytest_plugins = ["zbus.testing.fixtures"]
 
 WAITING = {"process", "browser", "examples", "docs"}  # folders of tests
+
+SESSION = re.compile(r"\bspark: (?:Any|SparkSession)\b")
 
 STDERR = pytest.StashKey[int]()
 
@@ -29,8 +36,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for programs comes first: at the end one process would wait alone."""
-    items.sort(key=lambda item: WAITING.isdisjoint(item.path.parts))
+    """What takes longest comes first, and then what waits for programs: at the end one process
+    would work, or wait, alone."""
+    items.sort(key=lambda item: (not wants_spark(item.path), WAITING.isdisjoint(item.path.parts)))
+
+
+@cache
+def wants_spark(path: Path) -> bool:
+    """Whether tests of this file ask for the session of Spark, of which a process has one."""
+    return "spark" in path.parts and SESSION.search(path.read_text("utf-8")) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """With `--dist loadfile`. A session of Spark is a JVM that takes ten seconds to start and half
+    a gigabyte, so one process does all that wants it."""
+
+    class OneSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "spark" if wants_spark(config.rootpath / file) else file
+
+    config.option.loadscopereorder = False  # they are in order
+    return OneSession(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -31,6 +31,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
+    **dict.fromkeys(("txn_stage", "txn_commit", "txn_abort", "txn_query"), "produce"),
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
 ON_A_GROUP = {

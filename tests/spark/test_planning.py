@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.logs import Span
-from zbus.spark.options import EARLIEST, LATEST, OPTIONS, read_wish
+from zbus.spark.options import EARLIEST, LATEST, read_wish
 from zbus.spark.planning import (
     Offsets,
     Part,
@@ -102,14 +102,6 @@ def test_letters_case_does_not_matter() -> None:
 )
 def test_times(text: str, time: datetime) -> None:
     assert read_wish({**ORDERS, "startingTimestamp": text}).start == time
-
-
-def test_every_option_is_in_the_reference() -> None:
-    from pathlib import Path
-
-    page = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
-    text = page.read_text()
-    assert [name for name in OPTIONS if f"`{name}`" not in text] == []
 
 
 # -- where a range begins -------------------------------------------------------------------------
