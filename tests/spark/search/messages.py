@@ -31,7 +31,18 @@ BODIES = [
     b"x" * 3_000 + b"needle" + b"y" * 10,
     b"tab\there",
 ]
-TAGS = [b"", b"eu", b"eu.de", b"eu.de.x", b"us.ca", b"a..b", b"..", b"eu.", b"' OR '1'='1", b"k\xc3\xb6"]
+TAGS = [
+    b"",
+    b"eu",
+    b"eu.de",
+    b"eu.de.x",
+    b"us.ca",
+    b"a..b",
+    b"..",
+    b"eu.",
+    b"' OR '1'='1",
+    b"k\xc3\xb6",
+]
 KEYS = [b"", b"k1", b"k2", b"'; DROP TABLE x; --", b"k%", b"\xff", b"a\x00b"]
 HEADERS = [
     b"",
@@ -89,11 +100,11 @@ def passes(pattern: str, tag: str | None) -> bool:
 
 TABLE: list[tuple[dict[str, Any], Meaning]] = [
     ({}, lambda row: True),
-    ({"ids": ["id-6"]}, lambda row: row["id"] == "id-6"),
+    ({"ids": ["id-8"]}, lambda row: row["id"] == "id-8"),
     ({"ids": ["0-3"]}, lambda row: row["id"] == "0-3"),
     ({"ids": ["nobody"]}, lambda row: False),
     ({"ids": ["' OR '1'='1"]}, lambda row: False),
-    ({"ids": ["id-6", "id-300", "x"]}, lambda row: row["id"] in ("id-6", "id-300")),
+    ({"ids": ["id-8", "id-13", "x"]}, lambda row: row["id"] in ("id-8", "id-13")),
     ({"keys": ["k1"]}, lambda row: row["key"] == "k1"),
     ({"keys": ["'; DROP TABLE x; --"]}, lambda row: row["key"] == "'; DROP TABLE x; --"),
     ({"keys": ["k%"]}, lambda row: row["key"] == "k%"),
@@ -134,7 +145,7 @@ TABLE: list[tuple[dict[str, Any], Meaning]] = [
         {"json_paths": ["$.a.b[2]['c d']"], "equals": ["x"]},
         lambda row: at(["a", "b", 2, "c d"], row["body"]) == "x",
     ),
-    ({"json_paths": ["$.t"], "equals": ["true"]}, lambda row: at(["t"], row["body"]) in TRUTHS),
+    ({"json_paths": ["$.t"], "equals": ["true"]}, lambda row: is_truth(at(["t"], row["body"]))),
     ({"json_paths": ["$.t"], "equals": ["1"]}, lambda row: b'"t": 1' in row["body"]),
     ({"json_paths": ["$.u"], "equals": ["ä"]}, lambda row: at(["u"], row["body"]) == "ä"),
     ({"json_paths": ["$.e"], "equals": ["100"]}, lambda row: b"1e2" in row["body"]),
@@ -152,12 +163,8 @@ TABLE: list[tuple[dict[str, Any], Meaning]] = [
 ]
 
 
-class Truths(list[Any]):
-    def __contains__(self, value: Any) -> bool:
-        return value is True or value == "true"
-
-
-TRUTHS = Truths()
+def is_truth(value: Any) -> bool:
+    return value is True or value == "true"
 
 
 def valid(body: bytes) -> bool:

@@ -1,8 +1,8 @@
-"""The engine without Spark: it finds what Python finds, whatever is asked for and wherever it is."""
+"""The engine without Spark: it finds what Python finds, whatever is asked and wherever."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ from tests.spark.search.messages import TABLE, Meaning, conditions, fill, plain
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.arrows import read
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Usage
-from zbus.spark.logs import Log, Where
+from zbus.spark.logs import Log
 from zbus.spark.search.conditions import Conditions, read_conditions
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.local import groups_of, known_by_statistics, search
 from zbus.spark.search.results import HEAD_BYTES, Body, Page, place_of
-from zbus.spark.search.scope import Scope, Topics, find_scope
+from zbus.spark.search.scope import ArchivedFile, Scope, Topics, find_scope
+from zbus.spark.where import Where
+
+Place = tuple[Sequence[ArchivedFile] | None, Where | None]
+Places = dict[str, Place]
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +45,7 @@ def log() -> MemoryLog:
 
 
 @pytest.fixture(scope="module")
-def places(log: MemoryLog, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def places(log: MemoryLog, tmp_path_factory: pytest.TempPathFactory) -> Places:
     """Where it is searched: all archived, nothing, and the first 77 of each partition."""
     folder = tmp_path_factory.mktemp("archive")
     here = Here(log=log)
@@ -66,7 +70,7 @@ def found(scope: Scope, wanted: Conditions, body: Body = Body.FULL) -> list[dict
 @pytest.mark.parametrize("place", ["archive", "live", "both"])
 @pytest.mark.parametrize(("said", "meaning"), TABLE, ids=[str(said)[:60] for said, _ in TABLE])
 def test_what_is_found(
-    log: MemoryLog, places: dict[str, Any], place: str, said: dict[str, Any], meaning: Meaning
+    log: MemoryLog, places: Places, place: str, said: dict[str, Any], meaning: Meaning
 ) -> None:
     wanted = conditions(said)
     rows = found(find_scope(*places[place], Topics(), wanted), wanted)
@@ -87,7 +91,7 @@ def test_the_table_of_conditions_is_worth_something(log: MemoryLog) -> None:
 
 @pytest.mark.parametrize("place", ["archive", "live", "both"])
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_pages_are_the_whole(places: dict[str, Any], place: str, limit: int) -> None:
+def test_pages_are_the_whole(places: Places, place: str, limit: int) -> None:
     whole = conditions({"tag_filter": "eu.#"})
     expected = found(find_scope(*places[place], Topics(), whole), whole)
     rows: list[dict[str, Any]] = []
@@ -106,8 +110,8 @@ def test_pages_are_the_whole(places: dict[str, Any], place: str, limit: int) -> 
     assert rows == expected
 
 
-def test_a_page_that_is_just_full_has_no_next_one(places: dict[str, Any]) -> None:
-    wanted = conditions({"ids": ["id-6"]})
+def test_a_page_that_is_just_full_has_no_next_one(places: Places) -> None:
+    wanted = conditions({"ids": ["id-8"]})
     page = Page(search(find_scope(*places["archive"], Topics(), wanted), wanted, Body.NONE), 1)
     (batch,) = page
     assert (page.rows, page.next) == (1, None)
@@ -115,7 +119,7 @@ def test_a_page_that_is_just_full_has_no_next_one(places: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("body", list(Body))
-def test_as_much_of_a_body_as_was_asked_for(places: dict[str, Any], body: Body) -> None:
+def test_as_much_of_a_body_as_was_asked_for(places: Places, body: Body) -> None:
     wanted = conditions({"contains": ["needle"]})
     row = found(find_scope(*places["archive"], Topics(), wanted), wanted, body)[0]
     assert row["size"] == 3_016
@@ -123,21 +127,21 @@ def test_as_much_of_a_body_as_was_asked_for(places: dict[str, Any], body: Body) 
     assert (len(row["body"]) if "body" in row else None) == sizes[body]
 
 
-def test_topics(places: dict[str, Any]) -> None:
+def test_topics(places: Places) -> None:
     wanted = Conditions()
     for place in places.values():
         for topics in (Topics(("pay",)), Topics(pattern="p.*")):
             scope = find_scope(*place, topics, wanted)
             assert {lane.topic for lane in scope.lanes} == {"pay"}
-        with pytest.raises(UnknownTopic, match="there is no topic pays|there is no topic pays "):
+        with pytest.raises(UnknownTopic, match="there is no topic pays"):
             find_scope(*place, Topics(("pays",)), wanted)
-    with pytest.raises(Usage, match="--in ARCHIVE, --broker or --data-dir"):
+    with pytest.raises(Usage, match="in an archive, in a log"):
         find_scope(None, None, Topics(), wanted)
     with pytest.raises(Usage, match="no regular expression"):
         find_scope(*places["archive"], Topics(pattern="("), wanted)
 
 
-def test_sql_is_for_spark(places: dict[str, Any]) -> None:
+def test_sql_is_for_spark(places: Places) -> None:
     wanted = Conditions(where="true")
     with pytest.raises(Usage, match="needs --engine spark"):
         list(search(find_scope(*places["archive"], Topics(), Conditions()), wanted, Body.NONE))
@@ -212,7 +216,11 @@ def test_statistics_and_bloom_filters_spare_row_groups(
     log = MemoryLog()
     shuffled = [number * 7 % 500 for number in range(500)]  # each group has low and high ones
     for number, each in enumerate(shuffled):
-        labels = {"ids": [b"id-%d" % each], "keys": [b"key-%d" % each], "tags": [b"t"]}
+        labels: dict[str, Any] = {
+            "ids": [b"id-%d" % each],
+            "keys": [b"key-%d" % each],
+            "tags": [b"t"],
+        }
         log.put("t", [b"x"], time_ms=TIME_MS + number, **labels)
     (file,) = archived.archive(tmp_path, log, rows=500)
     wanted = conditions(said)
@@ -226,7 +234,7 @@ def test_a_file_without_bloom_filters_is_searched(tmp_path: Path) -> None:
     files = archived.archive(tmp_path, log)
     for file in files:
         pq.write_table(pq.read_table(file.path), file.path, row_group_size=10)
-    wanted = conditions({"ids": ["id-6"]})
+    wanted = conditions({"ids": ["id-8"]})
     assert len(found(find_scope(files, None, Topics(), wanted), wanted)) == 1
 
 
@@ -244,14 +252,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         found(find_scope(files, None, Topics(), Conditions()), Conditions())
 
 
-def test_who_stops_taking_results_stops_the_search(places: dict[str, Any]) -> None:
+def test_who_stops_taking_results_stops_the_search(places: Places) -> None:
     scope = find_scope(*places["archive"], Topics(), Conditions())
     results = search(scope, Conditions(), Body.NONE)
     assert next(results).num_rows
-    results.close()  # type: ignore[attr-defined]
+    results.close()
 
 
-def test_a_time_is_pruned_by_file_names(places: dict[str, Any]) -> None:
+def test_a_time_is_pruned_by_file_names(places: Places) -> None:
     files, _ = places["archive"]
     late = read_conditions(since=str(TIME_MS + 10**9), now_ms=TIME_MS)
     assert find_scope(files, None, Topics(), late).files == []

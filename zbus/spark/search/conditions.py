@@ -117,7 +117,9 @@ def moment_ms(text: str, option: str, now_ms: int) -> int:
         except (ValueError, OverflowError):
             pass
     if found is None or not 0 <= found <= _TIME_MS_MAX:
-        text = f"{option} {text[:40]}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
+        text = (
+            f"{option} {text[:40]}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
+        )
         raise Usage(text)
     return found
 
@@ -142,7 +144,9 @@ def _pattern(text: str) -> str:
     try:
         pc.match_substring_regex(pa.array([""]), text)
     except (pa.ArrowException, UnicodeEncodeError) as error:
-        raise Usage(f"--regex: {error}; it is written as RE2 has it, without (?=…) or \\1") from None
+        raise Usage(
+            f"--regex: {error}; it is written as RE2 has it, without (?=…) or \\1"
+        ) from None
     return text
 
 

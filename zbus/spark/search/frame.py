@@ -8,25 +8,38 @@ differently (`verdicts`) is done by the same functions as in the local engine, o
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from zbus.spark.columns import DDL, NAMES
-from zbus.spark.errors import SparkProblem, Usage
-from zbus.spark.logs import Where
+from zbus.spark.columns import DDL, NAMES, TYPES, arrow_schema
+from zbus.spark.errors import SparkProblem, Usage, problem_in
 from zbus.spark.planning import Part
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.cursor import ORDER
-from zbus.spark.search.results import HEAD_BYTES, Body, result_schema
+from zbus.spark.search.results import (
+    HEAD_BYTES,
+    Body,
+    as_results,
+    result_names,
+    result_schema,
+    source_names,
+)
 from zbus.spark.search.scope import ArchivedFile, Scope
-from zbus.spark.search.verdicts import Test, moment, tests_of
+from zbus.spark.search.verdicts import Test, moment, passed, tests_of
+from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+AT_ONCE_MAX: Final = 10_000
+"""Results that the driver takes as one table."""
+
+BATCH_ROWS: Final = 1_000
 
 _FORMAT: Final = "zbus"
 _MINE: Final = ("pyspark", "py4j")
@@ -38,13 +51,17 @@ def search(
     """Results in order: one more than `limit`, if there are so many. Raises Usage, DataLoss."""
     try:
         found = select(messages(spark, scope), conditions)
-        found = found.orderBy(*ORDER)
+        rest = [test for test in tests_of(conditions) if not test.spark]
+        found = _results(found, rest, body).orderBy(*ORDER)
         if limit is not None:
             found = found.limit(limit + 1)
-        table = _results(found, body).toArrow()
+        if limit is None or limit > AT_ONCE_MAX:
+            yield from _one_after_another(found, body)
+            return
+        table = found.toArrow().cast(result_schema(body))
     except Exception as error:
         raise _problem(error, conditions) from error
-    yield from table.cast(result_schema(body)).combine_chunks().to_batches()
+    yield from table.combine_chunks().to_batches()
 
 
 def messages(spark: SparkSession, scope: Scope) -> DataFrame:
@@ -84,7 +101,8 @@ def _live(spark: SparkSession, where: Where, parts: Sequence[Part]) -> DataFrame
         starts.setdefault(part.span.topic, {})[str(part.span.partition)] = part.start
         stops.setdefault(part.span.topic, {})[str(part.span.partition)] = part.stop
     reader = spark.read.format(_FORMAT).options(**where_options(where))
-    reader = reader.option("topics", ",".join(starts))
+    # Names can have commas.
+    reader = reader.option("topicsPattern", "|".join(re.escape(topic) for topic in starts))
     reader = reader.option("startingOffsets", json.dumps(starts))
     return reader.option("endingOffsets", json.dumps(stops)).load()
 
@@ -119,16 +137,13 @@ def where_options(where: Where) -> dict[str, str]:
 
 
 def select(table: DataFrame, conditions: Conditions) -> DataFrame:
-    """The messages for which all are true."""
+    """The messages for which all are true that Spark has words for."""
     from pyspark.sql import functions
 
     for column in columns(conditions):
         table = table.filter(column)
     if conditions.where is not None:
         table = table.filter(functions.expr(conditions.where))
-    for test in tests_of(conditions):
-        if not test.spark:
-            table = table.filter(_by_arrow(test))
     return table
 
 
@@ -169,23 +184,16 @@ def _behind(place: Sequence[tuple[str, Any]]) -> Column:
     return further | ((f.col(name) == f.lit(value)) & _behind(rest)) if rest else further
 
 
-def _by_arrow(test: Test) -> Column:
+# -- results --------------------------------------------------------------------------------------
+
+
+def _results(found: DataFrame, tests: Sequence[Test], body: Body) -> DataFrame:
+    """Of messages that are true to all but these tests, which are made in the same go."""
     from pyspark.sql import functions as f
 
-    verdict = test.verdict
-
-    def condition(*arrays: pa.Array) -> pa.Array:
-        return verdict(*arrays)
-
-    with warnings.catch_warnings():  # hints instead of the kind would need pandas
-        warnings.simplefilter("ignore")
-        function = f.arrow_udf(condition, "boolean", f.ArrowUDFType.SCALAR)
-    return function(*test.columns)
-
-
-def _results(found: DataFrame, body: Body) -> DataFrame:
-    from pyspark.sql import functions as f
-
+    if tests:
+        messages = found.select(*source_names(body))
+        return messages.mapInArrow(_looker(tests, body), _ddl(body))  # type: ignore[arg-type]
     size = f.octet_length("body").cast("long").alias("size")
     bodies = {
         Body.NONE: [],
@@ -195,13 +203,63 @@ def _results(found: DataFrame, body: Body) -> DataFrame:
     return found.select(*NAMES[:8], size, *bodies[body])
 
 
+def _ddl(body: Body) -> str:
+    types = {**TYPES, "size": "long"}
+    return ", ".join(f"{name} {types[name]}" for name in result_names(body))
+
+
+def _looker(
+    tests: Sequence[Test], body: Body
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What runs in tasks."""
+    schema = arrow_schema(source_names(body))
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:  # with types of the session
+            columns = [batch.column(field.name).cast(field.type) for field in schema]
+            left = passed(pa.RecordBatch.from_arrays(columns, schema=schema), tests)
+            if left.num_rows:
+                yield as_results(left, body)
+
+    return look
+
+
+def _one_after_another(found: DataFrame, body: Body) -> Iterator[pa.RecordBatch]:
+    """As many as there are: the driver has a part of them at a time."""
+    from pyspark.sql import functions as f
+
+    schema = result_schema(body)
+    rows = found.withColumn("timestamp", f.unix_micros("timestamp")).toLocalIterator()
+    while some := list(islice(rows, BATCH_ROWS)):
+        columns = [
+            pa.array([_plain(row[field.name]) for row in some], _stored(field.type)).cast(
+                field.type
+            )
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
+    if isinstance(value, dict):
+        return list(value.items())
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
 def _problem(error: Exception, conditions: Conditions) -> Exception:
     """In words, if it is one of Spark's."""
     if type(error).__module__.split(".")[0] not in _MINE:
         return error
+    told = problem_in(error)
+    if told is not None:
+        return told
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[0] if lines else type(error).__name__
     names = {kind.__name__ for kind in type(error).__mro__}
     if conditions.where is not None and names & {"AnalysisException", "ParseException"}:
-        return Usage(f"--where: {lines[0] if lines else error}")
-    told = [line for line in lines if line.startswith("zbus.spark.errors.")]
-    return SparkProblem(f"Spark: {(told or lines or [type(error).__name__])[-1 if told else 0]}")
+        return Usage(f"--where: {said}")
+    return SparkProblem(f"Spark: {said}")

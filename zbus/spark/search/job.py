@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import pyarrow as pa
 
 from zbus.spark.errors import Usage
-from zbus.spark.logs import Where
 from zbus.spark.search.conditions import Conditions, describe
 from zbus.spark.search.results import LIMIT, Body, Page
 from zbus.spark.search.scope import ArchivedFile, Scope, Topics, find_scope
+from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SMALL_BYTES: Final = 4 << 30
+"""What one process reads before a session of Spark would have paid: some ten seconds."""
+
+
 class Engine(StrEnum):
-    """Which one looks. AUTO: `local` for one id or one key in an archive, else Spark."""
+    """Which one looks. AUTO: `local` if SQL is not needed, and it is about one id or key, or about
+    little."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -34,7 +39,7 @@ class Search:
     conditions: Conditions
     archive: str | None = None
     where: Where | None = None
-    topics: Topics = Topics()
+    topics: Topics = attrs.field(factory=Topics)
     engine: Engine = Engine.AUTO
     limit: int | None = LIMIT
     body: Body = Body.HEAD
@@ -62,22 +67,21 @@ class Plan:
 
 def plan(search: Search) -> Plan:
     """Raises Usage, UnknownTopic, Unreachable, Unverified."""
-    engine = engine_of(search)
+    if search.engine is Engine.LOCAL and search.conditions.where is not None:
+        raise Usage("--where is SQL: it needs --engine spark")
     files = None if search.archive is None else archived_files(search.archive)
-    return Plan(find_scope(files, search.where, search.topics, search.conditions), engine)
+    scope = find_scope(files, search.where, search.topics, search.conditions)
+    return Plan(scope, engine_of(search, scope))
 
 
-def engine_of(search: Search) -> Engine:
-    """Raises Usage."""
-    conditions = search.conditions
-    if conditions.where is not None:
-        if search.engine is Engine.LOCAL:
-            raise Usage("--where is SQL: it needs --engine spark")
-        return Engine.SPARK
+def engine_of(search: Search, scope: Scope) -> Engine:
+    """The one that is not AUTO."""
     if search.engine is not Engine.AUTO:
         return search.engine
-    look_up = search.archive is not None and conditions.is_look_up
-    return Engine.LOCAL if look_up else Engine.SPARK
+    if search.conditions.where is not None:
+        return Engine.SPARK
+    is_small = scope.bytes <= SMALL_BYTES
+    return Engine.LOCAL if is_small or search.conditions.is_look_up else Engine.SPARK
 
 
 def archived_files(path: str) -> Sequence[ArchivedFile]:
@@ -100,8 +104,6 @@ def _found(
         from zbus.spark.search import local
 
         return local.search(plan.scope, search.conditions, search.body)
-    if not plan.scope.lanes:
-        return iter(())
     from zbus.spark.search import frame
 
     return frame.search(session(), plan.scope, search.conditions, search.body, search.limit)

@@ -3,8 +3,8 @@
 `.name` and `['name']` are a member of an object, `[0]` is an element of an array, from its end if
 it is negative, `[*]` any of them. A body that is no JSON has nothing anywhere.
 
-What is there equals a text if it is that text; if it is no text, the text is read as JSON and has to
-be the same value: `5` is 5, 5.0 and "5", `true` is true and "true", `[1, 2]` is that array.
+What is there equals a text if it is that text; if it is no text, the text is read as JSON and has
+to be the same value: `5` is 5, 5.0 and "5", `true` is true and "true", `[1, 2]` is that array.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def read_path(text: str) -> JsonPath:
         else:
             steps.append(found["name"] or _ESCAPED.sub(r"\1", quoted))
     if not text.startswith("$") or at < len(text) or len(steps) > STEPS_MAX:
-        raise Usage(f"--json-path {text[:60]}: it is like $.order.lines[0]['unit price'] or $.a[*].b")
+        raise Usage(
+            f"--json-path {text[:60]}: it is like $.order.lines[0]['unit price'] or $.a[*].b"
+        )
     return tuple(steps)
 
 

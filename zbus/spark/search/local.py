@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -29,7 +29,14 @@ from zbus.spark.search.bloom import may_have
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.results import Body, as_results, source_names
 from zbus.spark.search.scope import ArchivedFile, Scope
-from zbus.spark.search.verdicts import Test, columns_of, tests_of, time_scalar
+from zbus.spark.search.verdicts import (
+    Test,
+    columns_of,
+    passed,
+    tests_of,
+    time_scalar,
+    verdict_of,
+)
 
 THREADS: Final = min(8, os.cpu_count() or 1)
 _PARQUET: Final = ds.ParquetFileFormat()
@@ -44,7 +51,9 @@ class Group(NamedTuple):
     rows: int
 
 
-def search(scope: Scope, conditions: Conditions, body: Body) -> Iterator[pa.RecordBatch]:
+def search(
+    scope: Scope, conditions: Conditions, body: Body
+) -> Generator[pa.RecordBatch, None, None]:
     """Results in order. Raises Usage, DataLoss, Unreachable."""
     if conditions.where is not None:
         raise Usage("--where is SQL: it needs --engine spark")
@@ -67,7 +76,7 @@ def search(scope: Scope, conditions: Conditions, body: Body) -> Iterator[pa.Reco
 
 def _in_order(
     pool: ThreadPoolExecutor, work: Iterable[Callable[[], list[pa.RecordBatch]]]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """What the functions give, in their order; few of them are ahead."""
     ahead: deque[Future[list[pa.RecordBatch]]] = deque()
     try:
@@ -167,7 +176,7 @@ def _look(
     held = _Held(file, group)
     for test in tests:
         batches = held.need(test.columns)
-        held.keep([_passed(batch, test) for batch in batches])
+        held.keep([verdict_of(batch, test) for batch in batches])
         if not held.rows:
             return []
     return [as_results(batch, body) for batch in held.need(source_names(body)) if batch.num_rows]
@@ -213,10 +222,6 @@ def _empty(names: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def _passed(batch: pa.RecordBatch, test: Test) -> pa.Array:
-    return test.verdict(*(batch.column(name) for name in test.columns))
-
-
 # -- live -----------------------------------------------------------------------------------------
 
 
@@ -224,10 +229,6 @@ def _live(log: Log, part: Part, tests: Sequence[Test], body: Body) -> Iterator[p
     wanted = {*source_names(body), *columns_of(tests)}
     names = [name for name in NAMES if name in wanted]
     for batch in read(log, part.span, part.start, part.stop, names):
-        left = batch
-        for test in tests:
-            left = left.filter(_passed(left, test))
-            if not left.num_rows:
-                break
+        left = passed(batch, tests)
         if left.num_rows:
             yield as_results(left, body)

@@ -1,72 +1,89 @@
-"""What was found, put into a topic: bodies, tags, keys, ids and headers as they were, and where each
-comes from in headers. Bodies are needed in full."""
+"""What was found, put into a topic: body, tag, key, id and headers as they were, and in headers of
+its own where each comes from. Bodies are needed in full."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from zbus.client import errors
-from zbus.client.blocking import BlockingClient, Pending
-from zbus.client.messages import Stored
-from zbus.client.options import Options
-from zbus.client.requests import own_lines
-from zbus.spark.errors import SparkProblem, Unreachable, Usage
-from zbus.spark.logs import Where
+from zbus.client.blocking import Pending, Pipeline
+from zbus.client.messages import StoredBatch
+from zbus.client.requests import Request, own_lines, parse_stored_batch, start
+from zbus.spark.clients import problem_with
+from zbus.spark.columns import arrow_schema
+from zbus.spark.errors import Usage
+from zbus.spark.rows import Load, loads
+from zbus.spark.where import Where
+
+IN_FLIGHT_MAX: Final = 4
+"""Requests that are not answered: each has some megabytes."""
+
+_SCHEMA: Final = arrow_schema(["tag", "key", "id", "headers", "body"])
+
 
 class Publisher:
-    """Sends results on as they come by. What is broken off may be sent twice: at least once."""
+    """Sends results on as they come by. A search that is broken off has sent a part of them."""
 
     def __init__(self, where: Where, topic: str) -> None:
         if where.broker is None:
-            raise Usage("--to-topic needs --broker: nothing is written into a data directory")
-        self._topic = topic
-        self.count = 0
-        options = Options(token=where.token(), ca=where.tls_ca, timeout_s=where.patience_s)
-        self._client = BlockingClient(where.broker, options)
+            raise Usage("--to-topic needs a broker: nothing is written into a data directory")
         self._where = where
+        self._topic = topic
+        self._sent: list[Pending[StoredBatch]] = []
+        self.count = 0
 
     def pass_on(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same results, each sent before it is given. Raises Unreachable, SparkProblem."""
+        """The same results. Raises Usage, Unreachable, SparkProblem; what was sent up to then stays
+        sent."""
         try:
-            with self._client:
+            with self._where.client() as bus, bus.pipeline(IN_FLIGHT_MAX) as pipeline:
                 for batch in found:
-                    self._send(batch)
+                    self._send(pipeline, batch)
                     yield batch
-        except (errors.ConnectionLost, errors.Timeout) as error:
-            raise Unreachable(f"the broker {self._where} cannot be reached: {error}") from error
-        except (errors.ZbusError, ValueError) as error:
-            raise SparkProblem(f"{self._topic}: after {self.count} messages: {error}") from error
+                self._settle(0)
+        except errors.ZbusError as error:
+            raise problem_with(self._where, error, self._topic) from error
 
-    def _send(self, batch: pa.RecordBatch) -> None:
-        sent: list[Pending[Stored]] = []
-        with self._client.pipeline() as pipeline:
-            for row in batch.to_pylist():
-                sent.append(pipeline.produce(self._topic, row["body"], **labels(row)))
-            for each in sent:
-                each.result()
-                self.count += 1
+    def _send(self, pipeline: Pipeline, batch: pa.RecordBatch) -> None:
+        for load in loads(as_written(batch), self._topic):
+            self._sent.append(pipeline.begin(_request(load)))
+            pipeline.flush()
+            self.count += load.messages
+            self._settle(IN_FLIGHT_MAX)
+
+    def _settle(self, left: int) -> None:
+        while len(self._sent) > left:
+            self._sent.pop(0).result()
 
 
-def labels(row: dict[str, Any]) -> dict[str, Any]:
+def _request(load: Load) -> Request[StoredBatch]:
+    # A key is added by the client, so that a request whose answer was lost is sent again.
+    lines = start(b"produce", load.topic) + load.lines
+    return Request(lines, parse_stored_batch, load.body, safe=False, keyed=True)
+
+
+def as_written(results: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of messages that are written."""
+    return pa.RecordBatch.from_pylist([_labelled(row) for row in results.to_pylist()], _SCHEMA)
+
+
+def _labelled(row: dict[str, Any]) -> dict[str, Any]:
     """What goes with a message. An id that only says where it was is not one to keep."""
     headers = {name: value for name, value in row["headers"] or () if _can_be_sent(name, value)}
-    headers.update(
-        {
-            "x-search-topic": row["topic"],
-            "x-search-partition": str(row["partition"]),
-            "x-search-offset": str(row["offset"]),
-            "x-search-timestamp": str(round(row["timestamp"].timestamp() * 1_000)),
-        }
-    )
+    headers["x-search-topic"] = row["topic"]
+    headers["x-search-partition"] = str(row["partition"])
+    headers["x-search-offset"] = str(row["offset"])
+    headers["x-search-timestamp"] = str(round(row["timestamp"].timestamp() * 1_000))
     implied = row["id"] == f"{row['partition']}-{row['offset']}"
     return {
         "tag": row["tag"],
         "key": row["key"],
         "id": None if implied else row["id"],
-        "headers": headers,
+        "headers": list(headers.items()),
+        "body": row["body"],
     }
 
 

@@ -2,8 +2,8 @@
 
 The local engine uses all of them. Spark has its own words for those that compare columns, and calls
 these functions for what its words would do differently: regular expressions here are RE2's, whose
-time is bounded by pattern and text, so no pattern can make a search hang; a path into JSON, a filter
-of tags and a text in a body mean the same in both engines because it is the same code.
+time is bounded by pattern and text, so no pattern can make a search hang; a path into JSON, a
+filter of tags and a text in a body mean the same in both engines because it is the same code.
 
 What is null fulfils nothing.
 """
@@ -62,6 +62,20 @@ def tests_of(conditions: Conditions) -> list[Test]:
         tests.append(Test(("body",), matches(conditions.regex), False))
     tests += [Test(("body",), has_json(each.path, each.equals), False) for each in conditions.json]
     return tests
+
+
+def passed(batch: pa.RecordBatch, tests: Sequence[Test]) -> pa.RecordBatch:
+    """The messages for which all are true."""
+    for test in tests:
+        if not batch.num_rows:
+            break
+        batch = batch.filter(verdict_of(batch, test))
+    return batch
+
+
+def verdict_of(batch: pa.RecordBatch, test: Test) -> pa.Array:
+    """One for each message."""
+    return test.verdict(*(batch.column(name) for name in test.columns))
 
 
 def columns_of(tests: Sequence[Test]) -> list[str]:
@@ -148,7 +162,7 @@ def tag_passes(text: str) -> Verdict:
 
     def passes(tag: str | None) -> bool:
         words = _words(tag or "")
-        return not alternatives or bool(tag) and any(_fits(each, words) for each in alternatives)
+        return not alternatives or (bool(tag) and any(_fits(each, words) for each in alternatives))
 
     def verdict(tags: pa.Array) -> pa.Array:
         """Each distinct tag is looked at once."""
