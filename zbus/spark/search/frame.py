@@ -193,7 +193,7 @@ def _results(found: DataFrame, tests: Sequence[Test], body: Body) -> DataFrame:
 
     if tests:
         messages = found.select(*source_names(body))
-        return messages.mapInArrow(_looker(tests, body), _ddl(body))  # type: ignore[arg-type]
+        return messages.mapInArrow(_looker(tests, body), _ddl(body))
     size = f.octet_length("body").cast("long").alias("size")
     bodies = {
         Body.NONE: [],

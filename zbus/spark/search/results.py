@@ -61,6 +61,16 @@ def as_results(batch: pa.RecordBatch, body: Body) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def shortened(results: pa.RecordBatch, body: Body) -> pa.RecordBatch:
+    """Results with whole bodies, with less of them."""
+    if body is Body.FULL:
+        return results
+    if body is Body.NONE:
+        return results.select(result_names(body))
+    head = pc.binary_slice(results.column("body"), 0, HEAD_BYTES)
+    return results.set_column(results.schema.get_field_index("body"), "body", head)
+
+
 class Page:
     """The first `limit` results, or all of them; and where the next page begins, if there is one.
     Further results are not asked for."""
