@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.spark.search.messages import plain
 from zbus.spark.arrows import read
 from zbus.spark.columns import NAMES, arrow_schema
 from zbus.spark.logs import Log
@@ -75,3 +77,11 @@ def archive(
                 )
                 files.append(found)
     return files
+
+
+def everything(log: Log) -> Iterator[dict[str, Any]]:
+    """All messages, as plain values, in order."""
+    for topic in log.topics():
+        for span in log.spans(topic):
+            for batch in read(log, span, span.first, span.end):
+                yield from map(plain, batch.to_pylist())

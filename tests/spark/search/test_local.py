@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.search import archived
+from tests.spark.search.archived import everything
 from tests.spark.search.messages import TABLE, Meaning, conditions, fill, plain
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.spark.arrows import read
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Log
 from zbus.spark.search.conditions import Conditions, read_conditions
@@ -54,13 +54,6 @@ def places(log: MemoryLog, tmp_path_factory: pytest.TempPathFactory) -> Places:
         "live": (None, here),
         "both": (archived.archive(folder, log, until=77), here),
     }
-
-
-def everything(log: MemoryLog) -> Iterator[dict[str, Any]]:
-    for topic in log.topics():
-        for span in log.spans(topic):
-            for batch in read(log, span, span.first, span.end):
-                yield from map(plain, batch.to_pylist())
 
 
 def found(scope: Scope, wanted: Conditions, body: Body = Body.FULL) -> list[dict[str, Any]]:

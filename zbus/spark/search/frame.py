@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from zbus.spark.columns import DDL, NAMES, TYPES, arrow_schema
+from zbus.spark.columns import DDL, NAMES, arrow_schema
 from zbus.spark.errors import SparkProblem, Usage, problem_in
 from zbus.spark.planning import Part
 from zbus.spark.search.conditions import Conditions
@@ -24,13 +26,10 @@ from zbus.spark.search.cursor import ORDER
 from zbus.spark.search.results import (
     HEAD_BYTES,
     Body,
-    as_results,
-    result_names,
     result_schema,
-    source_names,
 )
 from zbus.spark.search.scope import ArchivedFile, Scope
-from zbus.spark.search.verdicts import Test, moment, passed, tests_of
+from zbus.spark.search.verdicts import Test, columns_of, moment, tests_of, verdict_of
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ def search(
     """Results in order: one more than `limit`, if there are so many. Raises Usage, DataLoss."""
     try:
         found = select(messages(spark, scope), conditions)
-        rest = [test for test in tests_of(conditions) if not test.spark]
-        found = _results(found, rest, body).orderBy(*ORDER)
+        found = _results(found, body).orderBy(*ORDER)
         if limit is not None:
             found = found.limit(limit + 1)
         if limit is None or limit > AT_ONCE_MAX:
@@ -137,14 +135,15 @@ def where_options(where: Where) -> dict[str, str]:
 
 
 def select(table: DataFrame, conditions: Conditions) -> DataFrame:
-    """The messages for which all are true that Spark has words for."""
+    """The messages for which all are true."""
     from pyspark.sql import functions
 
     for column in columns(conditions):
         table = table.filter(column)
     if conditions.where is not None:
         table = table.filter(functions.expr(conditions.where))
-    return table
+    rest = [test for test in tests_of(conditions) if not test.spark]
+    return table.filter(_by_arrow(rest)) if rest else table
 
 
 def columns(conditions: Conditions) -> list[Column]:
@@ -184,16 +183,29 @@ def _behind(place: Sequence[tuple[str, Any]]) -> Column:
     return further | ((f.col(name) == f.lit(value)) & _behind(rest)) if rest else further
 
 
+def _by_arrow(tests: Sequence[Test]) -> Column:
+    """Those that Spark has no words for, in one go."""
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    schema = arrow_schema(columns_of(tests))
+
+    def true_for(*arrays: pa.Array) -> pa.Array:
+        columns = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return reduce(pc.and_, (verdict_of(batch, test) for test in tests))
+
+    with warnings.catch_warnings():  # hints instead of the kind would need pandas
+        warnings.simplefilter("ignore")
+        function = arrow_udf(true_for, "boolean", ArrowUDFType.SCALAR)
+    return function(*schema.names)
+
+
 # -- results --------------------------------------------------------------------------------------
 
 
-def _results(found: DataFrame, tests: Sequence[Test], body: Body) -> DataFrame:
-    """Of messages that are true to all but these tests, which are made in the same go."""
+def _results(found: DataFrame, body: Body) -> DataFrame:
     from pyspark.sql import functions as f
 
-    if tests:
-        messages = found.select(*source_names(body))
-        return messages.mapInArrow(_looker(tests, body), _ddl(body))
     size = f.octet_length("body").cast("long").alias("size")
     bodies = {
         Body.NONE: [],
@@ -203,33 +215,14 @@ def _results(found: DataFrame, tests: Sequence[Test], body: Body) -> DataFrame:
     return found.select(*NAMES[:8], size, *bodies[body])
 
 
-def _ddl(body: Body) -> str:
-    types = {**TYPES, "size": "long"}
-    return ", ".join(f"{name} {types[name]}" for name in result_names(body))
-
-
-def _looker(
-    tests: Sequence[Test], body: Body
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs in tasks."""
-    schema = arrow_schema(source_names(body))
-
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:  # with types of the session
-            columns = [batch.column(field.name).cast(field.type) for field in schema]
-            left = passed(pa.RecordBatch.from_arrays(columns, schema=schema), tests)
-            if left.num_rows:
-                yield as_results(left, body)
-
-    return look
-
-
 def _one_after_another(found: DataFrame, body: Body) -> Iterator[pa.RecordBatch]:
     """As many as there are: the driver has a part of them at a time."""
     from pyspark.sql import functions as f
 
     schema = result_schema(body)
-    rows = found.withColumn("timestamp", f.unix_micros("timestamp")).toLocalIterator()
+    found = found.withColumn("timestamp", f.unix_micros("timestamp"))
+    # As a map of Python they would lose their order.
+    rows = found.withColumn("headers", f.map_entries("headers")).toLocalIterator()
     while some := list(islice(rows, BATCH_ROWS)):
         columns = [
             pa.array([_plain(row[field.name]) for row in some], _stored(field.type)).cast(
@@ -245,8 +238,8 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
-    if isinstance(value, dict):
-        return list(value.items())
+    if isinstance(value, list):
+        return [tuple(each) for each in value]
     return bytes(value) if isinstance(value, bytearray) else value
 
 
