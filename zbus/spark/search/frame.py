@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,7 @@ AT_ONCE_MAX: Final = 10_000
 BATCH_ROWS: Final = 1_000
 
 _FORMAT: Final = "zbus"
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MINE: Final = ("pyspark", "py4j")
 
 
@@ -49,14 +51,16 @@ def search(
 ) -> Iterator[pa.RecordBatch]:
     """Results in order: one more than `limit`, if there are so many. Raises Usage, DataLoss."""
     try:
-        found = select(messages(spark, scope), conditions)
+        with _without_a_log():
+            found = select(messages(spark, scope), conditions)
         found = _results(found, body).orderBy(*ORDER)
         if limit is not None:
             found = found.limit(limit + 1)
         if limit is None or limit > AT_ONCE_MAX:
             yield from _one_after_another(found, body)
             return
-        table = found.toArrow().cast(result_schema(body))
+        with _without_a_log():
+            table = found.toArrow().cast(result_schema(body))
     except Exception as error:
         raise _problem(error, conditions) from error
     yield from table.combine_chunks().to_batches()
@@ -241,6 +245,22 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
     if isinstance(value, list):
         return [tuple(each) for each in value]
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+@contextmanager
+def _without_a_log() -> Iterator[None]:
+    """What is wrong with SQL is told once, in our words."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def _problem(error: Exception, conditions: Conditions) -> Exception:
