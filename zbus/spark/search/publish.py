@@ -3,8 +3,9 @@ its own where each comes from. Bodies are needed in full."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -32,31 +33,38 @@ class Publisher:
             raise Usage("--to-topic needs a broker: nothing is written into a data directory")
         self._where = where
         self._topic = topic
-        self._sent: list[Pending[StoredBatch]] = []
-        self.count = 0
 
     def pass_on(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same results. Raises Usage, Unreachable, SparkProblem; what was sent up to then stays
-        sent."""
+        """The same results, each when it is stored. Raises Usage, Unreachable, SparkProblem; what
+        was sent up to then stays sent."""
+        sent: deque[_Sent] = deque()
         try:
             with self._where.client() as bus, bus.pipeline(IN_FLIGHT_MAX) as pipeline:
                 for batch in found:
-                    self._send(pipeline, batch)
-                    yield batch
-                self._settle(0)
+                    sent.append(self._send(pipeline, batch))
+                    if len(sent) > IN_FLIGHT_MAX:
+                        yield sent.popleft().stored()
+                while sent:
+                    yield sent.popleft().stored()
         except errors.ZbusError as error:
             raise problem_with(self._where, error, self._topic) from error
 
-    def _send(self, pipeline: Pipeline, batch: pa.RecordBatch) -> None:
-        for load in loads(as_written(batch), self._topic):
-            self._sent.append(pipeline.begin(_request(load)))
-            pipeline.flush()
-            self.count += load.messages
-            self._settle(IN_FLIGHT_MAX)
+    def _send(self, pipeline: Pipeline, batch: pa.RecordBatch) -> _Sent:
+        begun = [pipeline.begin(_request(load)) for load in loads(as_written(batch), self._topic)]
+        pipeline.flush()
+        return _Sent(batch, begun)
 
-    def _settle(self, left: int) -> None:
-        while len(self._sent) > left:
-            self._sent.pop(0).result()
+
+class _Sent(NamedTuple):
+    """Results on their way."""
+
+    batch: pa.RecordBatch
+    begun: list[Pending[StoredBatch]]
+
+    def stored(self) -> pa.RecordBatch:
+        for each in self.begun:
+            each.result()
+        return self.batch
 
 
 def _request(load: Load) -> Request[StoredBatch]:
