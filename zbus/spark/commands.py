@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-JOBS: Final[tuple[str, ...]] = ("archive",)
+JOBS: Final[tuple[str, ...]] = ("archive", "search")
 """Each has its command in `zbus.spark.<job>.command`, which is imported when it is used."""
 
 

@@ -1,0 +1,176 @@
+"""What a message has to be like to be found. All that is said has to be true of it.
+
+Values are values: none is ever made a part of a text that something runs. Only `where` is SQL,
+written by who searches, and only Spark understands it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from zbus.spark.errors import Usage
+from zbus.spark.search.cursor import Cursor
+from zbus.spark.search.json_path import JsonPath, read_path
+from zbus.units import parse_ms
+
+PATTERN_BYTES_MAX: Final = 10_000
+"""Of a regular expression."""
+
+_TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
+
+
+@attrs.frozen(kw_only=True)
+class JsonTest:
+    """There is something at `path`; with `equals`, that is this. See `json_path`."""
+
+    path: JsonPath
+    equals: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Conditions:
+    """See the module. It travels to other machines. What may be said several times, as a tuple, is
+    true if one of the values is; of `headers`, `contains` and `json` all have to be."""
+
+    ids: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    tag_filter: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None  # before it
+    headers: tuple[tuple[str, str], ...] = ()  # names in lower case
+    contains: tuple[bytes, ...] = ()
+    regex: str | None = None
+    json: tuple[JsonTest, ...] = ()
+    where: str | None = None
+    after: Cursor | None = None
+
+    @property
+    def is_look_up(self) -> bool:
+        """It is about one id, or one key: little is read."""
+        return len(self.ids) == 1 or len(self.keys) == 1
+
+
+def read_conditions(
+    *,
+    ids: Iterable[str] = (),
+    keys: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    tag_filter: str = "",
+    since: str | None = None,
+    until: str | None = None,
+    headers: Iterable[str] = (),
+    contains: Iterable[str] = (),
+    regex: str | None = None,
+    json_paths: Iterable[str] = (),
+    equals: Iterable[str] = (),
+    where: str | None = None,
+    after: str | None = None,
+    now_ms: int | None = None,
+) -> Conditions:
+    """Of what somebody wrote. Raises Usage."""
+    now_ms = round(time.time() * 1_000) if now_ms is None else now_ms
+    since_ms = None if since is None else moment_ms(since, "--since", now_ms)
+    until_ms = None if until is None else moment_ms(until, "--until", now_ms)
+    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
+        raise Usage("--until is not after --since: no message is between them")
+    return Conditions(
+        ids=tuple(ids),
+        keys=tuple(keys),
+        tags=tuple(tags),
+        tag_filter=tag_filter,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        headers=tuple(_header(each) for each in headers),
+        contains=tuple(_bytes(each, "--contains") for each in contains),
+        regex=None if regex is None else _pattern(regex),
+        json=_json_tests(tuple(json_paths), tuple(equals)),
+        where=where,
+        after=None if after is None else Cursor.decode(after),
+    )
+
+
+def moment_ms(text: str, option: str, now_ms: int) -> int:
+    """Epoch milliseconds of `24h` (ago), `now`, a time in ISO 8601 (UTC if it does not say), or of
+    that number. Raises Usage."""
+    text = text.strip()
+    found: int | None = None
+    if text == "now":
+        found = now_ms
+    elif text.isascii() and text.isdecimal():
+        found = int(text[:18])
+    elif (ago_ms := parse_ms(text)) is not None:
+        found = now_ms - ago_ms
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+            moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+            found = round(moment.timestamp() * 1_000)
+        except (ValueError, OverflowError):
+            pass
+    if found is None or not 0 <= found <= _TIME_MS_MAX:
+        text = (
+            f"{option} {text[:40]}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
+        )
+        raise Usage(text)
+    return found
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equal, value = text.partition("=")
+    if not equal or not name:
+        raise Usage(f"--header {text[:40]}: it is name=value")
+    return name.lower(), value
+
+
+def _bytes(text: str, option: str) -> bytes:
+    found = text.encode("utf-8", "surrogateescape")  # as it came from the command line
+    if not found:
+        raise Usage(f"{option}: it is empty, which everything contains")
+    return found
+
+
+def _pattern(text: str) -> str:
+    if len(text.encode("utf-8", "surrogatepass")) > PATTERN_BYTES_MAX:
+        raise Usage(f"--regex: it has more than {PATTERN_BYTES_MAX} bytes")
+    try:
+        pc.match_substring_regex(pa.array([""]), text)
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        raise Usage(
+            f"--regex: {error}; it is written as RE2 has it, without (?=…) or \\1"
+        ) from None
+    return text
+
+
+def _json_tests(paths: tuple[str, ...], equals: tuple[str, ...]) -> tuple[JsonTest, ...]:
+    if equals and len(equals) != len(paths):
+        said = f"{len(paths)} --json-path and {len(equals)} --equals"
+        raise Usage(f"there are {said}: an --equals belongs to each --json-path, or to none")
+    values: tuple[str | None, ...] = equals or (None,) * len(paths)
+    return tuple(
+        JsonTest(path=read_path(path), equals=value)
+        for path, value in zip(paths, values, strict=True)
+    )
+
+
+def describe(conditions: Conditions) -> str:
+    """For people, in one line."""
+    shown = msgspec.json.decode(msgspec.json.encode(_said(conditions)))
+    return ", ".join(f"{name} {value}" for name, value in shown.items()) or "all messages"
+
+
+def _said(conditions: Conditions) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for field in attrs.fields(Conditions):
+        value = getattr(conditions, field.name)
+        if value not in (None, (), ""):
+            found[field.name] = value if isinstance(value, int | str) else repr(value)
+    return found
