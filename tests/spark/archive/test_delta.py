@@ -1,4 +1,4 @@
-"""The archive as a table of Delta Lake: it says itself how far it is, and takes each offset once."""
+"""The archive as a table of Delta Lake: it says how far it is, and takes each offset once."""
 
 from __future__ import annotations
 

@@ -60,5 +60,5 @@ def test_a_task_that_fails_says_why(spark: SparkSession) -> None:
     def fail(item: int) -> list[int]:
         raise ValueError(f"not {item}")
 
-    with pytest.raises(SparkProblem, match="a task of Spark failed: .*ValueError: not 1"):
+    with pytest.raises(SparkProblem, match=r"a task of Spark failed: .*ValueError: not 1"):
         list(SparkEngine(spark).each(fail, [1]))
