@@ -26,10 +26,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from tests.bench.measure import resident_bytes
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from zbus.client import connect
-from zbus.spark.archive import Archive
+from zbus.spark.archive import Archive, names
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify
@@ -39,6 +40,8 @@ CLUSTER: Final = "local-cluster[2,1,1024]"
 TOPICS: Final = ("orders", "a=b%2Fc")
 BATCH: Final = 200
 PAD: Final = b"." * 900
+PAUSE_S: Final = 0.1  # of the producer
+WARM_S: Final = 5.0  # until the broker's memory is looked at first
 
 
 class Producer(threading.Thread):
@@ -60,7 +63,7 @@ class Producer(threading.Thread):
                         bodies = [b"%d %s" % (first + each, PAD) for each in range(BATCH)]
                         bus.produce_many(topic, bodies)
                         self.sent[topic] += BATCH
-                    time.sleep(0.02)
+                    time.sleep(PAUSE_S)
         except Exception as problem:  # the campaign tells of it
             self.problem = problem
 
@@ -80,7 +83,11 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env={
+                    **os.environ,
+                    **campaign.spark_home(),
+                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                },
             )
 
     def line(self) -> str:
@@ -149,6 +156,21 @@ class Campaign:
         self.root = folder / "archive"
         self.broker = BrokerProcess(folder / "data")
 
+    def spark_home(self) -> dict[str, str]:
+        """A cluster of one machine writes below the home of Spark, whatever it is told: this one
+        is of links."""
+        if self.master == "local":
+            return {}
+        import pyspark
+
+        home = self.folder / "spark"
+        if not home.exists():
+            home.mkdir()
+            for path in Path(pyspark.__file__).parent.iterdir():
+                if path.name != "work":
+                    home.joinpath(path.name).symlink_to(path)
+        return {"SPARK_HOME": str(home)}
+
     def run(self, kills: int, window_s: tuple[float, float]) -> dict[str, Any]:
         """Figures. Raises AssertionError for what must not be."""
         over = threading.Event()
@@ -157,12 +179,20 @@ class Campaign:
                 bus.declare(topic)
             producer = Producer(self.broker.port, over)
             producer.start()
+            time.sleep(WARM_S)
+            memory = [self._memory_mib()]
             executors = self._kill(kills, window_s)
+            memory.append(self._memory_mib())
             over.set()
             producer.join(WAIT_S)
             assert producer.problem is None, producer.problem
             self._finish()
-            return self._figures(producer.sent, kills, executors)
+            figures = self._figures(producer.sent)
+        kinds = {"driver kills": kills, "executor kills": executors}
+        return {**kinds, **figures, "broker's memory, MiB": memory}
+
+    def _memory_mib(self) -> int:
+        return resident_bytes(self.broker.process.pid) >> 20
 
     def _kill(self, kills: int, window_s: tuple[float, float]) -> int:
         executors = 0
@@ -171,12 +201,15 @@ class Campaign:
             try:
                 while driver.line() != "ready":
                     pass
-                if number == kills // 2 and self.master != "local":
+                if number == kills // 2 and self.master.startswith("local-cluster"):
                     time.sleep(self.random.uniform(*window_s))
-                    executors += driver.kill_executor()
-                    driver.line()  # a run is over in spite of that
-                    assert "messages" in driver.line()
+                    assert driver.kill_executor()
+                    executors += 1
+                    for _ in range(2):  # the one that was running, and one more
+                        said = json.loads(driver.line())
+                        assert "messages" in said, said
                 time.sleep(self.random.uniform(*window_s))
+                print(f"kill {number + 1} of a driver", flush=True)
             finally:
                 driver.kill()
         return executors
@@ -190,7 +223,7 @@ class Campaign:
             driver.process.wait(WAIT_S)
             driver.kill()
 
-    def _figures(self, sent: dict[str, int], kills: int, executors: int) -> dict[str, Any]:
+    def _figures(self, sent: dict[str, int]) -> dict[str, Any]:
         archive = Archive(self.root)
         for topic, count in sent.items():
             table = archive.dataset(archive.files(topic)).to_table(columns=["offset", "body"])
@@ -198,7 +231,10 @@ class Campaign:
             assert found["offset"].to_pylist() == list(range(count)), topic
             numbers = [int(body.split()[0]) for body in found["body"].to_pylist()]
             assert numbers == list(range(count)), topic
-        commits = sum(len(archive.chain(topic)) for topic in TOPICS)
+        commits = sum(
+            len(archive.chains.numbers(names.COMMITS, topic, partition))
+            for topic, partition in archive.chains.lanes()
+        )
         with Where(broker=f"127.0.0.1:{self.broker.port}").open() as log:
             checked = verify(archive.chains, Threads(2), [], log=log)
         assert checked.wrong == []
@@ -206,10 +242,10 @@ class Campaign:
         left = vacuum(archive.chains, 1 << 43)
         again = verify(archive.chains, Threads(2), [], quick=True)
         assert again.wrong == []
+        there = {str(path) for path in self.root.rglob("*.parquet")}
+        assert there == {file.path for file in archive.files()}
         return {
             "messages": checked.messages,
-            "driver kills": kills,
-            "executor kills": executors,
             "commits": commits,
             "files": checked.files,
             "orphans removed": len(left.data) + len(left.unfinished),

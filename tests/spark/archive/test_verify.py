@@ -97,10 +97,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: data(root)[1].write_bytes(
             data(root)[0].read_bytes().ljust(data(root)[1].stat().st_size, b"\0")
         ),
-        "bytes, not|cannot be read|says",
+        "bytes, not|checksum",
     ),
-    "a page has another bit": (lambda root: flip(data(root)[0], 60), "cannot be read"),
-    "a footer has another bit": (lambda root: flip(data(root)[0], -9), "cannot be read"),
+    "a page has another bit": (lambda root: flip(data(root)[0], 60), "checksum"),
+    "a footer has another bit": (lambda root: flip(data(root)[0], -9), "checksum"),
 }
 
 
@@ -115,16 +115,13 @@ def test_damage(root: Path, name: str) -> None:
 
 
 def test_any_bit_of_a_file(root: Path) -> None:
-    """Of a file's data; some bits of the Thrift around it mean nothing."""
+    """Of messages, and of what leads to them."""
     path = data(root)[0]
     whole = path.read_bytes()
-    missed = []
     for at in range(0, len(whole), 17):
         flip(path, at)
-        if not check(root).wrong:
-            missed.append(at)
+        assert check(root).wrong, at
         path.write_bytes(whole)
-    assert len(missed) < len(whole) / 17 / 3, missed
 
 
 def test_who_reads_refuses_a_broken_chain(root: Path) -> None:

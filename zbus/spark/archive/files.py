@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+from zlib import crc32
 
 from zbus.journal.local.files import Files, OsFiles, make_directories, opened
 
@@ -42,6 +43,7 @@ class Out(io.RawIOBase):
         self._files = files
         self._file = files.open(path, "create")
         self._position = 0
+        self.crc = 0  # CRC-32 of what was written
 
     def writable(self) -> bool:
         return True
@@ -53,6 +55,7 @@ class Out(io.RawIOBase):
         raw = bytes(data)
         self._files.write(self._file, raw, self._position)
         self._position += len(raw)
+        self.crc = crc32(raw, self.crc)
         return len(raw)
 
     def sync(self) -> None:

@@ -132,9 +132,9 @@ class Job:
         begun_ms = self.now_ms()
         report: dict[tuple[str, int], LaneReport] = {}
         try:
-            self.target.begin(begun_ms)
             with self.opener() as log:
                 plans = self._plans(log)
+                self.target.begin(begun_ms)  # nothing is made for what cannot be
                 self.progress.begin(sum(plan.bytes for plan in plans))
                 while plans:
                     lost = self._work(plans, report)

@@ -44,6 +44,7 @@ class FileRecord(msgspec.Struct, frozen=True):
     bytes: Natural
     content_bytes: Natural  # of its messages, as Arrow has them
     crc: Natural  # CRC-32 of the bodies, one after another
+    file_crc: Natural  # CRC-32 of the file, with all that is around them
 
     @property
     def rows(self) -> int:

@@ -128,10 +128,11 @@ def _throttled(
     begun = time.monotonic()
     count = 0
     for piece in pieces:
-        yield piece
         count += len(piece)
         if rate_bytes_s is not None:
+            # Before it is passed on: whoever has the last one does not ask again.
             time.sleep(max(0.0, begun + count / rate_bytes_s - time.monotonic()))
+        yield piece
 
 
 def slices(tasks: list[Task], bytes_max: int, workers: int) -> list[list[Task]]:

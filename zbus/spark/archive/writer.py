@@ -205,6 +205,7 @@ class _File:
             bytes=size,
             content_bytes=self.bytes,
             crc=self._crc,
+            file_crc=self._out.crc,
         )
 
     def abandon(self) -> None:
