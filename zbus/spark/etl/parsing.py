@@ -7,6 +7,7 @@ dead letter. Without such a topic the first bad row ends the job: no row is drop
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from zbus.spark.errors import Usage
@@ -54,8 +55,7 @@ def parsed(rows: DataFrame, parse: str, ddl: str | None, delimiter: str = ",") -
     corrupt = F.col(f"_whole.{_CORRUPT}").isNotNull() | F.col("_whole").isNull()
     reasons = reasons.when(empty, "empty").when(corrupt, f"not {parse} of this schema")
     if parse == "json":
-        # Spark reads the first document of a text and does not look behind it.
-        reasons = reasons.when(F.try_parse_json(text).isNull(), "not one json document")
+        reasons = reasons.when(~_is_one(text), "not one json document")
     for field in fields:
         if not field.nullable:
             missing = F.col("_whole").getField(field.name).isNull()
@@ -73,8 +73,19 @@ def _read(text: Column, parse: str, fields: StructType, delimiter: str) -> Colum
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if parse == "json":
         return F.from_json(text, schema, options)
-    ends = F.rtrim(text, F.lit("\r\n"))
-    return F.from_csv(ends, schema.simpleString()[7:-1], {**options, "sep": delimiter})
+    without_end = F.expr("trim(trailing '\\r\\n' from cast(body as string))")
+    return F.from_csv(without_end, schema.toDDL(), {**options, "sep": delimiter})
+
+
+def _is_one(text: Column) -> Column:
+    """Whether a text is one document of JSON and nothing else. Spark reads the first one, and does
+    not look behind it. So the text is read as the first of two in a list; nobody who writes one can
+    guess the second, and pretend."""
+    from pyspark.sql import functions as F
+
+    mark = secrets.token_hex(8)
+    pair = F.concat(F.lit("["), text, F.lit(f',"{mark}"]'))
+    return F.coalesce(F.get_json_object(pair, "$[1]") == mark, F.lit(False))
 
 
 def good(rows: DataFrame) -> DataFrame:

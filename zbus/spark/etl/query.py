@@ -25,7 +25,17 @@ RESULTS: Final = "zbus_results"
 BAD: Final = "zbus_bad"
 
 _BY_ROW: Final = (
-    *("Project", "Filter", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark"),
+    *(
+        "Project",
+        "Filter",
+        "SubqueryAlias",
+        "View",
+        "WithCTE",
+        "CTERelationDef",
+        "CTERelationRef",
+        "CollectMetrics",
+        "EventTimeWatermark",
+    ),
     *("LogicalRDD", "LocalRelation", "RelationV2", "DataSourceV2Relation", "StreamingRelationV2"),
     *(
         "StreamingDataSourceV2Relation",
