@@ -103,6 +103,14 @@ def agree(spark: SparkSession, checkpoint: str, facts: Facts, allow_change: bool
     place.write(NAME, text_of(facts))
 
 
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """What Spark calls the query of a checkpoint, as long as that is there."""
+    text = _Place(spark, checkpoint).read("metadata")
+    if text is None:
+        raise Usage(f"the checkpoint {checkpoint} has no metadata: its query has not begun")
+    return str(json.loads(text)["id"])
+
+
 class _Place:
     """A directory as Hadoop sees it: on this disk, or wherever the URI says."""
 

@@ -24,6 +24,9 @@ READ: Final = "zbus_read"
 RESULTS: Final = "zbus_results"
 BAD: Final = "zbus_bad"
 
+Observe = Callable[..., "DataFrame"]
+"""(rows, name, *columns) -> the same rows, counted on their way under that name."""
+
 _BY_ROW: Final = (
     *(
         "Project",
@@ -62,7 +65,7 @@ class Outcome:
     by_row: bool
 
 
-def apply(spark: SparkSession, rows: DataFrame, job: Job, name: str) -> Outcome:
+def apply(spark: SparkSession, rows: DataFrame, job: Job, name: str, observe: Observe) -> Outcome:
     """The frames of a job; `rows` are the messages. Raises Usage."""
     from pyspark.sql import functions as F
 
@@ -71,22 +74,25 @@ def apply(spark: SparkSession, rows: DataFrame, job: Job, name: str) -> Outcome:
         rows = parsing.parsed(rows, job.parse, job.schema, job.delimiter)
         if job.bad_rows is not None:
             found = parsing.bad(rows, job.bad_rows, name)
-            bad = found.observe(BAD, F.count(F.lit(1)).alias("rows"))
+            bad = observe(found, BAD, F.count(F.lit(1)).alias("rows"))
     wrong = F.col(parsing.WHY) if job.parse is not None else F.lit(None)
-    rows = rows.observe(READ, F.count(F.lit(1)).alias("rows"), F.count(wrong).alias("bad"))
+    rows = observe(rows, READ, F.count(F.lit(1)).alias("rows"), F.count(wrong).alias("bad"))
     if job.parse is not None:
         rows = parsing.good(rows) if bad is not None else parsing.good_or_end(rows)
     rows = _timed(rows, job)
     results = _queried(spark, rows, job)
     by_row = is_by_row(_plan_of(results))
-    counted = results.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    counted = observe(results, RESULTS, F.count(F.lit(1)).alias("rows"))
     return Outcome(counted, bad, by_row)
 
 
 def counts_of(
     metrics: Mapping[str, Mapping[str, Any]], by_row: bool, offsets: int | None, has_bad: bool
 ) -> Counts:
-    """Of what was observed of a batch."""
+    """Of what was observed of a batch. Spark leaves out of a plan what cannot give rows, and what
+    counts there with it: then nothing is judged."""
+    if READ not in metrics:
+        return Counts(by_row=False)
     read, results, kept = (metrics.get(name, {}) for name in (READ, RESULTS, BAD))
     return Counts(
         offsets=offsets,
