@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zbus.spark.dedup import parse_by
+from zbus.spark.dedup.frames import parse_by
 from zbus.spark.errors import Usage
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.rows import BEGIN_MS, messages, time_of
-from zbus.spark.dedup import clean, duplicates
+from zbus.spark.dedup.frames import clean, duplicates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ def dead(**said: Any) -> dict[str, Any]:
 def test_what_headers_say(spark: SparkSession) -> None:
     rows = [
         dead(headers={"x-error": "order 17 failed", "x-redrive-count": "2"}, tag="t"),
-        dead(headers={"dead_topic": "a%20b%25+%C3%BC", "error": "no", "dead_error": "first"}),
+        dead(headers={"dead_topic": "a%20b%25+%C3%BC", "error": "no", "x-error": "first"}),
         {"headers": {"dead_offset": "x", "x-redrive-count": "many", "dead_topic": "%zz"}},
         {"headers": None},
     ]
@@ -40,6 +40,19 @@ def test_what_headers_say(spark: SparkSession) -> None:
     assert (second.origin, second.error) == ("a b%+ü", "first")
     assert (odd.origin, odd.origin_offset, odd.redrives, odd.fingerprint) == (None, None, 0, "")
     assert (bare.origin, bare.reason, bare.error) == (None, None, "")
+
+
+def test_bad_rows_are_like_dead_letters(spark: SparkSession) -> None:
+    headers = {"x-bad-topic": "a%20b", "x-bad-job": "etl", "x-bad-partition": "1"}
+    headers |= {"x-bad-offset": "9", "x-bad-reason": "no delay"}
+    [row] = letters(messages(spark, {"headers": headers})).collect()
+    assert (row.origin, row.group, row.reason, row.error) == (
+        "a b",
+        "etl",
+        "unparseable",
+        "no delay",
+    )
+    assert (row.origin_partition, row.origin_offset) == (1, 9)
 
 
 def test_a_header_of_ones_own(spark: SparkSession) -> None:

@@ -23,10 +23,11 @@ from zbus.spark.dlq.letters import COUNT
 from zbus.spark.dlq.plan import Action, Entry, Letter, Plan, choose, confirm, report
 from zbus.spark.errors import DataLoss, LostRace, Usage
 from zbus.spark.etl.mapping import SINK
+from zbus.spark.etl.parsing import PREFIX
 from zbus.spark.logs import Where
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from zbus.client.blocking import BlockingClient
 
@@ -237,9 +238,7 @@ def again(found: DataFrame) -> DataFrame:
     they were. `found` has `target` and `redrives` beside the columns of a message."""
     from pyspark.sql import functions as F
 
-    own = F.map_filter(
-        "headers", lambda name, _: ~F.startswith(name, F.lit("dead_")) & (name != COUNT)
-    )
+    own = F.map_filter("headers", lambda name, _: ~_is_of_death(name))
     nothing = F.create_map().cast("map<string,string>")
     counted = F.create_map(F.lit(COUNT), F.col("redrives").cast("string"))
     columns = {
@@ -253,6 +252,13 @@ def again(found: DataFrame) -> DataFrame:
     }
     ordered = found.orderBy("partition", "offset")
     return ordered.select(*(columns[name].alias(name) for name in SINK))
+
+
+def _is_of_death(name: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    begins = F.startswith(name, F.lit("dead_")) | F.startswith(name, F.lit(PREFIX))
+    return begins | (name == COUNT)
 
 
 def audit(spark: SparkSession, topic: str, document: dict[str, Any]) -> DataFrame:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-ERROR_HEADERS: Final = ("dead_error", "x-error", "error", "x-exception", "exception")
+ERROR_HEADERS: Final = ("x-bad-reason", "x-error", "error", "x-exception", "exception")
 """Where consumers write what went wrong; the first that a message has counts."""
 
 COUNT: Final = "x-redrive-count"
@@ -22,21 +22,22 @@ SAMPLES: Final = 3
 
 
 def letters(rows: DataFrame, error_headers: Sequence[str] = ERROR_HEADERS) -> DataFrame:
-    """Messages of a dead-letter topic with what their headers say, as columns:
+    """Messages of a dead-letter topic (or of bad rows) with what their headers say, as columns:
     `origin`, `group`, `origin_partition`, `origin_offset`, `attempts`, `reason`, `error`,
     `fingerprint`, `hour`, `redrives`."""
     from pyspark.sql import functions as F
 
     error = F.coalesce(*(_header(name.lower()) for name in error_headers), F.lit(""))
+    bad = F.when(_header("x-bad-reason").isNotNull(), "unparseable")
     blanked = F.udf(_fingerprint, "string", useArrow=False)
     found = rows.withColumns(
         {
-            "origin": _name("dead_topic"),
-            "group": _name("dead_group"),
-            "origin_partition": _number("dead_partition", "int"),
-            "origin_offset": _number("dead_offset", "long"),
+            "origin": F.coalesce(_name("dead_topic"), _name("x-bad-topic")),
+            "group": F.coalesce(_name("dead_group"), _name("x-bad-job")),
+            "origin_partition": _either("partition", "int"),
+            "origin_offset": _either("offset", "long"),
             "attempts": _number("dead_attempts", "int"),
-            "reason": _header("dead_reason"),
+            "reason": F.coalesce(_header("dead_reason"), bad),
             "error": error,
             "hour": F.date_trunc("hour", "timestamp"),
             "redrives": F.coalesce(_number(COUNT, "int"), F.lit(0)),
@@ -57,6 +58,12 @@ def _header(name: str) -> Column:
 
 def _number(name: str, kind: str) -> Column:
     return _header(name).try_cast(kind)
+
+
+def _either(name: str, kind: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(_number(f"dead_{name}", kind), _number(f"x-bad-{name}", kind))
 
 
 def _name(header: str) -> Column:

@@ -1,8 +1,9 @@
 """Bodies as values, and those that are none.
 
 A body is parsed into the column `value`. Whatever is wrong with it is said in `_why`; such a row
-is bad, and goes with its reason and its place into the topic of bad rows, where it looks like a
-dead letter. Without such a topic the first bad row ends the job: no row is dropped silently.
+is bad, and goes with its reason and its place into the topic of bad rows, which `zbus spark dlq`
+reads like one of dead letters. Without such a topic the first bad row ends the job: no row is
+dropped silently.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 WHY: Final = "_why"
+PREFIX: Final = "x-bad-"
+"""Begins the headers that say where a bad row comes from, and why it is bad."""
+
 _CORRUPT: Final = "_zbus_corrupt"
 _NEEDED_TEXT: Final = "UTF-8"
 
@@ -105,21 +109,20 @@ def good_or_end(rows: DataFrame) -> DataFrame:
     return rows.where(F.when(F.col(WHY).isNull(), F.lit(True)).otherwise(ends)).drop(WHY)
 
 
-def bad(rows: DataFrame, topic: str, group: str) -> DataFrame:
+def bad(rows: DataFrame, topic: str, job: str) -> DataFrame:
     """What could not, as messages of this topic: as it was, and why (columns of `mapping.SINK`)."""
     from pyspark.sql import functions as F
 
-    kept = F.map_filter(F.col("headers"), lambda name, _: ~F.startswith(name, F.lit("dead_")))
+    kept = F.map_filter("headers", lambda name, _: ~F.startswith(name, F.lit(PREFIX)))
     said = {
-        "dead_topic": _header(F.col("topic")),
-        "dead_group": _header(F.lit(group)),
-        "dead_partition": F.col("partition").cast("string"),
-        "dead_offset": F.col("offset").cast("string"),
-        "dead_time": F.unix_millis("timestamp").cast("string"),
-        "dead_reason": F.lit("unparseable"),
-        "dead_error": F.col(WHY),
+        "topic": header_of(F.col("topic")),
+        "job": header_of(F.lit(job)),
+        "partition": F.col("partition").cast("string"),
+        "offset": F.col("offset").cast("string"),
+        "timestamp": F.unix_millis("timestamp").cast("string"),
+        "reason": F.col(WHY),
     }
-    lines = [part for name, value in said.items() for part in (F.lit(name), value)]
+    lines = [part for name, value in said.items() for part in (F.lit(PREFIX + name), value)]
     nothing = F.create_map().cast("map<string,string>")
     return rows.where(F.col(WHY).isNotNull()).select(
         F.lit(topic).alias("topic"),
@@ -132,7 +135,7 @@ def bad(rows: DataFrame, topic: str, group: str) -> DataFrame:
     )
 
 
-def _header(name: Column) -> Column:
+def header_of(name: Column) -> Column:
     """A name as the broker has it in a header: percent-encoded."""
     from pyspark.sql import functions as F
 

@@ -105,10 +105,20 @@ def _batch(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> 
         if outcome.bad is not None:
             ends.write(outcome.bad, where, app)
         files.write(spark, job.files, app[4:12], 0, outcome.results)
-    metrics = {what: observation.get for what, observation in observations.items()}
+    metrics = {what: row for what, each in observations.items() if (row := _row_of(each))}
     counts = query.counts_of(metrics, outcome.by_row, found.messages, outcome.bad is not None)
     say(str(counts))
     return Done(counts, 1, tuple(counts.problems()))
+
+
+def _row_of(observation: Observation) -> dict[str, Any] | None:
+    """What was observed; None if Spark has left it out of the plan."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return observation.get
+    except Py4JJavaError:
+        return None
 
 
 def _one_frame(outcome: query.Outcome, job: Job) -> DataFrame:
@@ -143,10 +153,10 @@ def _stream(spark: SparkSession, where: Where, job: Job, name: str, say: Say) ->
         writer = writer.trigger(availableNow=True)
     elif job.interval is not None:
         writer = writer.trigger(processingTime=f"{_interval_ms(job.interval)} milliseconds")
-    if job.files is None:
+    if job.files is None and job.mode == "append":
         started = writer.format(ends.FORMAT).options(**ends.where_options(where)).start()
-    else:
-        each = _Files(spark, where, job.files, job.checkpoint, outcome.bad is not None)
+    else:  # Spark has no streams that update what Python writes
+        each = _Batch(spark, where, job.files, job.checkpoint, outcome.bad is not None)
         started = writer.foreachBatch(each).start()
     return _followed(started, outcome, say)
 
@@ -185,21 +195,25 @@ def _marked(outcome: query.Outcome) -> DataFrame:
 
 
 @attrs.frozen
-class _Files:
-    """What is done with a batch of `_marked`."""
+class _Batch:
+    """What is done with a batch of messages, or of `_marked` for files."""
 
     spark: SparkSession
     where: Where
-    root: str
+    root: str | None  # of files
     checkpoint: str
     has_bad: bool
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        own = history.digest({"checkpoint": history.query_id(self.spark, self.checkpoint)})[:8]
+        query_id = history.query_id(self.spark, self.checkpoint)
+        own = history.digest({"query": query_id})[:8]
+        if self.root is None:
+            ends.write(rows, self.where, f"etl:{query_id}", batch)
+            return
         if self.has_bad:
             rows = rows.persist()
             bad = rows.where(f"{_BAD} is not null").select(f"{_BAD}.*")
-            ends.write(bad, self.where, f"etl:{own}", batch)
+            ends.write(bad, self.where, f"etl:{query_id}", batch)
             rows = rows.where(f"{_RESULT} is not null")
         try:
             files.write(self.spark, self.root, own, batch, rows.select(f"{_RESULT}.*"))

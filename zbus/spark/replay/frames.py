@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from zbus.spark import dedup
+from zbus.spark.dedup import frames as dedup
 from zbus.spark.errors import Usage
 from zbus.spark.etl.mapping import SINK
+from zbus.spark.etl.parsing import header_of
 from zbus.spark.replay.pacing import Bucket, Slice
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def messages(rows: DataFrame, to: str, run: str, keep_time: bool = False) -> Dat
     from pyspark.sql import functions as F
 
     said = {
-        "topic": F.col("topic"),
+        "topic": header_of(F.col("topic")),
         "partition": F.col("partition").cast("string"),
         "offset": F.col("offset").cast("string"),
         "timestamp": F.unix_millis("timestamp").cast("string"),
