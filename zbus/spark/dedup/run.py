@@ -85,7 +85,7 @@ def _range(spark: SparkSession, where: Where, wanted: Wanted, say: Say) -> dict[
             found.write.mode("errorifexists").parquet(wanted.table)
         if wanted.to is not None:
             left = frames.clean(rows, found).orderBy("topic", "partition", "offset")
-            ends.write(messages(left, wanted.to), where, f"dedup:{uuid.uuid4()}")
+            ends.write(messages(left, wanted.to), where, f"dedup.{uuid.uuid4()}")
     finally:
         found.unpersist()
     return {

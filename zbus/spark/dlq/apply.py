@@ -196,7 +196,7 @@ def _commit(
         return
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     try:
-        ends.write(rows, where, f"dlq:{plan.token}", number)
+        ends.write(rows, where, f"dlq.{plan.token}", number)
     except Exception as error:
         raise ends.problem_of(error) from error
 

@@ -97,7 +97,7 @@ def _batch(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> 
 
     found = _range(where, job)
     outcome = query.apply(spark, ends.load(spark, where, found), job, name, observe)
-    app = f"etl:{uuid.uuid4()}"
+    app = f"etl.{uuid.uuid4()}"
     if job.files is None:
         ends.write(_one_frame(outcome, job), where, app)
     else:
@@ -208,12 +208,12 @@ class _Batch:
         query_id = history.query_id(self.spark, self.checkpoint)
         own = history.digest({"query": query_id})[:8]
         if self.root is None:
-            ends.write(rows, self.where, f"etl:{query_id}", batch)
+            ends.write(rows, self.where, f"etl.{query_id}", batch)
             return
         if self.has_bad:
             rows = rows.persist()
             bad = rows.where(f"{_BAD} is not null").select(f"{_BAD}.*")
-            ends.write(bad, self.where, f"etl:{query_id}", batch)
+            ends.write(bad, self.where, f"etl.{query_id}", batch)
             rows = rows.where(f"{_RESULT} is not null")
         try:
             files.write(self.spark, self.root, own, batch, rows.select(f"{_RESULT}.*"))

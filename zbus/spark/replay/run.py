@@ -160,7 +160,7 @@ def _write(rows: DataFrame, where: Where, wanted: Wanted, plan: Plan, say: Say) 
         one = plan.slices[number]
         some = rows if len(plan.slices) == 1 else frames.of_slice(rows, one)
         result = frames.messages(some, wanted.to, plan.run, wanted.keep_time)
-        ends.write(result, where, f"replay:{plan.run}", number)
+        ends.write(result, where, f"replay.{plan.run}", number)
         written += one.messages
         say(f"{written:,} of {plan.messages:,} messages")
 
