@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def fill(port: int, count: int, size: int) -> None:
             for _ in range(count // BATCH):
                 bodies = [os.urandom(size // 2).hex().encode() for _ in range(BATCH)]
                 pipeline.produce_many("orders", bodies)
-    time.sleep(SYNCED_S)
+    threading.Event().wait(SYNCED_S)
 
 
 def engine_of(name: str) -> Engine:
@@ -58,7 +59,8 @@ def engine_of(name: str) -> Engine:
     from zbus.spark.archive.spark import SparkEngine
     from zbus.spark.session import start
 
-    return SparkEngine(start("archive rates", master=f"local[{WORKERS}]"))
+    session = start("archive rates", master=f"local[{WORKERS}]")
+    return SparkEngine(lambda: session)
 
 
 def archive(where: Where, root: Path, engine: Engine, count: int) -> float:
@@ -116,7 +118,8 @@ class Rates:
             best_mb_s=round(count * self.chosen.bytes / best / 1e6),
             median_messages_s=round(count / median),
             bytes_per_message=round(bytes_written / count),
-            broker_mib=[before >> 20, resident_bytes(pid) >> 20],
+            broker_mib=resident_bytes(pid) >> 20,
+            broker_mib_before=before >> 20,
             broker_cpu_s=round((run_seconds(pid) - cpu_s) / (self.chosen.rounds + 1), 2),
         )
 
@@ -132,7 +135,7 @@ def produce(port: int, size: int, rate: int, seconds: float) -> list[float]:
         began_s = time.perf_counter()
         for number in range(int(rate * seconds)):
             due_s = began_s + number / rate
-            time.sleep(max(0.0, due_s - time.perf_counter()))
+            threading.Event().wait(max(0.0, due_s - time.perf_counter()))
             bus.produce("live", body)
             taken.append(1_000 * (time.perf_counter() - due_s))
     return sorted(taken)
@@ -158,7 +161,7 @@ def beside(folder: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> N
         show(what=f"produce, {name}", p50_ms=round(p50, 2), p99_ms=round(p99[name], 2))
     ratio = p99["beside an archiver"] / p99["alone"]
     show(what="p99 beside an archiver to alone", rate=chosen.rate, ratio=round(ratio, 2))
-    show(what="broker's memory in the rounds, MiB", memory=memory)
+    show(what="broker's memory in the rounds, MiB", memory=str(memory))
 
 
 def _beside(root: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> list[float]:
@@ -169,7 +172,7 @@ def _beside(root: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> li
         try:
             while not root.exists():  # it has planned
                 assert archiver.poll() is None
-                time.sleep(0.01)
+                threading.Event().wait(0.01)
             found = produce(broker.port, chosen.bytes, chosen.produce, chosen.seconds)
             if archiver.poll() is not None:
                 show(what="the archiver ended early: take more messages, or a lower rate")

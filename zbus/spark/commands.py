@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
+import msgspec
 
 from zbus.spark.errors import NoSpark, SparkProblem, problem_in
 from zbus.spark.where import Where
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-JOBS: Final[tuple[str, ...]] = ("archive", "search")
+JOBS: Final[tuple[str, ...]] = ("archive", "dedup", "dlq", "etl", "replay", "search")
 """Each has its command in `zbus.spark.<job>.command`, which is imported when it is used."""
 
 
@@ -150,6 +151,30 @@ _OPTIONS: Final = (
     click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
 )  # fmt: skip
+
+
+def range_options(function: Function) -> Function:
+    """`since` and `until`: of which times."""
+    since = click.option(
+        "--since", metavar="TIME", help="What was stored then or later: 24h (ago), or a time."
+    )
+    until = click.option("--until", metavar="TIME", help="What was stored before that.")
+    return since(until(function))
+
+
+def say(text: str) -> None:
+    """How far it is, on stderr."""
+    click.echo(text, err=True)
+
+
+def show(document: Any, common: Common) -> None:  # noqa: ANN401 - what JSON can have
+    """What came of it, on stdout: JSON if that was asked for, else a line for each thing."""
+    if common.as_json or not isinstance(document, dict):
+        click.echo(msgspec.json.encode(document))
+        return
+    for name, value in document.items():
+        shown = msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
 
 
 def common_options(function: Function) -> Function:

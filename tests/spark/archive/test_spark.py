@@ -61,4 +61,4 @@ def test_a_task_that_fails_says_why(spark: SparkSession) -> None:
         raise ValueError(f"not {item}")
 
     with pytest.raises(SparkProblem, match=r"a task of Spark failed: .*ValueError: not 1"):
-        list(SparkEngine(spark).each(fail, [1]))
+        list(SparkEngine(lambda: spark).each(fail, [1]))

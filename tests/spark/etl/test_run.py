@@ -1,0 +1,205 @@
+"""Etl jobs with a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.process.broker import BrokerProcess
+from tests.spark.brokers import everything
+from zbus.client import connect
+from zbus.client.blocking import BlockingClient
+from zbus.spark.errors import SparkProblem, UnknownTopic, Usage
+from zbus.spark.etl import run
+from zbus.spark.etl.job import Job
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "carrier string, delay int not null"
+SQL = "select value.carrier, value.delay from input where value.delay > 60"
+BODIES = [
+    {"carrier": "UA", "delay": 90},
+    {"carrier": "AA", "delay": 3},
+    {"carrier": "B6", "delay": None},
+    {"carrier": "DL", "delay": 61},
+]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
+    with connect(f"127.0.0.1:{broker.port}") as bus:
+        for topic in ("flights", "late", "bad"):
+            bus.declare(topic, durability="disk")
+        yield bus
+
+
+@pytest.fixture
+def where(broker: BrokerProcess) -> Where:
+    return Where(broker=f"127.0.0.1:{broker.port}")
+
+
+def put(bus: BlockingClient, count: int = 1) -> None:
+    for _ in range(count):
+        for body in BODIES:
+            bus.produce("flights", json=body)
+    bus.produce("flights", b"nope")
+
+
+def job(**said: Any) -> Job:
+    known = {"sources": ("flights",), "parse": "json", "schema": SCHEMA, "sql": SQL}
+    return Job(**{**known, **said}).check()
+
+
+def test_a_stream_into_files(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    root, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    files = job(
+        files=root,
+        checkpoint=checkpoint,
+        once=True,
+        parse=None,
+        schema=None,
+        sql="select get_json_object(cast(body as string), '$.carrier') as carrier from input"
+        " where get_json_object(cast(body as string), '$.delay') > 60",
+    )
+    put(bus)
+    lines: list[str] = []
+    first = run.run(spark, where, files, "late", lines.append)
+    assert first.problems == ()
+    assert first.document()["written"] == 2
+    assert lines == ["batch 0: 5 read, 2 written, 3 filtered out, 0 bad"]
+    put(bus, 2)
+    second = run.run(spark, where, files, "late", lines.append)
+    assert (second.counts.offsets, second.counts.read, second.counts.results) == (9, 9, 4)
+    found = spark.read.parquet(root).groupBy("carrier").count().orderBy("carrier").collect()
+    assert [tuple(row) for row in found] == [("DL", 3), ("UA", 3)]
+    with pytest.raises(Usage, match="--sql was"):
+        run.run(spark, where, job(files=root, checkpoint=checkpoint, once=True), "late", print)
+
+
+def results(bus: BlockingClient) -> list[Any]:
+    return sorted(json.loads(message.body)["carrier"] for message in everything(bus, "late"))
+
+
+def test_a_range_into_a_topic(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    put(bus)
+    done = run.run(spark, where, job(to="late", bad_rows="bad"), "late job", print)
+    assert done.document() == {
+        "batches": 1,
+        "read": 5,
+        "written": 2,
+        "filtered": 1,
+        "bad": 2,
+        "repeated": False,
+        "problems": [],
+    }
+    assert [message.body for message in everything(bus, "late")] == [
+        b'{"carrier":"UA","delay":90}',
+        b'{"carrier":"DL","delay":61}',
+    ]
+    null, nope = everything(bus, "bad")
+    assert json.loads(null.body) == BODIES[2]
+    assert (nope.body, nope.headers["x-bad-reason"]) == (b"nope", "not json of this schema")
+    assert (null.headers["x-bad-reason"], null.headers["x-bad-offset"]) == ("no delay", "2")
+    assert null.headers["x-bad-topic"] == "flights"
+    assert null.headers["x-bad-job"] == "late%20job"
+
+
+def test_a_stream_into_a_topic(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    stream = job(to="late", bad_rows="bad", checkpoint=str(tmp_path / "checkpoint"), once=True)
+    put(bus)
+    first = run.run(spark, where, stream, "late", print)
+    put(bus)
+    second = run.run(spark, where, stream, "late", print)
+    third = run.run(spark, where, stream, "late", print)
+    assert [done.problems for done in (first, second, third)] == [(), (), ()]
+    assert first.document()["bad"] == 2
+    assert second.counts.offsets == second.counts.read == 5
+    assert third.batches == 0
+    assert results(bus) == ["DL", "DL", "UA", "UA"]
+    assert len(everything(bus, "bad")) == 4
+
+
+def test_a_stream_that_counts(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """An aggregate with a watermark, and bad rows beside it."""
+    sql = "select value.carrier, count(*) as n from input group by value.carrier"
+    stream = job(
+        to="late",
+        bad_rows="bad",
+        sql=sql,
+        mode="update",
+        watermark="1 minute",
+        checkpoint=str(tmp_path / "checkpoint"),
+        once=True,
+    )
+    put(bus, 2)
+    done = run.run(spark, where, stream, "late", print)
+    assert done.problems == ()
+    assert done.document()["filtered"] is None
+    found = {body["carrier"]: body["n"] for body in map(json.loads, bodies(bus))}
+    assert found == {"UA": 2, "AA": 2, "DL": 2}
+    assert len(everything(bus, "bad")) == 4
+
+
+def bodies(bus: BlockingClient) -> list[bytes]:
+    return [message.body for message in everything(bus, "late")]
+
+
+def test_bad_rows_without_a_topic_end_a_job(
+    spark: SparkSession, bus: BlockingClient, where: Where
+) -> None:
+    put(bus)
+    with pytest.raises(SparkProblem, match="offset 2 of flights is bad: no delay"):
+        run.run(spark, where, job(to="late"), "late", print)
+    assert everything(bus, "late") == []
+
+
+def test_files_and_bad_rows(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    root = str(tmp_path / "out")
+    both = job(files=root, bad_rows="bad", checkpoint=str(tmp_path / "checkpoint"), once=True)
+    put(bus)
+    done = run.run(spark, where, both, "late", print)
+    assert (done.counts.results, done.counts.bad_kept) == (2, 2)
+    assert sorted(row.carrier for row in spark.read.parquet(root).collect()) == ["DL", "UA"]
+    assert len(everything(bus, "bad")) == 2
+
+
+def test_nothing_that_fits(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    put(bus)
+    none = job(to="late", bad_rows="bad", sql="select value.carrier from input where 1 = 0")
+    done = run.run(spark, where, none, "late", print)
+    assert done.problems == ()
+    assert everything(bus, "late") == []
+    assert len(everything(bus, "bad")) == 2
+
+
+def test_a_topic_that_is_not_there(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    with pytest.raises(UnknownTopic):
+        run.run(spark, where, job(sources=("nowhere",), to="late"), "late", print)
+
+
+def test_what_would_be_done(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    put(bus)
+    found = run.check(spark, where, job(to="late"), "late")
+    assert found["columns"] == {"carrier": "string", "delay": "int"}
+    assert (found["messages"], found["by_row"]) == (5, True)
+    assert everything(bus, "late") == []

@@ -1,0 +1,109 @@
+"""Replays with a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.process.broker import BrokerProcess
+from tests.spark.brokers import everything
+from zbus.client import connect
+from zbus.client.blocking import BlockingClient
+from zbus.spark import ends
+from zbus.spark.errors import Usage
+from zbus.spark.replay.run import Wanted, run
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 50
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
+    with connect(f"127.0.0.1:{broker.port}") as bus:
+        for topic in ("orders", "again"):
+            bus.declare(topic, durability="disk")
+        for number in range(COUNT):
+            headers = {"x-n": f"{number}", "content-type": "text/plain"} if number % 3 else {}
+            key = f"k{number % 7}" if number % 2 else ""
+            body = bytes([number]) * number
+            bus.produce("orders", body, key=key, tag=f"t{number % 5}", headers=headers)
+        yield bus
+
+
+@pytest.fixture
+def where(broker: BrokerProcess) -> Where:
+    return Where(broker=f"127.0.0.1:{broker.port}")
+
+
+def sequence(spark: SparkSession, where: Where, topic: str) -> list[Any]:
+    """Of a topic: what a replay keeps."""
+    rows = ends.load(spark, where, ends.find_range(where, [topic])).orderBy("offset").collect()
+    return [(row.id, row.tag, row.key, own(row.headers), bytes(row.body)) for row in rows]
+
+
+def own(headers: dict[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in headers.items()
+        if not name.startswith("x-replay-") and name not in ("sender",)
+    }
+
+
+def test_the_sequence_is_the_same(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    plan = run(spark, where, Wanted(source="orders", to="again"), print)
+    old, new = everything(bus, "orders"), everything(bus, "again")
+    assert sequence(spark, where, "again") == sequence(spark, where, "orders")
+    assert (plan.messages, len(plan.slices)) == (COUNT, 1)
+    headers = new[7].headers
+    assert (headers["x-replay-topic"], headers["x-replay-offset"]) == ("orders", "7")
+    assert headers["x-replay-timestamp"] == str(old[7].timestamp_ms)
+    assert headers["x-replay-run"] == plan.run
+
+
+def test_some_of_them(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    wanted = Wanted(source="orders", to="again", where="tag = 't1' and offset > 10", limit=4)
+    run(spark, where, wanted, print)
+    places = [message.headers["x-replay-offset"] for message in everything(bus, "again")]
+    assert places == ["11", "16", "21", "26"]
+
+
+def test_a_replay_goes_on(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """At a rate there are several transactions, of which none is done twice."""
+    wanted = Wanted(source="orders", to="again", rate=1_000_000, speed=1_000.0)
+    checkpoint = str(tmp_path / "checkpoint")
+    first = run(spark, where, wanted, print, checkpoint)
+    bus.produce("orders", b"later")
+    again = run(spark, where, wanted, print, checkpoint)
+    assert again.run == first.run
+    assert len(everything(bus, "again")) == COUNT
+    with pytest.raises(Usage, match="another replay"):
+        run(spark, where, Wanted(source="orders", to="other"), print, checkpoint)
+
+
+def test_a_trial(spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path) -> None:
+    wanted = Wanted(source="orders", to="again")
+    plan = run(spark, where, wanted, print, str(tmp_path / "c"), dry_run=True)
+    assert plan.messages == COUNT
+    assert everything(bus, "again") == []
+    assert not (tmp_path / "c").exists()
+
+
+def test_not_into_itself(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    with pytest.raises(Usage, match="--force"):
+        run(spark, where, Wanted(source="orders", to="Orders"), print)
+    run(spark, where, Wanted(source="orders", to="orders", limit=2, force=True), print)
+    assert len(everything(bus, "orders")) == COUNT + 2

@@ -1,0 +1,1 @@
+"""Messages that are there more than once (docs/reference/spark-jobs.md)."""

@@ -1,0 +1,142 @@
+"""Duplicates are found in a range, or kept out of a stream."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from zbus.spark import ends
+from zbus.spark.dedup import frames
+from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.etl import history, mapping
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POLL_S: Final = 1
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+
+Say = Callable[[str], None]
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """What is looked at, and what becomes of it."""
+
+    sources: tuple[str, ...]
+    by: tuple[str, ...] = ("id",)
+    since: str | None = None
+    until: str | None = None
+    to: str | None = None  # a topic for what is left
+    table: str | None = None  # a directory for the table of duplicates
+    checkpoint: str | None = None  # with one it is a stream
+    window: str = "24 hours"  # of a stream
+    once: bool = False
+
+    def check(self) -> Wanted:
+        """Itself. Raises Usage."""
+        streams = self.checkpoint is not None
+        loops = [name for name in self.sources if self.to and name.lower() == self.to.lower()]
+        problems = [
+            (not self.sources, "say which topic is read: --from TOPIC"),
+            (bool(loops), f"{', '.join(loops)} would be read and written"),
+            (streams and self.to is None, "a stream needs --to TOPIC"),
+            (streams and self.table is not None, "--table is of a range: leave --checkpoint out"),
+            (streams and self.until is not None, "a stream has no --until"),
+            (not streams and self.once, "--once is of a stream: add --checkpoint DIR"),
+        ]
+        for wrong, text in problems:
+            if wrong:
+                raise Usage(text)
+        return self
+
+
+def run(spark: SparkSession, where: Where, wanted: Wanted, name: str, say: Say) -> dict[str, Any]:
+    """Do it; what was found, as JSON has it. Raises SparkProblem."""
+    wanted.check()
+    try:
+        if wanted.checkpoint is None:
+            return _range(spark, where, wanted, say)
+        return _stream(spark, where, wanted, name, say)
+    except SparkProblem:
+        raise
+    except Exception as error:
+        raise ends.problem_of(error) from error
+
+
+def _range(spark: SparkSession, where: Where, wanted: Wanted, say: Say) -> dict[str, Any]:
+    from pyspark.sql import functions as F
+
+    since_ms = None if wanted.since is None else ends.time_ms(wanted.since, "--since")
+    until_ms = None if wanted.until is None else ends.time_ms(wanted.until, "--until")
+    there = ends.find_range(where, wanted.sources, since_ms, until_ms)
+    rows = ends.load(spark, where, there)
+    found = frames.duplicates(rows, wanted.by).persist()
+    try:
+        sums = found.agg(F.count(F.lit(1)), F.sum(F.col("count") - 1), F.max("gap_ms")).collect()[0]
+        known, dropped, gap_ms = sums[0], sums[1] or 0, sums[2]
+        say(f"{there.messages:,} messages, {known:,} of them more than once, {dropped:,} too many")
+        if wanted.table is not None:
+            found.write.mode("errorifexists").parquet(wanted.table)
+        if wanted.to is not None:
+            left = frames.clean(rows, found).orderBy("topic", "partition", "offset")
+            ends.write(messages(left, wanted.to), where, f"dedup.{uuid.uuid4()}")
+    finally:
+        found.unpersist()
+    return {
+        "messages": there.messages,
+        "repeated": known,
+        "dropped": dropped,
+        "longest_gap_ms": gap_ms,
+        "written": there.messages - dropped if wanted.to is not None else 0,
+    }
+
+
+def messages(rows: DataFrame, to: str) -> DataFrame:
+    """As the sink is given them: as they were, but due at once."""
+    return mapping.messages(rows.select("key", "tag", "id", "headers", "body"), to)
+
+
+def _stream(
+    spark: SparkSession, where: Where, wanted: Wanted, name: str, say: Say
+) -> dict[str, Any]:
+    assert wanted.checkpoint is not None
+    assert wanted.to is not None
+    spark.conf.set(STORE, ROCKSDB)
+    options = {"queryName": name, "startingOffsets": "earliest"}
+    if wanted.since is not None:
+        del options["startingOffsets"]
+        options["startingTimestamp"] = str(ends.time_ms(wanted.since, "--since"))
+    rows = ends.load_stream(spark, where, wanted.sources, options)
+    left = messages(frames.within(rows, wanted.by, wanted.window), wanted.to)
+    facts = {
+        "--from": ", ".join(sorted(wanted.sources)),
+        "--by": ",".join(wanted.by),
+        "--window": wanted.window,
+        "--to": wanted.to,
+    }
+    history.agree(spark, wanted.checkpoint, facts)
+    writer = left.writeStream.format(ends.FORMAT).options(**ends.where_options(where))
+    writer = writer.queryName(name).option("checkpointLocation", wanted.checkpoint)
+    if wanted.once:
+        writer = writer.trigger(availableNow=True)
+    started = writer.start()
+    read, last = 0, -1
+    try:
+        ended = False
+        while not ended:
+            ended = bool(started.awaitTermination(POLL_S))
+            for progress in started.recentProgress:
+                if progress.batchId > last and progress.numInputRows:
+                    last = progress.batchId
+                    read += progress.numInputRows
+                    state = sum(each.numRowsTotal for each in progress.stateOperators)
+                    say(f"batch {last}: {progress.numInputRows:,} read, {state:,} remembered")
+    finally:
+        started.stop()
+    return {"messages": read}

@@ -1,0 +1,271 @@
+"""A plan is made, and is applied.
+
+While a plan is applied, the group of the dead-letter topic is paused, so nobody else is handed what
+the plan names. Then, part by part: what is named is read, compared with the plan, put where it goes
+in one transaction, and done in the group. The last part tells the audit topic, too. The transaction
+has the plan's token and the number of the part: what is committed is not put again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from zbus.spark import ends
+from zbus.spark.dlq import groups
+from zbus.spark.dlq.journal import COMMITTED, DONE, FINISHED, PART, PAUSED, Journal
+from zbus.spark.dlq.letters import COUNT
+from zbus.spark.dlq.plan import Action, Entry, Letter, Plan, choose, confirm, report
+from zbus.spark.errors import DataLoss, LostRace, Usage
+from zbus.spark.etl.mapping import SINK
+from zbus.spark.etl.parsing import PREFIX
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from zbus.client.blocking import BlockingClient
+
+PART_S: Final = 5.0
+"""At a rate, so many seconds of messages are one transaction."""
+
+_PLACES: Final = "plan_partition int, plan_offset long, plan_id string, target string, redrives int"
+
+Say = Callable[[str], None]
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """Which letters a plan is to be about."""
+
+    topic: str
+    group: str | None = None
+    where: str | None = None
+    to: str | None = None
+    audit: str | None = None
+    count_max: int
+    redrives_max: int
+
+
+def make(
+    spark: SparkSession, where: Where, wanted: Wanted, action: Action, found: DataFrame
+) -> Plan:
+    """A plan of what was `found` (frame of `letters`). Raises SparkProblem."""
+    with groups.client(where) as bus:
+        group = groups.group_of(bus, wanted.topic, wanted.group)
+        open_offsets = groups.ready(bus, wanted.topic, group)
+        _require_targets(bus, {name for name in (wanted.to, wanted.audit) if name is not None})
+    columns = found.select("partition", "offset", "id", "origin", "redrives").toLocalIterator()
+    entries, left = choose(
+        (Letter(*row) for row in columns),
+        action,
+        open_offsets=open_offsets,
+        to=wanted.to,
+        count_max=wanted.count_max,
+        redrives_max=wanted.redrives_max,
+    )
+    plan = Plan(
+        action=action,
+        topic=wanted.topic,
+        group=group,
+        incarnations=_incarnations(where, wanted.topic),
+        entries=entries,
+        where=wanted.where,
+        audit=wanted.audit,
+        left=left,
+        made_ms=round(time.time() * 1_000),
+    )
+    with groups.client(where) as bus:
+        _require_targets(bus, set(plan.targets()))
+    return plan
+
+
+def _require_targets(bus: BlockingClient, names: set[str]) -> None:
+    """Raises UnknownTopic for one that is not there."""
+    for name in sorted(names):
+        bus.query(name)
+
+
+def _incarnations(where: Where, topic: str) -> tuple[str, ...]:
+    with where.open() as log:
+        return tuple(span.incarnation for span in log.spans(topic))
+
+
+def apply(
+    spark: SparkSession,
+    where: Where,
+    plan: Plan,
+    path: Path,
+    token: str,
+    say: Say,
+    rate: int | None = None,
+) -> None:
+    """Do what a plan says, or the rest of it. `rate` is in messages a second. Raises SparkProblem:
+    LostRace if its messages are not there any more, or somebody else has them."""
+    confirm(plan, token)
+    journal = Journal(path)
+    if journal.has(DONE):
+        say("this plan was applied before: nothing to do")
+        return
+    if _incarnations(where, plan.topic) != plan.incarnations:
+        raise DataLoss(f"the topic {plan.topic} was removed and made again since the plan was made")
+    parts = _parts(plan, journal, rate)
+    with groups.client(where) as bus:
+        _pause(bus, plan, journal)
+        _require_ready(bus, plan, journal, parts)
+        begin_s = time.monotonic()
+        for number, part in enumerate(parts):
+            if not journal.has(COMMITTED, number):
+                _wait(begin_s + number * PART_S if rate else begin_s)
+                _commit(spark, where, plan, part, number, number == len(parts) - 1)
+                journal.add(COMMITTED, number)
+            if not journal.has(FINISHED, number):
+                offsets = attrs.evolve(plan, entries=part).offsets()
+                groups.finish(bus, plan.topic, plan.group, offsets)
+                journal.add(FINISHED, number)
+            say(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")
+        if journal.has(PAUSED):
+            bus.resume(plan.topic, plan.group)
+    journal.add(DONE)
+    ends.forget(where, f"dlq.{plan.token}")
+
+
+def _parts(plan: Plan, journal: Journal, rate: int | None) -> list[tuple[Entry, ...]]:
+    """Of a plan, as it was applied first: the journal has their numbers."""
+    size = journal.number(PART)
+    if size is None:
+        size = max(1, len(plan.entries) if rate is None else round(rate * PART_S))
+        journal.add(PART, size)
+    return [plan.entries[at : at + size] for at in range(0, len(plan.entries), size)]
+
+
+def _pause(bus: BlockingClient, plan: Plan, journal: Journal) -> None:
+    info = [each for each in bus.query(plan.topic).groups if each.name == plan.group]
+    if not info:
+        raise Usage(f"{plan.topic} has no group {plan.group} any more: make a new plan")
+    if not info[0].paused:
+        journal.add(PAUSED)
+        bus.pause(plan.topic, plan.group)
+
+
+def _require_ready(
+    bus: BlockingClient, plan: Plan, journal: Journal, parts: Sequence[Sequence[Entry]]
+) -> None:
+    """What was not committed yet is still there for us."""
+    ready = groups.ready(bus, plan.topic, plan.group)
+    gone = [
+        entry
+        for number, part in enumerate(parts)
+        if not journal.has(COMMITTED, number)
+        for entry in part
+        if entry.offset not in ready.get(entry.partition, ())
+    ]
+    if not gone:
+        return
+    if journal.has(PAUSED):
+        bus.resume(plan.topic, plan.group)
+    first = gone[0]
+    raise LostRace(
+        f"{len(gone)} messages of the plan are done by now or with a consumer, the first at offset"
+        f" {first.offset} of partition {first.partition}: make a new plan"
+    )
+
+
+def _wait(until_s: float) -> None:
+    time.sleep(max(0.0, until_s - time.monotonic()))
+
+
+def _commit(
+    spark: SparkSession,
+    where: Where,
+    plan: Plan,
+    part: Sequence[Entry],
+    number: int,
+    is_last: bool,
+) -> None:
+    frames = []
+    if plan.action == "redrive":
+        frames.append(again(_named(spark, where, plan, part)))
+    if is_last and plan.audit is not None:
+        frames.append(audit(spark, plan.audit, report(plan, round(time.time() * 1_000))))
+    if not frames:
+        return
+    rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    try:
+        ends.write(rows, where, f"dlq.{plan.token}", number)
+    except Exception as error:
+        raise ends.problem_of(error) from error
+
+
+def _named(spark: SparkSession, where: Where, plan: Plan, part: Sequence[Entry]) -> DataFrame:
+    """The messages of a part of a plan. Raises DataLoss if they are others, or not there."""
+    from pyspark.sql import functions as F
+
+    there = ends.find_range(where, [plan.topic])
+    rows = ends.load(spark, where, _narrowed(there, part))
+    places = spark.createDataFrame([tuple(entry) for entry in part], _PLACES)
+    same = (F.col("partition") == F.col("plan_partition")) & (
+        F.col("offset") == F.col("plan_offset")
+    )
+    found = rows.join(F.broadcast(places), same)
+    right = found.where(F.col("id") == F.col("plan_id")).count()
+    if right != len(part):
+        raise DataLoss(
+            f"{len(part) - right} messages of the plan are not in {plan.topic} any more, or are"
+            " others: make a new plan"
+        )
+    return found
+
+
+def _narrowed(there: ends.Range, part: Sequence[Entry]) -> ends.Range:
+    """From the first to the last that is named, in each partition."""
+    starts, stops = [], []
+    for span in there.spans:
+        offsets = [entry.offset for entry in part if entry.partition == span.partition]
+        if offsets and (min(offsets) < span.first or max(offsets) >= span.end):
+            raise DataLoss(f"{span.topic} has offsets {span.first} to {span.end}: make a new plan")
+        starts.append(min(offsets, default=span.first))
+        stops.append(max(offsets, default=span.first - 1) + 1)
+    return ends.Range(there.spans, tuple(starts), tuple(stops))
+
+
+def again(found: DataFrame) -> DataFrame:
+    """Dead letters as they are sent back, in order: without what they died of, and with how often
+    they were. `found` has `target` and `redrives` beside the columns of a message."""
+    from pyspark.sql import functions as F
+
+    own = F.map_filter("headers", lambda name, _: ~_is_of_death(name))
+    nothing = F.create_map().cast("map<string,string>")
+    counted = F.create_map(F.lit(COUNT), F.col("redrives").cast("string"))
+    columns = {
+        "topic": F.col("target"),
+        "key": F.col("key"),
+        "tag": F.col("tag"),
+        "id": F.col("id"),
+        "headers": F.map_concat(F.coalesce(own, nothing), counted),
+        "deliver_at": F.lit(None).cast("timestamp"),
+        "body": F.coalesce("body", F.lit(b"")),
+    }
+    ordered = found.orderBy("partition", "offset")
+    return ordered.select(*(columns[name].alias(name) for name in SINK))
+
+
+def _is_of_death(name: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    begins = F.startswith(name, F.lit("dead_")) | F.startswith(name, F.lit(PREFIX))
+    return begins | (name == COUNT)
+
+
+def audit(spark: SparkSession, topic: str, document: dict[str, Any]) -> DataFrame:
+    """What was done, as a message."""
+    from zbus.spark.etl.mapping import DDL
+
+    body = json.dumps(document, ensure_ascii=False).encode()
+    known = {"topic": topic, "key": document["topic"], "tag": document["action"], "body": body}
+    return spark.createDataFrame([tuple(known.get(name) for name in SINK)], DDL)

@@ -1,0 +1,78 @@
+"""The group of a dead-letter topic: what is not done in it yet, and what is done from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from zbus.client import connect, errors
+from zbus.client.blocking import BlockingClient
+from zbus.spark.errors import SparkProblem, UnknownTopic, Unreachable, Usage
+from zbus.spark.where import Where
+
+PAGE: Final = 1_000  # messages of an answer to `peek`
+DELETED_MAX: Final = 10_000  # offsets of a request
+
+
+@contextmanager
+def client(where: Where) -> Iterator[BlockingClient]:
+    """A client of the broker. Raises SparkProblem, instead of what a client raises."""
+    if where.broker is None:
+        raise Usage("dead letters are sent back and dropped in a broker: say --broker HOST:PORT")
+    try:
+        with connect(where.broker, token=where.token(), ca=where.tls_ca) as bus:
+            yield bus
+    except errors.ConnectionLost as error:
+        raise Unreachable(f"the broker {where.broker} cannot be reached: {error}") from error
+    except errors.NotFound as error:
+        raise UnknownTopic(str(error)) from error
+    except errors.Forbidden as error:
+        raise Usage(str(error)) from error
+    except errors.ZbusError as error:
+        raise SparkProblem(str(error)) from error
+
+
+def group_of(bus: BlockingClient, topic: str, group: str | None) -> str:
+    """The group that is meant. Raises Usage: without one nothing could be marked as done."""
+    groups = [each.name for each in bus.query(topic).groups]
+    if group is not None:
+        for name in groups:
+            if name.lower() == group.lower():
+                return name
+        raise Usage(f"{topic} has no group {group}; there are: {', '.join(groups) or 'none'}")
+    for name in groups:
+        if len(groups) == 1 or name.lower() == topic.lower():
+            return name
+    if groups:
+        raise Usage(f"{topic} has the groups {', '.join(groups)}: say which one, --group NAME")
+    raise Usage(
+        f"{topic} has no group, so nothing of it can be done: declare one"
+        f" (zbus declare {topic} {topic} --from earliest)"
+    )
+
+
+def ready(bus: BlockingClient, topic: str, group: str) -> dict[int, set[int]]:
+    """The offsets that are not done in a group, nor with a consumer, by partition."""
+    found: dict[int, set[int]] = {}
+    after = ""
+    while True:
+        page = bus.peek(topic, group, state="ready", count=PAGE, after=after)
+        for message in page.messages:
+            found.setdefault(message["partition"], set()).add(message["offset"])
+        after = page.next
+        if not after:
+            return found
+
+
+def finish(
+    bus: BlockingClient, topic: str, group: str, offsets: Mapping[int, Sequence[int]]
+) -> None:
+    """Nobody is handed these any more. What is done already stays so."""
+    for partition, wanted in offsets.items():
+        for first in range(0, len(wanted), DELETED_MAX):
+            try:
+                some = list(wanted[first : first + DELETED_MAX])
+                bus.delete(topic, group, some, partition=partition)
+            except errors.NotFound:
+                continue  # all of them were

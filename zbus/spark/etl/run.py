@@ -1,0 +1,277 @@
+"""An etl job, as a range or as a stream.
+
+Into topics, results and bad rows are one frame, which the sink writes in one transaction. Into
+files, each batch is a directory, and its bad rows a transaction before that; both are there once,
+however often Spark does the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from zbus.spark import ends
+from zbus.spark.errors import SparkProblem, Unverified, Usage
+from zbus.spark.etl import files, history, mapping, query
+from zbus.spark.etl.counting import Counts
+from zbus.spark.etl.job import Job
+from zbus.spark.planning import read_offsets
+from zbus.spark.where import Where
+from zbus.units import parse_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S: Final = 1
+_RESULT: Final = "_result"
+_BAD: Final = "_bad"
+
+Say = Callable[[str], None]
+
+
+@attrs.frozen
+class Done:
+    """What a job has done."""
+
+    counts: Counts
+    batches: int
+    problems: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"batches": self.batches, **self.counts.document(), "problems": list(self.problems)}
+
+    def require_whole(self) -> None:
+        """Raises Unverified."""
+        if self.problems:
+            raise Unverified("; ".join(self.problems))
+
+
+def run(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
+    """Do it. Raises SparkProblem."""
+    do = _batch if job.checkpoint is None else _stream
+    try:
+        return do(spark, where, job, name, say)
+    except SparkProblem:
+        raise
+    except Exception as error:
+        raise ends.problem_of(error) from error
+
+
+def check(spark: SparkSession, where: Where, job: Job, name: str) -> Any:  # noqa: ANN401 - JSON
+    """What would be done, without doing it: the columns of the results. Raises Usage."""
+    found = _range(where, job)
+    outcome = query.apply(spark, ends.load(spark, where, found), job, name, _uncounted)
+    written = outcome.results if job.files else mapping.messages(outcome.results, job.to)
+    return {
+        "messages": found.messages,
+        "topics": found.topics,
+        "columns": dict(outcome.results.dtypes),
+        "written": written.columns,
+        "by_row": outcome.by_row,
+    }
+
+
+# -- a range --------------------------------------------------------------------------------------
+
+
+def _range(where: Where, job: Job) -> ends.Range:
+    since = None if job.since is None else ends.time_ms(job.since, "--since")
+    until = None if job.until is None else ends.time_ms(job.until, "--until")
+    return ends.find_range(where, job.sources, since, until)
+
+
+def _batch(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
+    observations: dict[str, Observation] = {}
+
+    def observe(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
+        from pyspark.sql import Observation
+
+        observations[what] = Observation(what)
+        return rows.observe(observations[what], *columns)
+
+    found = _range(where, job)
+    outcome = query.apply(spark, ends.load(spark, where, found), job, name, observe)
+    if job.files is None:
+        ends.write(_one_frame(outcome, job), where)
+    else:
+        _check_files(outcome, job)
+        if outcome.bad is not None:
+            ends.write(outcome.bad, where)
+        files.write(spark, job.files, uuid.uuid4().hex[:8], 0, outcome.results)
+    metrics = {what: row for what, each in observations.items() if (row := _row_of(each))}
+    counts = query.counts_of(metrics, outcome.by_row, found.messages, outcome.bad is not None)
+    say(str(counts))
+    return Done(counts, 1, tuple(counts.problems()))
+
+
+def _row_of(observation: Observation) -> dict[str, Any] | None:
+    """What was observed; None if Spark has left it out of the plan."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return observation.get
+    except Py4JJavaError:
+        return None
+
+
+def _one_frame(outcome: query.Outcome, job: Job) -> DataFrame:
+    """Results and bad rows as messages."""
+    written = mapping.messages(outcome.results, job.to)
+    return written if outcome.bad is None else written.unionByName(outcome.bad)
+
+
+def _check_files(outcome: query.Outcome, job: Job) -> None:
+    files.check(outcome.results.columns)
+    if job.mode != "append":
+        raise Usage("--files has no --mode update: a file is not changed")
+
+
+# -- a stream -------------------------------------------------------------------------------------
+
+
+def _stream(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
+    assert job.checkpoint is not None
+    options = {"queryName": name, **_start(job)}
+    rows = ends.load_stream(spark, where, job.sources, options)
+    outcome = query.apply(spark, rows, job, name, _observed)
+    if job.files is None:
+        frame = _one_frame(outcome, job)
+    else:
+        _check_files(outcome, job)
+        frame = _marked(outcome)
+    history.agree(spark, job.checkpoint, query.facts(job), job.allow_change)
+    writer = frame.writeStream.outputMode(job.mode).queryName(name)
+    writer = writer.option("checkpointLocation", job.checkpoint)
+    if job.once:
+        writer = writer.trigger(availableNow=True)
+    elif job.interval is not None:
+        writer = writer.trigger(processingTime=f"{_interval_ms(job.interval)} milliseconds")
+    if job.files is None and job.mode == "append":
+        started = writer.format(ends.FORMAT).options(**ends.where_options(where)).start()
+    else:  # Spark has no streams that update what Python writes
+        each = _Batch(spark, where, job.files, job.checkpoint, outcome.bad is not None)
+        started = writer.foreachBatch(each).start()
+    return _followed(started, outcome, say)
+
+
+def _start(job: Job) -> dict[str, str]:
+    """Of the first batch that this checkpoint ever has."""
+    if job.since is None:
+        return {"startingOffsets": "earliest"}
+    return {"startingTimestamp": str(ends.time_ms(job.since, "--since"))}
+
+
+def _interval_ms(text: str) -> int:
+    found = parse_ms(text)
+    if not found:
+        raise Usage(f"--interval {text}: it is like 30s or 5m")
+    return found
+
+
+def _observed(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
+    return rows.observe(what, *columns)
+
+
+def _uncounted(rows: DataFrame, _what: str, *_columns: Column) -> DataFrame:
+    return rows
+
+
+def _marked(outcome: query.Outcome) -> DataFrame:
+    """Results and bad rows as one frame, a struct each."""
+    from pyspark.sql import functions as F
+
+    results = outcome.results.select(F.struct("*").alias(_RESULT))
+    if outcome.bad is None:
+        return results
+    bad = outcome.bad.select(F.struct("*").alias(_BAD))
+    return results.unionByName(bad, allowMissingColumns=True)
+
+
+@attrs.frozen
+class _Batch:
+    """What is done with a batch of messages, or of `_marked` for files."""
+
+    spark: SparkSession
+    where: Where
+    root: str | None  # of files
+    checkpoint: str
+    has_bad: bool
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        query_id = history.query_id(self.spark, self.checkpoint)
+        own = history.digest({"query": query_id})[:8]
+        if self.root is None:
+            ends.write(rows, self.where, f"etl.{query_id}", batch)
+            return
+        if self.has_bad:
+            rows = rows.persist()
+            bad = rows.where(f"{_BAD} is not null").select(f"{_BAD}.*")
+            ends.write(bad, self.where, f"etl.{query_id}", batch)
+            rows = rows.where(f"{_RESULT} is not null")
+        try:
+            files.write(self.spark, self.root, own, batch, rows.select(f"{_RESULT}.*"))
+        finally:
+            if self.has_bad:
+                rows.unpersist()
+
+
+def _followed(started: StreamingQuery, outcome: query.Outcome, say: Say) -> Done:
+    """Wait for the end, and judge each batch when it is done."""
+    total, last, problems = Counts(offsets=0, by_row=outcome.by_row), -1, []
+    batches = 0
+    try:
+        ended = False
+        while not ended:
+            ended = bool(started.awaitTermination(POLL_S))
+            for progress in started.recentProgress:
+                if progress.batchId <= last or not _has_counts(progress):
+                    continue
+                last = progress.batchId
+                counts = _counts(progress, outcome)
+                batches += 1
+                total += counts
+                found = [f"batch {last}: {problem}" for problem in counts.problems()]
+                problems += found
+                say(f"batch {last}: {counts}" + "".join(f"; {problem}" for problem in found))
+            if problems and not ended:
+                started.stop()
+                ended = True
+    finally:
+        started.stop()
+    return Done(total, batches, tuple(problems))
+
+
+def _has_counts(progress: Any) -> bool:  # noqa: ANN401 - of Spark
+    """A progress without a batch says that nothing came."""
+    return "addBatch" in progress.durationMs
+
+
+def _counts(progress: Any, outcome: query.Outcome) -> Counts:  # noqa: ANN401 - of Spark
+    metrics = {name: row.asDict() for name, row in progress.observedMetrics.items()}
+    offsets = _read_between(progress.sources[0].startOffset, progress.sources[0].endOffset)
+    return query.counts_of(metrics, outcome.by_row, offsets, outcome.bad is not None)
+
+
+def _read_between(start: Any, end: Any) -> int | None:  # noqa: ANN401 - of Spark
+    """How many messages are between two positions of a source; None if it is not said."""
+    said = _decoded(start), _decoded(end)
+    if None in said:
+        return None  # the first batch of a checkpoint
+    before, after = (read_offsets(each) for each in said)
+    total = 0
+    for topic, (incarnation, stops) in after.items():
+        known, begins = before.get(topic, ("", []))
+        if known != incarnation or len(begins) != len(stops):
+            return None
+        total += sum(stops) - sum(begins)
+    return total
+
+
+def _decoded(said: Any) -> Any:  # noqa: ANN401 - text or JSON, as the version of Spark has it
+    return json.loads(said) if isinstance(said, str) else said

@@ -1,0 +1,219 @@
+"""A replay is planned, and is written slice by slice.
+
+What is replayed gets its bounds first. With `--checkpoint` the plan is kept there, and the same
+command goes on where it was after a crash: each slice is a transaction that has the run and its
+number.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from zbus.spark import ends
+from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.logs import Span
+from zbus.spark.replay import frames
+from zbus.spark.replay.pacing import Slice, bucket_ms, check_targets, cut, due_s
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Say = Callable[[str], None]
+PLAN = "zbus-replay.json"
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """What is replayed, and how."""
+
+    source: str  # a topic, or the directory of an archive
+    to: str
+    since: str | None = None
+    until: str | None = None
+    where: str | None = None
+    keep_time: bool = False
+    dedupe_id: bool = False
+    limit: int | None = None
+    speed: float | None = None
+    rate: int | None = None  # bytes a second
+    force: bool = False
+
+    @property
+    def is_archive(self) -> bool:
+        """Names of topics have no slash."""
+        return "/" in self.source
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What was found when a replay began."""
+
+    run: str
+    wanted: dict[str, Any]
+    since_ms: int | None
+    until_ms: int | None
+    spans: list[list[Any]]  # of a topic: span, start, stop
+    messages: int
+    bytes: int
+    slices: list[Slice]
+
+
+def run(
+    spark: SparkSession,
+    where: Where,
+    wanted: Wanted,
+    say: Say,
+    checkpoint: str | None = None,
+    dry_run: bool = False,
+) -> Plan:
+    """Do it, or the rest of it. Raises SparkProblem."""
+    try:
+        plan = _kept(checkpoint, wanted)
+        bounds = _bounds(where, wanted) if plan is None else _bounds_of(plan)
+        rows = _rows(spark, where, wanted, bounds)
+        there = bounds.found.topics if bounds.found is not None else frames.topics_of(rows)
+        check_targets(wanted.to, there, wanted.force)
+        if plan is None:
+            plan = _plan(rows, wanted, bounds)
+            _keep(checkpoint, plan, dry_run)
+        say(f"run {plan.run}: {plan.messages:,} messages, {len(plan.slices)} slices")
+        if not dry_run:
+            _write(rows, where, wanted, plan, say)
+            if checkpoint is None:
+                ends.forget(where, _app(plan))
+    except SparkProblem:
+        raise
+    except Exception as error:
+        raise ends.problem_of(error) from error
+    return plan
+
+
+class _Bounds(NamedTuple):
+    """Of what is replayed. An archive has no range: its files do not change."""
+
+    since_ms: int | None
+    until_ms: int | None
+    found: ends.Range | None
+
+
+def _bounds(where: Where, wanted: Wanted) -> _Bounds:
+    since_ms = None if wanted.since is None else ends.time_ms(wanted.since, "--since")
+    until_ms = None if wanted.until is None else ends.time_ms(wanted.until, "--until")
+    found = None
+    if not wanted.is_archive:
+        found = ends.find_range(where, [wanted.source], since_ms, until_ms)
+    return _Bounds(since_ms, until_ms, found)
+
+
+def _rows(spark: SparkSession, where: Where, wanted: Wanted, bounds: _Bounds) -> DataFrame:
+    if bounds.found is not None:
+        rows = ends.load(spark, where, bounds.found)
+    else:
+        from zbus.spark.archive.spark import open_archive
+
+        rows = open_archive(spark, wanted.source)
+    return frames.chosen(
+        rows,
+        since_ms=bounds.since_ms,
+        until_ms=bounds.until_ms,
+        where=wanted.where,
+        dedupe_id=wanted.dedupe_id,
+        limit=wanted.limit,
+    )
+
+
+def _plan(rows: DataFrame, wanted: Wanted, bounds: _Bounds) -> Plan:
+    times = frames.times(rows)
+    slices: list[Slice] = []
+    messages = size = 0
+    if times is not None:
+        messages, size, first_ms, last_ms = times
+        slices = [Slice(first_ms, last_ms + 1, messages, size)]
+        if wanted.speed is not None or wanted.rate is not None:
+            width_ms = bucket_ms(first_ms, last_ms)
+            buckets = frames.buckets(rows, width_ms)
+            slices = cut(buckets, width_ms, wanted.speed, wanted.rate)
+    found = bounds.found
+    spans = [] if found is None else list(zip(found.spans, found.starts, found.stops, strict=True))
+    return Plan(
+        run=str(uuid.uuid4()),
+        wanted=attrs.asdict(wanted),
+        since_ms=bounds.since_ms,
+        until_ms=bounds.until_ms,
+        spans=[[list(span), start, stop] for span, start, stop in spans],
+        messages=messages,
+        bytes=size,
+        slices=slices,
+    )
+
+
+def _write(rows: DataFrame, where: Where, wanted: Wanted, plan: Plan, say: Say) -> None:
+    begin_s = time.monotonic()
+    written = 0
+    for number, due in enumerate(due_s(plan.slices, wanted.speed, wanted.rate)):
+        time.sleep(max(0.0, begin_s + due - time.monotonic()))
+        one = plan.slices[number]
+        some = rows if len(plan.slices) == 1 else frames.of_slice(rows, one)
+        result = frames.messages(some, wanted.to, plan.run, wanted.keep_time)
+        ends.write(result, where, _app(plan), number)
+        written += one.messages
+        say(f"{written:,} of {plan.messages:,} messages")
+
+
+def _app(plan: Plan) -> str:
+    return f"replay.{plan.run}"
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+def _keep(checkpoint: str | None, plan: Plan, dry_run: bool) -> None:
+    if checkpoint is None or dry_run:
+        return
+    path = Path(checkpoint, PLAN)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(attrs.asdict(plan, recurse=False), indent=1), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise Usage(f"--checkpoint {checkpoint} cannot be written: {error}") from error
+
+
+def _kept(checkpoint: str | None, wanted: Wanted) -> Plan | None:
+    """Raises Usage if another replay was begun there."""
+    if checkpoint is None:
+        return None
+    path = Path(checkpoint, PLAN)
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        said["slices"] = [Slice(*one) for one in said["slices"]]
+        plan = Plan(**said)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Usage(f"{path} cannot be read: {error}") from error
+    now = attrs.asdict(wanted)
+    changed = sorted(name for name in now if now[name] != plan.wanted.get(name))
+    if changed:
+        names = ", ".join(changed)
+        text = f"--checkpoint {checkpoint} is of another replay ({names}): take a new one"
+        raise Usage(text)
+    return plan
+
+
+def _bounds_of(plan: Plan) -> _Bounds:
+    found = None
+    if plan.spans:
+        spans = tuple(Span(*span) for span, _, _ in plan.spans)
+        starts, stops = ([each[at] for each in plan.spans] for at in (1, 2))
+        found = ends.Range(spans, tuple(starts), tuple(stops))
+    return _Bounds(plan.since_ms, plan.until_ms, found)
