@@ -19,9 +19,9 @@ from tests.process.kill_ledger import (
 from tests.process.planted import BUGS
 
 
-def test_ten_kills(tmp_path: Path) -> None:
+def test_six_kills(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "data", seed=10)
-    figures = campaign.run(10)
+    figures = campaign.run(6)
     print(figures)
     assert figures["stored"] >= figures["acknowledged"] > 1_000
     assert figures["acks_confirmed"] > 1_000

@@ -18,6 +18,7 @@ import pytest
 
 from tests.authority import client_context, server_context
 from tests.conformance.websocket_client import handshake
+from tests.limits import checked
 from tests.server.test_tls_loop import SecureClient, request
 from tests.wire.websocket_frames import close, frame
 from zbus.core import follow
@@ -255,7 +256,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("failures")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, *checked(range(3, 6))])
 def test_whatever_they_do(
     seed: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

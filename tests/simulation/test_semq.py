@@ -16,7 +16,7 @@ CHUNK = 5
 CHUNKS = [*range(0, 15, CHUNK), *checked(range(15, SEEDS, CHUNK))]
 
 STEPS = 30
-CRASHES = 24
+CRASHES = 12
 """Of one world, spread over all commits or operations; all of them with `make check`."""
 
 
@@ -118,7 +118,7 @@ class Three(SemqSimulation):
         return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *checked([1, 2, 3])])
 @pytest.mark.parametrize("how", ["ended", "silent", "gone"])
 def test_a_destination_that_is_away_delays_nobody_else(seed: int, how: str) -> None:
     world = Three(seed)

@@ -25,7 +25,7 @@ from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
 from zbus.store.writer import LogWriter
 
 SEEDS = 200
-QUICK = 60
+QUICK = 30
 CHUNK = 5
 
 

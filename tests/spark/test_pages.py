@@ -28,7 +28,7 @@ def test_every_error_has_its_exit_code() -> None:
         for name, kind in kinds.items()
         if issubclass(kind, errors.SparkProblem) and kind is not errors.SparkProblem
     }
-    rows = re.findall(r"^\| `(\w+)` \| (\d) \|", REFERENCE, re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z]\w+)` \| (\d) \|", REFERENCE, re.MULTILINE)
     assert {name: int(code) for name, code in rows} == found
 
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.limits import checked
 from tests.spark.archive.harness import (
     HERE,
     ROOT,
@@ -150,7 +151,7 @@ WORK: dict[str, Callable[[LinkDisk], Any]] = {
 }
 
 
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize("power", [True, *checked([False])], ids=["power cut", "killed"])
 @pytest.mark.parametrize("name", WORK)
 def test_killed_at_every_operation(name: str, power: bool) -> None:
     made = an_archive()
