@@ -3,7 +3,7 @@
     python -m tests.bench.archive_rates [--messages 200000] [--bytes 1024] [--rounds 3]
         [--engines spark,local] [--rate 20MiB] [--produce 500] [--seconds 8]
 
-Each body is another one, of hexadecimal digits. First all is archived, of the broker and of its
+Each body is another one, of JSON that compresses to about a third. First all is archived, of the broker and of its
 directory, by tasks of Spark (`local[2]`) and by two threads, each time to a new directory; of the
 rounds the best and the median are shown. Then somebody produces single messages at a fixed rate
 for some seconds, without and with an archiver of the other topic beside him, which is a process of
@@ -14,6 +14,7 @@ long counts from when it should have begun. Ratios of one run count; all share t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from random import Random
 
 from tests.bench.measure import resident_bytes, run_seconds, show
 from tests.process.broker import BrokerProcess
@@ -42,15 +44,34 @@ SYNCED_S = 2.0
 """After so long the landmarks say that all is synced, and a directory is read to its end."""
 
 
+def wait(seconds: float) -> None:
+    threading.Event().wait(max(0.0, seconds))
+
+
+def bodies(random: Random, first: int, count: int, size: int) -> list[bytes]:
+    """Orders, as JSON."""
+    words = [random.randbytes(random.randrange(2, 6)).hex() for _ in range(3_000)]
+    made = []
+    for number in range(first, first + count):
+        head = {
+            "order": number,
+            "customer": random.randrange(10**9),
+            "trace": random.getrandbits(99),
+        }
+        items = ",".join(random.choices(words, k=size // 6))
+        made.append((json.dumps(head) + items)[:size].encode())
+    return made
+
+
 def fill(port: int, count: int, size: int) -> None:
     with connect(f"127.0.0.1:{port}") as bus:
         bus.declare("orders")
         bus.declare("live")
         with bus.pipeline(4) as pipeline:
-            for _ in range(count // BATCH):
-                bodies = [os.urandom(size // 2).hex().encode() for _ in range(BATCH)]
-                pipeline.produce_many("orders", bodies)
-    threading.Event().wait(SYNCED_S)
+            random = Random(1)
+            for first in range(0, count, BATCH):
+                pipeline.produce_many("orders", bodies(random, first, BATCH, size))
+    wait(SYNCED_S)
 
 
 def engine_of(name: str) -> Engine:
@@ -59,8 +80,7 @@ def engine_of(name: str) -> Engine:
     from zbus.spark.archive.spark import SparkEngine
     from zbus.spark.session import start
 
-    session = start("archive rates", master=f"local[{WORKERS}]")
-    return SparkEngine(lambda: session)
+    return SparkEngine(start("archive rates", master=f"local[{WORKERS}]"))
 
 
 def archive(where: Where, root: Path, engine: Engine, count: int) -> float:
@@ -102,7 +122,7 @@ class Rates:
         count = self.chosen.messages
         pid = self.broker.process.pid
         before = resident_bytes(pid)
-        cpu_s = run_seconds(pid)
+        cpu_s, own_s = run_seconds(pid), time.process_time()
         seconds = []
         bytes_written = 0
         for number in range(self.chosen.rounds + 1):
@@ -118,9 +138,9 @@ class Rates:
             best_mb_s=round(count * self.chosen.bytes / best / 1e6),
             median_messages_s=round(count / median),
             bytes_per_message=round(bytes_written / count),
-            broker_mib=resident_bytes(pid) >> 20,
-            broker_mib_before=before >> 20,
+            broker_mib=[before >> 20, resident_bytes(pid) >> 20],
             broker_cpu_s=round((run_seconds(pid) - cpu_s) / (self.chosen.rounds + 1), 2),
+            own_cpu_s=round((time.process_time() - own_s) / (self.chosen.rounds + 1), 2),
         )
 
 
@@ -135,7 +155,7 @@ def produce(port: int, size: int, rate: int, seconds: float) -> list[float]:
         began_s = time.perf_counter()
         for number in range(int(rate * seconds)):
             due_s = began_s + number / rate
-            threading.Event().wait(max(0.0, due_s - time.perf_counter()))
+            wait(due_s - time.perf_counter())
             bus.produce("live", body)
             taken.append(1_000 * (time.perf_counter() - due_s))
     return sorted(taken)
@@ -161,7 +181,7 @@ def beside(folder: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> N
         show(what=f"produce, {name}", p50_ms=round(p50, 2), p99_ms=round(p99[name], 2))
     ratio = p99["beside an archiver"] / p99["alone"]
     show(what="p99 beside an archiver to alone", rate=chosen.rate, ratio=round(ratio, 2))
-    show(what="broker's memory in the rounds, MiB", memory=str(memory))
+    show(what="broker's memory in the rounds, MiB", memory=memory)
 
 
 def _beside(root: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> list[float]:
@@ -172,7 +192,7 @@ def _beside(root: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> li
         try:
             while not root.exists():  # it has planned
                 assert archiver.poll() is None
-                threading.Event().wait(0.01)
+                wait(0.01)
             found = produce(broker.port, chosen.bytes, chosen.produce, chosen.seconds)
             if archiver.poll() is not None:
                 show(what="the archiver ended early: take more messages, or a lower rate")

@@ -40,8 +40,10 @@ CLUSTER: Final = "local-cluster[2,1,1024]"
 TOPICS: Final = ("orders", "a=b%2Fc")
 BATCH: Final = 200
 PAD: Final = b"." * 900
+FILL: Final = 100_000
+"""Of each topic before the first driver: by then the broker has the memory that it wants."""
+
 PAUSE_S: Final = 0.1  # of the producer
-WARM_S: Final = 5.0  # until the broker's memory is looked at first
 
 
 class Producer(threading.Thread):
@@ -51,6 +53,7 @@ class Producer(threading.Thread):
         super().__init__(name="producer", daemon=True)
         self.port = port
         self.over = over
+        self.filled = threading.Event()
         self.sent = dict.fromkeys(TOPICS, 0)
         self.problem: Exception | None = None
 
@@ -63,7 +66,9 @@ class Producer(threading.Thread):
                         bodies = [b"%d %s" % (first + each, PAD) for each in range(BATCH)]
                         bus.produce_many(topic, bodies)
                         self.sent[topic] += BATCH
-                    time.sleep(PAUSE_S)
+                    if self.sent[TOPICS[-1]] >= FILL:
+                        self.filled.set()
+                        time.sleep(PAUSE_S)
         except Exception as problem:  # the campaign tells of it
             self.problem = problem
 
@@ -179,7 +184,7 @@ class Campaign:
                 bus.declare(topic)
             producer = Producer(self.broker.port, over)
             producer.start()
-            time.sleep(WARM_S)
+            assert producer.filled.wait(WAIT_S), producer.problem
             memory = [self._memory_mib()]
             executors = self._kill(kills, window_s)
             memory.append(self._memory_mib())

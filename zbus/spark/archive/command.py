@@ -15,6 +15,7 @@ import msgspec
 from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
 from zbus.spark.commands import Common, common_options
 from zbus.spark.errors import Unreachable, Unverified, Usage
+from zbus.spark.archive.writer import LEVEL
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ def _chains(directory: str) -> Chains:
 @click.option("--bloom", default="id,key", show_default=True, metavar="COLUMNS",
     help="Columns with Bloom filters; empty: none.",
 )  # fmt: skip
+@click.option("--level", type=click.IntRange(1, 19), default=LEVEL, show_default=True,
+    help="Of zstd: 1 is quicker, and files are larger.",
+)  # fmt: skip
 @click.option("--rate", type=RATE, help="Read no more than that a second from the log, all in all.")
 @click.option("--allow-loss", is_flag=True,
     help="Go on if messages were removed before they were archived, or a topic was made again.",
@@ -163,6 +167,7 @@ def _job(
     until: str,
     file_bytes: int,
     bloom: str,
+    level: int,
     rate: int | None,
     allow_loss: bool,
     engine: str,
@@ -189,7 +194,7 @@ def _job(
         pattern=pattern,
         until_ms=parse_time_ms(until),
         allow_loss=allow_loss,
-        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns)),
+        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level),
         rate_bytes_s=rate,
         now_ms=_now_ms,
     )

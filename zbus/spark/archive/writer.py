@@ -34,6 +34,7 @@ COLUMNS: Final = tuple(name for name in NAMES if name != "topic")
 GROUP_BYTES: Final = 32 << 20
 FILE_BYTES: Final = 256 << 20
 BLOOM: Final = ("id", "key")
+LEVEL: Final = 3
 
 _DAY_US: Final = 86_400 * 1_000_000
 _DICTIONARY: Final = ["tag", "key"]
@@ -48,6 +49,7 @@ class Shape:
     file_bytes: int = FILE_BYTES  # of messages as they are stored; about
     group_bytes: int = GROUP_BYTES
     bloom: tuple[str, ...] = BLOOM
+    level: int = LEVEL  # of zstd; 1 is half again as quick, for files that are some percent larger
     flat: bool = False  # paths without the topic and the date, for tables that say them elsewhere
 
 
@@ -218,7 +220,7 @@ def _parquet(out: Out, shape: Shape, rows: int) -> pq.ParquetWriter:
         pa.PythonFile(out, mode="w"),
         arrow_schema(COLUMNS),
         compression="zstd",
-        compression_level=3,
+        compression_level=shape.level,
         use_dictionary=_DICTIONARY,
         write_statistics=_STATISTICS,
         write_page_index=True,
