@@ -17,7 +17,9 @@ from click.testing import CliRunner, Result
 from tests.spark.archive import harness
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.archive.files import OsArchiveFiles
+from zbus.spark.commands import Common
 from zbus.spark.commands import spark as group
+from zbus.spark.errors import NoSpark
 
 NOWHERE = "127.0.0.1:1"
 
@@ -145,6 +147,20 @@ def test_sql(spark: Any, archive: str) -> None:
     found = run("--in", archive, "--where", "cast(body AS string) = 'paid'", "--json")
     assert [json.loads(line)["topic"] for line in found.stdout.splitlines()] == ["pay"]
     assert json.loads(found.stderr)["engine"] == "spark"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [("--engine spark", "; --engine local does without\n"), ("--where true", "\n")],
+)
+def test_without_java(archive: str, monkeypatch: pytest.MonkeyPatch, words: str, hint: str) -> None:
+    def session(common: Common) -> None:
+        raise NoSpark("there is no Java")
+
+    monkeypatch.setattr(Common, "session", session)
+    found = run("--in", archive, *words.split())
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr == f"zbus: there is no Java{hint}"
 
 
 # -- formats --------------------------------------------------------------------------------------

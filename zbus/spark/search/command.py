@@ -10,11 +10,12 @@ import click
 import msgspec
 
 from zbus.spark.commands import Common, common_options
-from zbus.spark.errors import Usage
+from zbus.spark.errors import NoSpark, Usage
 from zbus.spark.search.results import LIMIT, Body
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from zbus.spark.search.job import Plan, Search
     from zbus.spark.search.results import Page
@@ -102,7 +103,7 @@ def search(common: Common, **given: Any) -> None:  # noqa: ANN401 - the options 
         return
     for note in () if common.as_json else planned.scope.notes:
         click.echo(f"zbus: {note}", err=True)
-    page = find(wanted, planned, common.session)
+    page = find(wanted, planned, lambda: _session(common, given))
     _write(page, given, common)
     _say(page, planned, common, time.perf_counter() - began_s)
 
@@ -149,6 +150,15 @@ def _say_plan(document: dict[str, object], common: Common) -> None:
         return
     for name, value in document.items():
         click.echo(f"{name}: {value}")
+
+
+def _session(common: Common, given: dict[str, Any]) -> SparkSession:
+    try:
+        return common.session()
+    except NoSpark as problem:
+        if given["where"] is not None:
+            raise
+        raise NoSpark(f"{problem}; --engine local does without") from problem
 
 
 def _write(page: Page, given: dict[str, Any], common: Common) -> None:

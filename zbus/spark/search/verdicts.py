@@ -29,6 +29,10 @@ Verdict = Callable[..., pa.Array]
 TIME: Final = arrow_schema(["timestamp"]).field(0).type
 
 
+LITERAL_BYTES_MAX: Final = 256
+"""Of a text that is looked for as an expression."""
+
+
 class Test(NamedTuple):
     """A condition."""
 
@@ -190,9 +194,14 @@ def _fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def contains(text: bytes) -> Verdict:
-    """Byte by byte."""
+    """Byte by byte. As an expression, all of whose bytes are literals, it is found several times
+    quicker than by Arrow's own search."""
+    pattern = b"".join(b"\\x%02x" % byte for byte in text)
+    short = len(text) <= LITERAL_BYTES_MAX
 
     def verdict(bodies: pa.Array) -> pa.Array:
+        if short:
+            return _sure(pc.match_substring_regex(bodies, pattern))
         return _sure(pc.match_substring(bodies, text))
 
     return verdict
