@@ -15,6 +15,7 @@ from zbus.client.blocking import BlockingClient
 from zbus.spark import ends
 from zbus.spark.errors import Usage
 from zbus.spark.replay.run import Wanted, run
+from zbus.spark.rows import SET_BY_BROKER
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def own(headers: dict[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in headers.items()
-        if not name.startswith("x-replay-") and name not in ("sender",)
+        if not name.startswith("x-replay-") and name not in SET_BY_BROKER
     }
 
 

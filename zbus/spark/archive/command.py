@@ -13,9 +13,9 @@ import click
 import msgspec
 
 from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
+from zbus.spark.archive.writer import LEVEL
 from zbus.spark.commands import Common, common_options
 from zbus.spark.errors import Unreachable, Unverified, Usage
-from zbus.spark.archive.writer import LEVEL
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
