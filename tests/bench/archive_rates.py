@@ -81,7 +81,8 @@ def engine_of(name: str) -> Engine:
     from zbus.spark.archive.spark import SparkEngine
     from zbus.spark.session import start
 
-    return SparkEngine(start("archive rates", master=f"local[{WORKERS}]"))
+    session = start("archive rates", master=f"local[{WORKERS}]")
+    return SparkEngine(lambda: session)
 
 
 def archive(where: Where, root: Path, engine: Engine, count: int) -> float:
@@ -139,7 +140,8 @@ class Rates:
             best_mb_s=round(count * self.chosen.bytes / best / 1e6),
             median_messages_s=round(count / median),
             bytes_per_message=round(bytes_written / count),
-            broker_mib=[before >> 20, resident_bytes(pid) >> 20],
+            broker_mib=resident_bytes(pid) >> 20,
+            broker_mib_before=before >> 20,
             broker_cpu_s=round((run_seconds(pid) - cpu_s) / (self.chosen.rounds + 1), 2),
             own_cpu_s=round((time.process_time() - own_s) / (self.chosen.rounds + 1), 2),
         )
@@ -182,7 +184,7 @@ def beside(folder: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> N
         show(what=f"produce, {name}", p50_ms=round(p50, 2), p99_ms=round(p99[name], 2))
     ratio = p99["beside an archiver"] / p99["alone"]
     show(what="p99 beside an archiver to alone", rate=chosen.rate, ratio=round(ratio, 2))
-    show(what="broker's memory in the rounds, MiB", memory=memory)
+    show(what="broker's memory in the rounds, MiB", memory=str(memory))
 
 
 def _beside(root: Path, broker: BrokerProcess, chosen: argparse.Namespace) -> list[float]:
