@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-JOBS: Final[tuple[str, ...]] = ("archive", "dedup", "dlq", "etl", "replay", "search")
+JOBS: Final[tuple[str, ...]] = ("archive", "dedup", "dlq", "etl", "replay", "report", "search")
 """Each has its command in `zbus.spark.<job>.command`, which is imported when it is used."""
 
 

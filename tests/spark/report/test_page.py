@@ -1,0 +1,139 @@
+"""A report's page: what it says, as text whatever somebody put, and that it needs nobody."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.limits import WAIT_S
+from zbus.spark.report.charts import OTHERS, foremost, moment, short
+from zbus.spark.report.files import backlogs_before, write_tables
+from zbus.spark.report.page import page, sentences
+from zbus.spark.report.tables import (
+    DAY_MS,
+    HOUR_MS,
+    Anomaly,
+    Backlog,
+    Count,
+    Latency,
+    Pending,
+    Report,
+    Traffic,
+    anomalies,
+    arrow_table,
+)
+
+NOW_MS = 1_800_000_000_000 - 1_800_000_000_000 % DAY_MS
+EVIL = '</title><script>fetch("http://evil.test")</script><img src=x onerror=alert(1)>"\'&'
+
+
+def report_of(topic: str = "orders", tag: str | None = "eu") -> Report:
+    traffic = [
+        Traffic(topic, 0, tag, NOW_MS + hour * HOUR_MS, 100 * hour, 10_000, 90, 120, 200, 300, 5)
+        for hour in range(1, 25)
+    ]
+    return Report(
+        since_ms=NOW_MS,
+        until_ms=NOW_MS + DAY_MS,
+        bucket_ms=HOUR_MS,
+        made_ms=NOW_MS + DAY_MS,
+        topics=[topic, "other"],
+        source="127.0.0.1:15555",
+        traffic=[*traffic, traffic[3]._replace(topic="other")],
+        latency=[Latency(topic, NOW_MS + HOUR_MS, 7, 1, 2, 3, 4, 5)],
+        pending=[Pending(topic, NOW_MS + 2 * DAY_MS, 12)],
+        backlog=[Backlog(topic, f"{tag}", NOW_MS + at, 1_000 * at, 3, 2, 1, 0) for at in (1, 2, 3)],
+        anomalies=[Anomaly(topic, NOW_MS + HOUR_MS, 100, 10, 20, 3)],
+        keys=[(topic, f"{tag}", 4)],
+        notes=["a note"],
+    )
+
+
+def test_what_is_to_be_known_first() -> None:
+    assert sentences(report_of()) == [
+        "30,400 messages with 250 kB of bodies were stored: 0.352 a second on average.",
+        "The busiest time began at 2027-01-16 00:00 UTC: 2,400 messages.",
+        "orders has most of them: 99%.",
+        "Group eu of orders is 3,000 messages behind, with 0 consumers.",
+        "12 delayed messages are still to come.",
+        "orders, 2027-01-15 01:00: 100 messages, usual at that time of day are 10.",
+    ]
+    empty = report_of()
+    empty.traffic = []
+    assert sentences(empty) == ["Nothing was stored in this time."]
+    assert "Nothing was stored" in page(empty)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (7, "7"), (0.5, "0.5"), (999, "999"), (1_000, "1 k"), (2_345_678, "2.35 M")],
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_many_series_are_few() -> None:
+    shown = foremost({f"t{number}": {1: number} for number in range(20)})
+    assert list(shown) == [*(f"t{number}" for number in range(19, 12, -1)), OTHERS]
+    assert shown[OTHERS] == {1: sum(range(13))}
+    assert moment(NOW_MS, DAY_MS) == "2027-01-15"
+
+
+def test_what_is_unusual() -> None:
+    def day(number: int, count: int) -> Count:
+        return Count("orders", NOW_MS + number * DAY_MS, count)
+
+    def found(*counts: int) -> list[int]:
+        history = [day(number, count) for number, count in enumerate(counts) if count]
+        since_ms = NOW_MS + (len(counts) - 1) * DAY_MS
+        return [row.messages for row in anomalies(history, since_ms, DAY_MS)]
+
+    assert found(10, 10, 100) == [100]
+    assert found(10, 30, 90) == []
+    assert found(30, 30, 9) == [9]
+    assert found(30, 30, 11) == []
+    assert found(10, 100) == [], "one day is no history"
+    assert anomalies([], NOW_MS, DAY_MS) == []
+
+
+def test_tables_are_files_and_backlogs_are_kept(tmp_path: Path) -> None:
+    write_tables(report_of(), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    tables = ("traffic", "latency", "pending", "backlog", "anomalies")
+    assert names == {f"{name}.{kind}" for name in tables for kind in ("parquet", "csv")}
+    assert backlogs_before(tmp_path) == report_of().backlog
+    assert backlogs_before(tmp_path / "none") == []
+    empty = arrow_table("backlog", [])
+    assert empty.schema.field("at").type == pa.timestamp("ms", "UTC")
+
+
+def test_in_a_browser_without_a_network(tmp_path: Path) -> None:
+    """Names that are markup are text, nothing is asked for, and nothing is complained about."""
+    file = tmp_path / "report.html"
+    file.write_text(page(report_of(EVIL, EVIL)), encoding="utf-8")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromium = chromium or shutil.which("google-chrome")
+    assert chromium, "Chromium is missing: `make test` installs it"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+        context.set_default_timeout(WAIT_S * 1_000)
+        shown = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+        shown.on("console", lambda message: said.append(message.text))
+        shown.on("pageerror", lambda error: said.append(str(error)))
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(file.as_uri())
+        assert EVIL in shown.inner_text("h1")
+        assert shown.locator("svg").count() >= 5
+        assert shown.locator("script, img").count() == 0
+        wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert not shown.evaluate(wider), "it is as wide as a phone"
+        assert said == []
+        assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+        browser.close()

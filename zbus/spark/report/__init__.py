@@ -1,0 +1,1 @@
+"""Reports: how much came, how large, how late it is read, and what is unusual about it."""

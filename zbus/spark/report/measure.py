@@ -1,0 +1,153 @@
+"""A report's tables, computed by Spark; backlogs are asked of the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from zbus.client import errors
+from zbus.spark.clients import problem_with
+from zbus.spark.errors import Usage
+from zbus.spark.report.tables import Backlog, Count, Latency, Pending, Traffic
+from zbus.spark.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+EXACT_MAX: Final = 10_000_000
+"""Messages up to which percentiles are exact. Above, they are of a sketch."""
+
+ACCURACY: Final = 10_000
+KEYS: Final = 20
+_SHARES: Final = (0.5, 0.95, 0.99)
+_LATENCIES: Final = (0.5, 0.9, 0.95, 0.99)
+
+
+def traffic(rows: DataFrame, bucket_ms: int, exact: bool = True) -> list[Traffic]:
+    """Of messages with topic, partition, tag, timestamp, key and body."""
+    from pyspark.sql import functions as F
+
+    size = F.coalesce(F.octet_length("body"), F.lit(0)).cast("long")
+    sized = rows.withColumn("size", size)
+    grouped = sized.groupBy("topic", "partition", "tag", _bucket("timestamp", bucket_ms))
+    found = grouped.agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.sum("size").alias("bytes"),
+        _percentiles("size", _SHARES, exact).alias("sizes"),
+        F.max("size").alias("size_max"),
+        (F.count_distinct if exact else F.approx_count_distinct)("key").alias("keys"),
+    )
+    return [
+        Traffic(
+            topic=row.topic,
+            partition=row.partition,
+            tag=row.tag,
+            bucket_ms=row.bucket,
+            messages=row.messages,
+            bytes=row.bytes or 0,
+            size_p50=float(row.sizes[0]),
+            size_p95=float(row.sizes[1]),
+            size_p99=float(row.sizes[2]),
+            size_max=row.size_max,
+            distinct_keys=row["keys"],
+        )
+        for row in found.orderBy("topic", "partition", "tag", "bucket").collect()
+    ]
+
+
+def counts(rows: DataFrame, bucket_ms: int) -> list[Count]:
+    """Of messages with topic and timestamp."""
+    from pyspark.sql import functions as F
+
+    found = rows.groupBy("topic", _bucket("timestamp", bucket_ms)).agg(F.count(F.lit(1)).alias("n"))
+    return [Count(row.topic, row.bucket, row.n) for row in found.collect()]
+
+
+def latency(rows: DataFrame, header: str, bucket_ms: int, exact: bool = True) -> list[Latency]:
+    """Of messages whose header says when they were sent, in epoch milliseconds."""
+    from pyspark.sql import functions as F
+
+    sent = F.try_element_at("headers", F.lit(header.lower())).try_cast("double")
+    late = (F.unix_millis("timestamp") - sent).alias("late")
+    sane = rows.select("topic", "timestamp", late).where("late is not null")
+    found = sane.groupBy("topic", _bucket("timestamp", bucket_ms)).agg(
+        F.count(F.lit(1)).alias("messages"),
+        _percentiles("late", _LATENCIES, exact).alias("lates"),
+        F.max("late").alias("most"),
+    )
+    return [
+        Latency(
+            topic=row.topic,
+            bucket_ms=row.bucket,
+            messages=row.messages,
+            p50=float(row.lates[0]),
+            p90=float(row.lates[1]),
+            p95=float(row.lates[2]),
+            p99=float(row.lates[3]),
+            max=float(row.most),
+        )
+        for row in found.orderBy("topic", "bucket").collect()
+    ]
+
+
+def pending(rows: DataFrame, now_ms: int, bucket_ms: int) -> list[Pending]:
+    """Of messages with topic and deliver_at: those that are due later than now."""
+    from pyspark.sql import functions as F
+
+    later = rows.where(F.unix_millis("deliver_at") > F.lit(now_ms))
+    found = later.groupBy("topic", _bucket("deliver_at", bucket_ms)).count()
+    return [
+        Pending(row.topic, row.bucket, row["count"])
+        for row in found.orderBy("topic", "bucket").collect()
+    ]
+
+
+def keys(rows: DataFrame) -> list[tuple[str, str, int]]:
+    """The keys of most messages."""
+    from pyspark.sql import functions as F
+
+    found = rows.where("key is not null").groupBy("topic", "key").count()
+    ordered = found.orderBy(F.desc("count"), "topic", "key").limit(KEYS).collect()
+    return [(row.topic, row.key, row["count"]) for row in ordered]
+
+
+def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
+    """Of each group now. Raises Usage, Unreachable."""
+    if where.broker is None:
+        raise Usage("groups are known to a broker alone: leave --groups out, or name a broker")
+    now_ms = time.time_ns() // 1_000_000
+    found = []
+    with where.client() as bus:
+        for topic in topics:
+            try:
+                info = bus.query(topic)
+            except errors.NotFound:
+                continue  # it is in an archive, and not in the broker any more
+            except errors.ZbusError as error:
+                raise problem_with(where, error, topic) from error
+            found += [
+                Backlog(
+                    *(info.name, group.name, now_ms, group.message_count, group.leased_count),
+                    *(group.delayed_count, group.dead_count, group.consumer_count),
+                )
+                for group in info.groups
+                if not group.unclaimed
+            ]
+    return found
+
+
+def _bucket(column: str, bucket_ms: int) -> Column:
+    from pyspark.sql import functions as F
+
+    at = F.unix_millis(column)
+    return (at - F.pmod(at, F.lit(bucket_ms))).alias("bucket")
+
+
+def _percentiles(column: str, shares: Sequence[float], exact: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    wanted: Any = F.array(*map(F.lit, shares))
+    if exact:
+        return F.percentile(column, wanted)
+    return F.percentile_approx(column, wanted, ACCURACY)
