@@ -5,11 +5,11 @@
 
 Each body is another one, of JSON that compresses to about a third. First all is archived, of the
 broker and of its directory, by tasks of Spark (`local[2]`) and by two threads, each time to a new
-directory; of the
-rounds the best and the median are shown. Then somebody produces single messages at a fixed rate
-for some seconds, without and with an archiver of the other topic beside him, which is a process of
-its own and reads no faster than `--rate`. A produce that begins late because the one before took
-long counts from when it should have begun. Ratios of one run count; all share this machine's cores.
+directory; of the rounds the best and the median are shown. Then somebody produces single messages
+at a fixed rate for some seconds, without and with an archiver of the other topic beside him, which
+is a process of its own and reads no faster than `--rate`. A produce that begins late because the
+one before took long counts from when it should have begun. Ratios of one run count; all share this
+machine's cores.
 """
 
 from __future__ import annotations
