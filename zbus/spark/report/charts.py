@@ -33,7 +33,9 @@ def short(value: float) -> str:
 def moment(at_ms: int, bucket_ms: int) -> str:
     """A time in UTC, as exactly as a bucket needs it."""
     when = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return when.strftime("%Y-%m-%d" if bucket_ms >= 86_400_000 else "%Y-%m-%d %H:%M")
+    if bucket_ms >= 86_400_000:
+        return when.strftime("%Y-%m-%d")
+    return when.strftime("%Y-%m-%d %H:%M" if bucket_ms >= 60_000 else "%Y-%m-%d %H:%M:%S")
 
 
 def foremost(series: Series) -> dict[str, dict[int, float]]:
@@ -111,8 +113,8 @@ def lines(
 
 def _whole(title: str, parts: Sequence[str]) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="wide"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' aria-label="{escape(title)}">{"".join(parts)}</svg></div>'
     )
 
 

@@ -36,7 +36,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: .7rem 1rem; }
 .tiles b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
 .summary li { margin: .2rem 0; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; min-width: 38rem; height: auto; display: block; }
 svg text { font-size: 12px; fill: var(--soft); }
 .grid line { stroke: var(--line); }
 polyline { fill: none; stroke-width: 2; }
@@ -59,7 +59,7 @@ table { border-collapse: collapse; width: 100%; font-size: .85rem; margin-top: .
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 600; }
-th.t, td.t { text-align: left; white-space: pre-wrap; overflow-wrap: anywhere; }
+th.t, td.t { text-align: left; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 7rem; }
 """
 
 
@@ -158,8 +158,8 @@ def _latest(report: Report) -> list[Any]:
 
 
 def _head(report: Report) -> str:
-    span = f"{moment(report.since_ms, 1)} to {moment(report.until_ms, 1)} UTC"
-    made = f"made at {moment(report.made_ms, 1)} UTC of {report.source}"
+    span = f"{moment(report.since_ms, 60_000)} to {moment(report.until_ms, 60_000)} UTC"
+    made = f"made at {moment(report.made_ms, 60_000)} UTC of {report.source}"
     return (
         f"<h1>{escape(_names(report))}</h1>\n"
         f'<p class="soft">{span}, {escape(made)}</p>\n{_tiles(report)}'
@@ -170,11 +170,12 @@ def _tiles(report: Report) -> str:
     messages = sum(row.messages for row in report.traffic)
     size = sum(row.bytes for row in report.traffic)
     seconds = max(1e-9, (report.until_ms - report.since_ms) / 1_000)
+    topics = len({row.topic for row in report.traffic})
     tiles = [
         (short(messages), "messages"),
         (f"{short(size)}B", "of bodies"),
         (short(messages / seconds), "messages a second"),
-        (str(len({row.topic for row in report.traffic})), "topics"),
+        (str(topics), "topic" if topics == 1 else "topics"),
     ]
     if report.backlog:
         tiles.append((short(sum(row.messages for row in _latest(report))), "waiting in groups"))
@@ -192,9 +193,10 @@ def _section(title: str, chart: str, table: str, text: str = "") -> str:
     return f"<section><h2>{escape(title)}</h2>{told}{chart}{table}</section>\n"
 
 
-def _span(report: Report, rows: Sequence[Any], at: str = "bucket_ms") -> tuple[int, int, int]:
-    times = [getattr(row, at) for row in rows]
-    return min(times), max(times), report.bucket_ms
+def _span(report: Report) -> tuple[int, int, int]:
+    """First and last bucket of the time that was asked for: when nothing came is shown, too."""
+    width = report.bucket_ms
+    return report.since_ms - report.since_ms % width, (report.until_ms - 1) // width * width, width
 
 
 def _traffic(report: Report) -> str:
@@ -202,7 +204,7 @@ def _traffic(report: Report) -> str:
     if not rows:
         return ""
     name = "topic" if len({row.topic for row in rows}) > 1 else "tag"
-    span = _span(report, rows)
+    span = _span(report)
     title = f"Messages by {name}"
     counts = bars(title, _series(rows, name, "messages"), *span)
     sizes = bars("Bytes of bodies", _series(rows, name, "bytes"), *span)
@@ -234,7 +236,7 @@ def _sizes(report: Report) -> str:
         ):
             at = largest[name]
             at[row.bucket_ms] = max(at.get(row.bucket_ms, 0), value)
-    chart = lines("Size of bodies in bytes", largest, *_span(report, report.traffic))
+    chart = lines("Size of bodies in bytes", largest, *_span(report))
     text = "Of the topic, partition and tag with the largest."
     return _section("Size of bodies", chart, "", text)
 
@@ -249,7 +251,7 @@ def _latency(report: Report) -> str:
         for row in rows:
             at = found[name]
             at[row.bucket_ms] = max(at.get(row.bucket_ms, 0), getattr(row, name))
-    chart = lines("From sending to storing, ms", found, *_span(report, rows))
+    chart = lines("From sending to storing, ms", found, *_span(report))
     columns = {
         "topic": [row.topic for row in rows],
         "from": [moment(row.bucket_ms, report.bucket_ms) for row in rows],
@@ -290,13 +292,13 @@ def _backlog(report: Report) -> str:
 
 
 def _pending(report: Report) -> str:
-    rows = report.pending
+    rows = sorted(report.pending, key=lambda row: row.due_ms)
     if not rows:
         return ""
     chart = bars(
         "Delayed messages by when they are due",
         _series(rows, "topic", "messages", "due_ms"),
-        *_span(report, rows, "due_ms"),
+        *(rows[0].due_ms, max(row.due_ms for row in rows), report.bucket_ms),
     )
     columns = {
         "topic": [row.topic for row in rows],
