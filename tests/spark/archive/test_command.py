@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 
+from tests.docs.pages import DOCS
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import connect
 from zbus.spark.archive import Archive
-from zbus.spark.commands import spark
+from zbus.spark.archive.command import archive
+from zbus.spark.commands import Common, common_options, spark
 
 COUNT = 300
 FEW = ("--set", "segment_bytes=65536")
@@ -133,6 +137,20 @@ def test_what_cannot_be(place: Place, words: list[str], code: int, said: str) ->
     assert not place.archive.exists()
 
 
+def test_the_page_names_every_option() -> None:
+    page = (DOCS / "reference/spark-archive.md").read_text("utf-8")
+    shared = {param.name for param in _shared.params}
+    for command in (archive, *archive.commands.values()):
+        for param in command.params:
+            if isinstance(param, click.Option) and param.name not in shared:
+                assert f"`{param.opts[0]}" in page, (command.name, param.opts)
+
+
+@click.command()
+@common_options
+def _shared(common: Common) -> None: ...
+
+
 def test_a_life(place: Place) -> None:
     assert place.archived("--dry-run") == (
         0,
@@ -145,6 +163,13 @@ def test_a_life(place: Place) -> None:
     assert place.archived("--topics", "empty") == (0, "there is nothing new\n")
     files = Archive(place.archive).files()
     assert sum(file.rows for file in files) == COUNT
+    assert place.run("info", "@/archive", "--files")[1].splitlines() == [
+        each.path for each in files
+    ]
+    assert place.document("info", "@/archive", "--files", "--topics", "orders")[0]["rows"] == COUNT
+    assert place.run("info", "@/archive", "--files", "--topics", "nobody")[0] == 2
+    plain = ds.dataset([each.path for each in files], partitioning="hive").to_table()
+    assert (plain["offset"].to_pylist(), plain["topic"][0].as_py()) == ([*range(COUNT)], "orders")
     (lane,) = place.document("info", "@/archive", "--lag", "--data-dir", "@/data")
     assert (lane["messages"], lane["lag"], lane["gaps"]) == (COUNT, 0, [])
     checked = place.document("verify", "@/archive", "--live", "--data-dir", "@/data")

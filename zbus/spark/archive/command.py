@@ -371,11 +371,15 @@ def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None
 @click.argument("directory")
 @_topics_option
 @click.option("--lag", is_flag=True, help="Ask the log how far the archive is behind.")
+@click.option("--files", is_flag=True, help="Print the paths of all committed files alone.")
 @common_options
-def info(common: Common, directory: str, topics: str | None, lag: bool) -> None:
+def info(common: Common, directory: str, topics: str | None, lag: bool, files: bool) -> None:
     """Say what is archived: messages, files, times, gaps."""
     from contextlib import ExitStack
 
+    if files:
+        _say_files(directory, _names(topics), common)
+        return
     from zbus.spark.archive.info import info as ask
 
     chains = _chains(directory)
@@ -393,6 +397,18 @@ def info(common: Common, directory: str, topics: str | None, lag: bool) -> None:
         )
         for gap in each["gaps"]:
             click.echo(f"  offsets {gap['start']} to {gap['end']}: {gap['reason']}")
+
+
+def _say_files(directory: str, topics: list[str], common: Common) -> None:
+    from zbus.spark.archive.table import Archive
+
+    opened = Archive(directory)
+    found = [file for topic in topics or [None] for file in opened.files(topic)]
+    if common.as_json:
+        click.echo(msgspec.json.encode([file._asdict() for file in found]))
+        return
+    for file in found:
+        click.echo(file.path)
 
 
 @archive.command()
