@@ -403,7 +403,7 @@ def _say_files(directory: str, topics: list[str], common: Common) -> None:
     from zbus.spark.archive.table import Archive
 
     opened = Archive(directory)
-    found = [file for topic in topics or [None] for file in opened.files(topic)]
+    found = [file for topic in topics or opened.topics() for file in opened.files(topic)]
     if common.as_json:
         click.echo(msgspec.json.encode([file._asdict() for file in found]))
         return
