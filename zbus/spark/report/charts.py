@@ -14,6 +14,7 @@ SERIES_MAX: Final = 7
 """More are one, of which it says `others`."""
 
 OTHERS: Final = "others"
+_TIME_WIDTH: Final = 120
 _STEPS: Final = (1, 2, 5, 10)
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -160,7 +161,8 @@ def _times(first_ms: int, last_ms: int, width_ms: int, step: float, count: int) 
     texts = []
     for number in range(0, count, every):
         x = LEFT + step * number
-        anchor = "end" if x > WIDTH - 120 else "start"
+        if number and x > WIDTH - _TIME_WIDTH:
+            break
         text = moment(first_ms + number * width_ms, width_ms)
-        texts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
+        texts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}">{text}</text>')
     return f'<g class="grid">{"".join(texts)}</g>'
