@@ -10,6 +10,7 @@ BROKER = "core/test_broker_model.py"
 CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
 KEYED = "core/test_keyed.py"
 ONCE = "core/test_once_model.py"
+STAGED = "core/test_transactions.py"
 RETENTION = "core/test_retention_model.py"
 
 BACKLOGS: list[Mutant] = [
@@ -960,4 +961,46 @@ RETRIED: list[Mutant] = [
     ),
 ]
 
-CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED, *RETRIED]
+TRANSACTIONS: list[Mutant] = [
+    *mutants_of(
+        "zbus/core/transactions.py",
+        (
+            "old-batch-is-committed-again",
+            "if app.decided is not None and decision.batch <= app.decided.batch:",
+            "if app.decided is not None and decision.batch < 0:",
+            STAGED,
+        ),
+        (
+            "commit-answered-before-it-is-done",
+            "        moved = yield from self._apply(app, ticket)\n        if ticket.open:",
+            "        moved = 0\n        if ticket.open:",
+            STAGED,
+        ),
+        (
+            "committed-batch-is-aborted",
+            "if app.decided is not None and batch <= app.decided.batch:",
+            "if app.decided is not None and batch < app.decided.batch:",
+            STAGED,
+        ),
+        (
+            "what-was-given-up-stays-staged",
+            "                yield from self._drop_others(app, decided)\n",
+            "",
+            STAGED,
+        ),
+        (
+            "moved-twice",
+            "looked < _LOOKED_MAX and backlog.life(at) not in _OPEN:",
+            "looked < 0 and backlog.life(at) not in _OPEN:",
+            STAGED,
+        ),
+        (
+            "decided-although-it-is-not-staged",
+            "        problem = yield from self._problem(app, decision)\n        if problem is None:",
+            "        problem = None\n        if problem is None:",
+            STAGED,
+        ),
+    )
+]
+
+CORE = [*BACKLOGS, *WRITING, *ONCE_ONLY, *SERVING, *FENCED, *RETRIED, *TRANSACTIONS]

@@ -32,6 +32,7 @@ DONE = ["2xx", 302, 404, 409, 429, 507]  # what a well-formed request may get
 CONTRADICTIONS = {
     "declare": [400],  # of parameters that are fine each by itself, or with what is there already
     "produce": [400, 422],  # `idempotent` wants an id, too
+    "txn_stage": [400, 422],
     "ack": [400],  # of ranges that run backwards
     "nack": [400],
     "extend": [400],

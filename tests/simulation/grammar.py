@@ -226,7 +226,7 @@ class Grammar:
                 return random.choice(OFFSETS if random.random() < 0.9 else BAD_OFFSETS)
             case Form.PAUSES:
                 return random.choice(PAUSES)
-            case Text() | Form.IDEMPOTENCY_KEY:
+            case Text() | Form.IDEMPOTENCY_KEY | Form.APPLICATION:
                 return self.text()
 
     def text(self) -> str:

@@ -126,7 +126,7 @@ def test_retention_is_told(tmp_path: Path) -> None:
                 bus.produce_many("orders", [b"x" * 2_000] * 50)
         for each in where:
             with each.open() as log:
-                assert wait_for(lambda log=log: log.spans("orders")[0].first > 0)
+                assert wait_for(lambda log=log: log.spans("orders")[0].first == 900)
                 (span,) = log.spans("orders")
                 assert span.first < span.end
                 with pytest.raises(DataLoss, match="offset"):

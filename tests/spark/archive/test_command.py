@@ -246,6 +246,7 @@ def test_retention_that_was_faster_ends_with_3(live: tuple[Place, BrokerProcess]
     put(broker, 50, retention_count=100)
     assert place.run(*here)[0] == 0
     assert wait_for(lambda: _first(place, broker) > 50)
+    assert wait_for(lambda: _kept(broker) == 100), "retention goes on"
     code, said = place.run(*here)
     assert (code, "before they were archived" in said) == (3, True), said
     assert [file.end for file in Archive(place.archive).files()] == [50]
@@ -255,6 +256,15 @@ def test_retention_that_was_faster_ends_with_3(live: tuple[Place, BrokerProcess]
     (gap,) = Archive(place.archive).lanes()[0].gaps
     assert (first.end, gap.start, gap.end) == (50, 50, second.start)
     assert place.document("verify", "@/archive")["wrong"] == []
+
+
+def _kept(broker: BrokerProcess) -> int:
+    """How many messages there are."""
+    from zbus.spark.where import Where
+
+    with Where(broker=f"127.0.0.1:{broker.port}").open() as log:
+        (span,) = log.spans("orders")
+        return span.end - span.first
 
 
 def _first(place: Place, broker: BrokerProcess) -> int:

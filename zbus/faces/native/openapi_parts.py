@@ -66,6 +66,10 @@ _FORMS: dict[Form, Schema] = {
         "minimum": 0,
         "pattern": f"^(earliest|latest|{_NUMBER}(,{_NUMBER})*|time:{_NUMBER}|{_DATE})$",
     },
+    Form.APPLICATION: {
+        "type": "string",
+        "pattern": r"^(?!.*\.[Rr][Oo][Ww][Ss]$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+    },
     Form.IDEMPOTENCY_KEY: {"type": "string", "pattern": f'^({_KEY}|"{_KEY}")$'},
 }
 

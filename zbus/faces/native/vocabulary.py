@@ -85,6 +85,7 @@ class Form(enum.Enum):
     IDEMPOTENCY_KEY = enum.auto()
     PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
     START = enum.auto()  # a place in a log (`zbus.faces.native.starts`)
+    APPLICATION = enum.auto()  # that commits batches
 
 
 Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Word | Form"
@@ -93,6 +94,7 @@ _KINDS: dict[str, Kind] = {
     "name": Form.NAME,
     "offsets": Form.OFFSETS,
     "idempotency key": Form.IDEMPOTENCY_KEY,
+    "application": Form.APPLICATION,
     "many offsets": Text(),
     "flag": Flag(),
     "flag, true": Flag(default=True),
@@ -364,7 +366,7 @@ partition | number | 0 | of the offset
 {_BY_ID.strip()}
 """)
 _APP = """
-txn | text | required | the application: 1 to 100 letters, digits, dots, `_` and `-`
+txn | application | required | the application: 1 to 100 letters, digits, dots, `_` and `-`
 """
 TXN = _parameters(_APP)
 TXN_BATCH = _parameters(f"""
