@@ -68,7 +68,7 @@ def replay(
         rate=None if rate is None else bytes_s(rate),
         **said,
     ).check()
-    run.require(common.where(), wanted, common.sink())
+    run.require(common.where(), wanted, common.sink(), checkpoint)
     plan = run.run(
         common.session(),
         common.where(),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 PLAN = "zbus-replay.json"
-_PUSHED = "spark.sql.python.filterPushdown.enabled"
+PUSHED = "spark.sql.python.filterPushdown.enabled"
 
 
 @attrs.frozen(kw_only=True)
@@ -77,8 +77,11 @@ class Plan:
     slices: list[Slice]
 
 
-def require(where: Where, wanted: Wanted, sink: Where | None = None) -> None:
+def require(
+    where: Where, wanted: Wanted, sink: Where | None = None, checkpoint: str | None = None
+) -> None:
     """All that is named is there: it is asked before a session begins. Raises SparkProblem."""
+    _kept(checkpoint, wanted)
     if wanted.is_archive:
         from zbus.spark.archive.table import Archive
 
@@ -113,7 +116,7 @@ def run(
     Raises SparkProblem."""
     sink = sink or where
     try:
-        with _pushing(spark):
+        with pushing(spark):
             plan = _kept(checkpoint, wanted)
             bounds = _bounds(where, wanted) if plan is None else _bounds_of(plan)
             rows = _rows(spark, where, wanted, bounds)
@@ -135,14 +138,14 @@ def run(
 
 
 @contextmanager
-def _pushing(spark: SparkSession) -> Iterator[None]:
+def pushing(spark: SparkSession) -> Iterator[None]:
     """Meanwhile conditions are left to the source: a slice does not read what is of others."""
-    before = spark.conf.get(_PUSHED, "false")
-    spark.conf.set(_PUSHED, "true")
+    before = spark.conf.get(PUSHED, "false")
+    spark.conf.set(PUSHED, "true")
     try:
         yield
     finally:
-        spark.conf.set(_PUSHED, str(before))
+        spark.conf.set(PUSHED, str(before))
 
 
 class _Bounds(NamedTuple):
