@@ -154,9 +154,9 @@ def problem_of(error: BaseException, about: str = "") -> SparkProblem:
     came from an option of the user is Usage."""
     if isinstance(error, SparkProblem):
         return error
-    told = problem_in(error)
-    if told is not None:
-        return told
+    found = problem_in(error)
+    if found is not None:
+        return found
     if type(error).__name__ in ("AnalysisException", "ParseException"):
         about = about or "Spark"  # of what the user wrote
     text = str(error)
