@@ -91,8 +91,10 @@ class Common:
 
     def where(self) -> Where:
         """Where messages are read: files if a directory is named, else a broker."""
-        if self.data_dir is not None:
-            return Where(path=self.data_dir)
+        return self.sink() if self.data_dir is None else Where(path=self.data_dir)
+
+    def sink(self) -> Where:
+        """Where messages are written: the broker, wherever they are read."""
         return Where(broker=self.broker, token_file=self.token_file, tls_ca=self.tls_ca)
 
     def options(self) -> dict[str, str]:
@@ -160,6 +162,25 @@ def range_options(function: Function) -> Function:
     )
     until = click.option("--until", metavar="TIME", help="What was stored before that.")
     return since(until(function))
+
+
+_STREAM_OPTIONS: Final = (
+    click.option("--checkpoint", metavar="DIR", help="Go on for ever, and here after a restart."),
+    click.option("--once", is_flag=True,
+        help="Of a stream: end when all that was there at the start is done."),
+    click.option("--interval", metavar="TIME", help="Of a stream: a batch each 30s, 5m."),
+    click.option("--rate", metavar="BYTES/s", help="Of a stream: read about so much, 20MiB/s."),
+    click.option("--batch-bytes", metavar="SIZE",
+        help="Of a stream: a batch is about so much, 256MiB."),
+)  # fmt: skip
+
+
+def stream_options(function: Function) -> Function:
+    """What `zbus.spark.etl.pace` is told."""
+    wrapped: Any = function
+    for option in reversed(_STREAM_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
 def say(text: str) -> None:

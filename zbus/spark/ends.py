@@ -8,40 +8,26 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from zbus.spark.errors import SparkProblem, Usage, problem_in
+from zbus.client import errors
+from zbus.spark.clients import problem_with
+from zbus.spark.errors import SparkProblem, UnknownTopic, Usage, problem_in
 from zbus.spark.logs import Span
 from zbus.spark.where import Where
-from zbus.units import parse_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT: Final = "zbus"
+PATIENCE_S: Final = 10.0
+"""Before a session of Spark begins, a broker is waited for no longer."""
+
 _RAISED: Final = re.compile(r"^\s*((?:\w+\.)*\w+(?:Error|Exception): [^\n]*)", re.MULTILINE)
-
-
-def time_ms(text: str, option: str, now_ms: int | None = None) -> int:
-    """Epoch milliseconds of `24h` (ago), a time in ISO 8601 (UTC if it does not say), or of that
-    number. Raises Usage."""
-    text = text.strip()
-    if text.isascii() and text.isdecimal():
-        return int(text[:18])
-    ago_ms = parse_ms(text)
-    if ago_ms is not None:
-        return (round(time.time() * 1_000) if now_ms is None else now_ms) - ago_ms
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        problem = f"{option} {text}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
-        raise Usage(problem) from None
-    return round(found.replace(tzinfo=found.tzinfo or UTC).timestamp() * 1_000)
 
 
 @attrs.frozen
@@ -90,6 +76,38 @@ def find_range(
     return Range(tuple(spans), tuple(starts), tuple(stops))
 
 
+def require(where: Where, topics: Sequence[str]) -> Range:
+    """Topics that are to be read are there: it is asked before a session begins. Raises
+    UnknownTopic, Unreachable."""
+    return find_range(_impatient(where), topics)
+
+
+def require_targets(where: Where, topics: Iterable[str]) -> None:
+    """The same of those that are to be written."""
+    with _impatient(where).client() as bus:
+        for name in sorted(set(topics)):
+            try:
+                bus.query(name)
+            except errors.Forbidden:
+                continue  # a token may be allowed to put, and not to ask
+            except errors.NotFound:
+                raise UnknownTopic(
+                    f"there is no topic {name}: make it, zbus declare {name}"
+                ) from None
+            except errors.ZbusError as error:
+                raise problem_with(where, error, name) from error
+
+
+def require_new(path: str, option: str) -> None:
+    """Nothing is there yet. Raises Usage."""
+    if "://" not in path and Path(path).exists():
+        raise Usage(f"{option} {path} is there already: name another directory")
+
+
+def _impatient(where: Where) -> Where:
+    return attrs.evolve(where, patience_s=min(where.patience_s, PATIENCE_S))
+
+
 def load(spark: SparkSession, where: Where, found: Range) -> DataFrame:
     """A range as a frame."""
     options = {**where_options(where), **found.options()}
@@ -136,9 +154,11 @@ def problem_of(error: BaseException, about: str = "") -> SparkProblem:
     came from an option of the user is Usage."""
     if isinstance(error, SparkProblem):
         return error
-    told = problem_in(error)
-    if told is not None:
-        return told
+    found = problem_in(error)
+    if found is not None:
+        return found
+    if type(error).__name__ in ("AnalysisException", "ParseException"):
+        about = about or "Spark"  # of what the user wrote
     text = str(error)
     raised = _RAISED.findall(text) if "Traceback" in text else []
     first = raised[-1] if raised else (text.strip().splitlines() or [type(error).__name__])[0]

@@ -50,6 +50,11 @@ class NoSpark(SparkProblem):
 _TOLD = re.compile(r"zbus\.spark\.errors\.(\w{1,40}): ([^\n]{1,2000})")
 
 
+def told(kind: type[SparkProblem]) -> str:
+    """Begins a text that Spark is to raise itself, so that it is found like the others."""
+    return f"zbus.spark.errors.{kind.__name__}: "
+
+
 def problem_in(error: BaseException) -> SparkProblem | None:
     """What was raised in a process of Spark comes back as text in another error: this finds it."""
     told = _TOLD.findall(str(error))

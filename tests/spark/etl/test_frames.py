@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.rows import BEGIN_MS, messages
 from zbus.spark.errors import Usage
-from zbus.spark.etl import files, mapping, parsing, query
+from zbus.spark.etl import files, history, mapping, parsing, query
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
 
@@ -255,11 +255,17 @@ def test_files_that_could_not_be_read(columns: list[str]) -> None:
         files.check(columns)
 
 
-def test_a_checkpoint_knows_its_job(spark: SparkSession, tmp_path: Path) -> None:
-    from zbus.spark.etl import history
+def begin(checkpoint: Path) -> None:
+    """As Spark does when a batch begins."""
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text("v1")
 
+
+def test_a_checkpoint_knows_its_job(spark: SparkSession, tmp_path: Path) -> None:
     place = str(tmp_path / "check point")
-    history.agree(spark, place, {"--sql": "a"})
+    history.agree(spark, place, {"--sql": "typo"})
+    history.agree(spark, place, {"--sql": "a"})  # no batch has begun: it may be another
+    begin(tmp_path / "check point")
     history.agree(spark, place, {"--sql": "a"})
     with pytest.raises(Usage, match=r"--sql was 'a' and is 'b'.*--allow-change"):
         history.agree(spark, place, {"--sql": "b"})
@@ -271,9 +277,7 @@ def test_a_checkpoint_knows_its_job(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
-    from zbus.spark.etl import history
-
-    (tmp_path / "offsets").mkdir()
+    begin(tmp_path)
     with pytest.raises(Usage, match="was not begun by this job"):
         history.agree(spark, str(tmp_path), {"--sql": "a"})
     history.agree(spark, str(tmp_path), {"--sql": "a"}, allow_change=True)

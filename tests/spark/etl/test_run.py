@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import Result
 
 from tests.process.broker import BrokerProcess
-from tests.spark.brokers import everything
+from tests.spark.brokers import everything, require_refused
+from tests.spark.brokers import job as command
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
-from zbus.spark.errors import SparkProblem, UnknownTopic, Usage
+from zbus.spark.errors import UnknownTopic, Unverified, Usage
 from zbus.spark.etl import run
+from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
 from zbus.spark.where import Where
 
@@ -166,7 +170,7 @@ def test_bad_rows_without_a_topic_end_a_job(
     spark: SparkSession, bus: BlockingClient, where: Where
 ) -> None:
     put(bus)
-    with pytest.raises(SparkProblem, match="offset 2 of flights is bad: no delay"):
+    with pytest.raises(Unverified, match="offset 2 of flights is bad: no delay"):
         run.run(spark, where, job(to="late"), "late", print)
     assert everything(bus, "late") == []
 
@@ -203,3 +207,92 @@ def test_what_would_be_done(spark: SparkSession, bus: BlockingClient, where: Whe
     assert found["columns"] == {"carrier": "string", "delay": "int"}
     assert (found["messages"], found["by_row"]) == (5, True)
     assert everything(bus, "late") == []
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+PARSED = ("--from", "flights", "--parse", "json", "--schema", SCHEMA)
+LATE = ("--sql", SQL, "--to", "late")
+
+
+def etl(where: Where, *words: str) -> Result:
+    return command("etl", "--broker", str(where), "--json", *PARSED, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--sql", "selec 1", "--to", "late"), 2, "PARSE_SYNTAX_ERROR"),
+        (("--sql", "select colour from input", "--to", "late"), 2, "UNRESOLVED_COLUMN"),
+        (("--sql", "create table t (a int)", "--to", "late"), 2, "begins with select or with"),
+        ((*LATE[:2], "--route"), 2, "--route needs a column `topic`"),
+        (("--sql", "select key from input", "--to", "late"), 2, "the result has only labels"),
+        (("--sql", "select map(1, 2) as key, 1 as n from input", "--to", "late"), 2, "key of the"),
+        (("--sql", "select *, 1 as n from input", "--to", "late"), 2, "n would be lost"),
+        (("--sql", "select 1 as a, 2 as a from input", "--to", "late"), 2, "a more than once"),
+        (("--transform", "no.such:thing", "--to", "late"), 2, "--transform no.such:thing: No mod"),
+        (LATE, 5, "offset 2 of flights is bad: no delay; --bad-rows TOPIC keeps such rows"),
+        (
+            ("--sql", "select null as topic, 1 as n from input", "--bad-rows", "bad", "--route"),
+            2,
+            "a row of the result has no topic",
+        ),
+    ],
+)
+def test_what_a_session_finds(
+    spark: SparkSession,
+    bus: BlockingClient,
+    where: Where,
+    words: tuple[str, ...],
+    code: int,
+    text: str,
+) -> None:
+    """Each with its exit code, and nothing is stored."""
+    put(bus)
+    require_refused(etl(where, *words), code, text)
+    assert everything(bus, "late") == everything(bus, "bad") == []
+
+
+def test_a_stream_by_command(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """It goes on where it was; with another query it is refused; a typo costs no checkpoint."""
+    stream = ("--checkpoint", str(tmp_path / "c"), "--once", "--bad-rows", "bad", "--to", "late")
+    put(bus)
+    assert etl(where, *stream, "--sql", "select colour from input").exit_code == 2
+    first = etl(where, *stream, "--sql", SQL, "--since", "1h", "--batch-bytes", "1GiB")
+    assert first.exit_code == 0, first.stderr
+    assert json.loads(first.stdout)["read"] == 5
+    assert "batch 0: 5 read, 2 written, 1 filtered out, 2 bad" in first.stderr
+    put(bus)
+    again = etl(where, *stream, "--sql", SQL, "--since", "1h")
+    assert json.loads(again.stdout)["read"] == 5
+    assert results(bus) == ["DL", "DL", "UA", "UA"]
+    other = etl(where, *stream, "--sql", SQL.replace("60", "30"))
+    require_refused(other, 2, "--sql was 'select value.carrier, value.delay from input where")
+    assert "--allow-change" in other.stderr
+
+
+def test_out_of_a_directory(
+    spark: SparkSession, bus: BlockingClient, where: Where, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """A backup is read, and the broker is written to."""
+    put(bus)
+    copy = tmp_path / "copy"
+    shutil.copytree(broker.data_dir, copy)
+    put(bus)
+    words = (*LATE, "--bad-rows", "bad", "--data-dir", str(copy))
+    planned = json.loads(etl(where, *words, "--dry-run").stdout)
+    assert planned["columns"] == {"carrier": "string", "delay": "int"}
+    assert everything(bus, "late") == []
+    found = etl(where, *words)
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["written"] == 2
+    assert results(bus) == ["DL", "UA"]
+
+
+def test_what_is_not_whole_is_told() -> None:
+    counts = Counts(offsets=5, read=4, results=4)
+    with pytest.raises(Unverified, match="5 offsets were to be read, and 4 rows were"):
+        run.Done(counts, 1, tuple(counts.problems())).require_whole()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.process.broker import BrokerProcess
-from tests.spark.brokers import everything
+from tests.spark.brokers import everything, job
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
 from zbus.spark import ends
+from zbus.spark.archive.table import Archive
 from zbus.spark.errors import Usage
-from zbus.spark.replay.run import Wanted, run
+from zbus.spark.replay import frames
+from zbus.spark.replay.pacing import Slice
+from zbus.spark.replay.run import PUSHED, Wanted, pushing, run
 from zbus.spark.rows import SET_BY_BROKER
 from zbus.spark.where import Where
 
@@ -71,6 +76,54 @@ def test_the_sequence_is_the_same(spark: SparkSession, bus: BlockingClient, wher
     assert (headers["x-replay-topic"], headers["x-replay-offset"]) == ("orders", "7")
     assert headers["x-replay-timestamp"] == str(old[7].timestamp_ms)
     assert headers["x-replay-run"] == plan.run
+
+
+def test_an_archive_gives_back_what_it_was_given(
+    spark: SparkSession, bus: BlockingClient, where: Where, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The command, from an archive of several files."""
+    archive, url = tmp_path / "archive", f"127.0.0.1:{broker.port}"
+    small = ("--engine", "local", "--file-bytes", "5KiB")
+    kept = job("archive", "--broker", url, "--topics", "orders", "--to", str(archive), *small)
+    assert kept.exit_code == 0, kept.output
+    assert len(Archive(archive).files("orders")) > 2
+    words = ("replay", "--broker", url, "--from", f"{archive}/", "--to", "again", "--json")
+    planned = json.loads(job(*words, "--dry-run").stdout)
+    assert (planned["messages"], planned["planned"]) == (COUNT, True)
+    assert everything(bus, "again") == []
+    found = job(*words, "--speed", "100x", "--rate", "1MiB/s")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["messages"] == COUNT
+    assert sequence(spark, where, "again") == sequence(spark, where, "orders")
+
+
+def test_a_backup_is_read_without_its_broker(
+    spark: SparkSession, bus: BlockingClient, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Out of a directory, into a broker: a topic of the same name needs --force."""
+    copy = tmp_path / "copy"
+    shutil.copytree(broker.data_dir, copy)
+    url = f"127.0.0.1:{broker.port}"
+    words = ("replay", "--data-dir", str(copy), "--broker", url, "--from", "orders")
+    found = job(*words, "--to", "orders", "--limit", "3")
+    assert (found.exit_code, "--force" in found.stderr) == (2, True)
+    assert job(*words, "--to", "again", "--limit", "3").exit_code == 0
+    assert [message.body for message in everything(bus, "again")] == [b"", b"\1", b"\2\2"]
+
+
+def test_slices_read_only_their_own(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
+    """Conditions are left to the source meanwhile, and afterwards it is as it was."""
+    before = spark.conf.get(PUSHED, "")
+    rows = ends.load(spark, where, ends.find_range(where, ["orders"]))
+
+    def plan() -> str:
+        some = frames.of_slice(rows, Slice(0, 1, 0, 0))
+        return str(some._jdf.queryExecution().executedPlan())
+
+    assert "Filter (" in plan()
+    with pushing(spark):
+        assert "Filter (" not in plan()
+    assert spark.conf.get(PUSHED, "") == before
 
 
 def test_some_of_them(spark: SparkSession, bus: BlockingClient, where: Where) -> None:

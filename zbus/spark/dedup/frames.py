@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from zbus.spark.errors import Usage
+from zbus.spark.times import interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ def within(rows: DataFrame, by: Sequence[str], window: str) -> DataFrame:
     if len(values) > 1:
         none = F.coalesce(*(value.cast("string") for value in values)).isNull()
         keys["_by_own"] = F.when(none, own)
-    marked = rows.withColumns(keys).withWatermark("timestamp", window)
+    marked = rows.withColumns(keys).withWatermark("timestamp", interval(window, "--window"))
     return marked.dropDuplicatesWithinWatermark(["topic", *keys]).drop(*keys)
 
 

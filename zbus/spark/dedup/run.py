@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,8 @@ from zbus.spark import ends
 from zbus.spark.dedup import frames
 from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.etl import history, mapping
+from zbus.spark.etl.pace import Pace
+from zbus.spark.times import between_ms, duration_ms
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ class Wanted:
     to: str | None = None  # a topic for what is left
     table: str | None = None  # a directory for the table of duplicates
     checkpoint: str | None = None  # with one it is a stream
-    window: str = "24 hours"  # of a stream
+    window: str = "24h"  # of a stream
     once: bool = False
+    interval: str | None = None
+    rate: str | None = None
+    batch_bytes: str | None = None
 
     def check(self) -> Wanted:
         """Itself. Raises Usage."""
@@ -48,33 +52,73 @@ class Wanted:
             (streams and self.to is None, "a stream needs --to TOPIC"),
             (streams and self.table is not None, "--table is of a range: leave --checkpoint out"),
             (streams and self.until is not None, "a stream has no --until"),
-            (not streams and self.once, "--once is of a stream: add --checkpoint DIR"),
         ]
         for wrong, text in problems:
             if wrong:
                 raise Usage(text)
+        self.pace.check()
+        between_ms(self.since, self.until)
+        duration_ms(self.window, "--window")
         return self
 
+    @property
+    def pace(self) -> Pace:
+        """How it goes, if it is a stream."""
+        return Pace(
+            checkpoint=self.checkpoint,
+            once=self.once,
+            interval=self.interval,
+            rate=self.rate,
+            batch_bytes=self.batch_bytes,
+        )
 
-def run(spark: SparkSession, where: Where, wanted: Wanted, name: str, say: Say) -> dict[str, Any]:
+
+NO_STREAM: Final[dict[str, Any]] = {
+    "checkpoint": None,
+    "once": False,
+    "interval": None,
+    "rate": None,
+    "batch_bytes": None,
+}
+"""What makes a range of it."""
+
+
+def require(where: Where, wanted: Wanted, sink: Where | None = None) -> None:
+    """All that is named is there, or is not: it is asked before a session begins. Raises
+    SparkProblem."""
+    if wanted.table is not None:
+        ends.require_new(wanted.table, "--table")
+    ends.require(where, wanted.sources)
+    if wanted.to is not None:
+        ends.require_targets(sink or where, [wanted.to])
+
+
+def run(
+    spark: SparkSession,
+    where: Where,
+    wanted: Wanted,
+    name: str,
+    say: Say,
+    sink: Where | None = None,
+) -> dict[str, Any]:
     """Do it; what was found, as JSON has it. Raises SparkProblem."""
     wanted.check()
     try:
         if wanted.checkpoint is None:
-            return _range(spark, where, wanted, say)
-        return _stream(spark, where, wanted, name, say)
+            return _range(spark, where, sink or where, wanted, say)
+        return _stream(spark, where, sink or where, wanted, name, say)
     except SparkProblem:
         raise
     except Exception as error:
         raise ends.problem_of(error) from error
 
 
-def _range(spark: SparkSession, where: Where, wanted: Wanted, say: Say) -> dict[str, Any]:
+def _range(
+    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, say: Say
+) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
-    since_ms = None if wanted.since is None else ends.time_ms(wanted.since, "--since")
-    until_ms = None if wanted.until is None else ends.time_ms(wanted.until, "--until")
-    there = ends.find_range(where, wanted.sources, since_ms, until_ms)
+    there = ends.find_range(where, wanted.sources, *between_ms(wanted.since, wanted.until))
     rows = ends.load(spark, where, there)
     found = frames.duplicates(rows, wanted.by).persist()
     try:
@@ -85,7 +129,7 @@ def _range(spark: SparkSession, where: Where, wanted: Wanted, say: Say) -> dict[
             found.write.mode("errorifexists").parquet(wanted.table)
         if wanted.to is not None:
             left = frames.clean(rows, found).orderBy("topic", "partition", "offset")
-            ends.write(messages(left, wanted.to), where, f"dedup.{uuid.uuid4()}")
+            ends.write(messages(left, wanted.to), sink)
     finally:
         found.unpersist()
     return {
@@ -103,15 +147,13 @@ def messages(rows: DataFrame, to: str) -> DataFrame:
 
 
 def _stream(
-    spark: SparkSession, where: Where, wanted: Wanted, name: str, say: Say
+    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, name: str, say: Say
 ) -> dict[str, Any]:
     assert wanted.checkpoint is not None
     assert wanted.to is not None
     spark.conf.set(STORE, ROCKSDB)
-    options = {"queryName": name, "startingOffsets": "earliest"}
-    if wanted.since is not None:
-        del options["startingOffsets"]
-        options["startingTimestamp"] = str(ends.time_ms(wanted.since, "--since"))
+    first = history.first(spark, wanted.checkpoint, where, wanted.sources, wanted.since)
+    options = {**first.options(), **wanted.pace.options()}
     rows = ends.load_stream(spark, where, wanted.sources, options)
     left = messages(frames.within(rows, wanted.by, wanted.window), wanted.to)
     facts = {
@@ -120,11 +162,11 @@ def _stream(
         "--window": wanted.window,
         "--to": wanted.to,
     }
-    history.agree(spark, wanted.checkpoint, facts)
-    writer = left.writeStream.format(ends.FORMAT).options(**ends.where_options(where))
+    history.agree(spark, wanted.checkpoint, facts, first)
+    writer = left.writeStream.format(ends.FORMAT).options(**ends.where_options(sink))
     writer = writer.queryName(name).option("checkpointLocation", wanted.checkpoint)
-    if wanted.once:
-        writer = writer.trigger(availableNow=True)
+    if trigger := wanted.pace.trigger():
+        writer = writer.trigger(**trigger)
     started = writer.start()
     read, last = 0, -1
     try:

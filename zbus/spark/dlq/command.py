@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from zbus.spark import ends
 from zbus.spark.commands import Common, common_options, range_options, say, show
-from zbus.spark.dlq.plan import REDRIVES_MAX, Action, Plan, read, write
+from zbus.spark.dlq.plan import MESSAGES_MAX, REDRIVES_MAX, Action, Plan, read, write
+from zbus.spark.dlq.plan import confirm as require_token
 from zbus.spark.errors import Usage
+from zbus.spark.times import between_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,6 +22,17 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 COUNT_MAX = 10_000
+
+_OF_PLANS = {
+    "since": "--since",
+    "until": "--until",
+    "condition": "--where",
+    "group": "--group",
+    "to": "--to",
+    "audit": "--audit",
+    "count_max": "--max",
+    "redrives_max": "--redrives-max",
+}
 
 
 @click.group()
@@ -43,19 +58,23 @@ def _chosen(function: Function) -> Function:
 def _letters(
     common: Common, topic: str | None, since: str | None, until: str | None, condition: str | None
 ) -> DataFrame:
-    from zbus.spark import ends
     from zbus.spark.dlq.letters import letters
 
-    if topic is None:
-        raise Usage("say which dead letters: --topic TOPIC")
-    since_ms = None if since is None else ends.time_ms(since, "--since")
-    until_ms = None if until is None else ends.time_ms(until, "--until")
-    found = ends.find_range(common.where(), [topic], since_ms, until_ms)
+    between = between_ms(since, until)
+    ends.require(common.where(), [_named(topic)])
+    found = ends.find_range(common.where(), [_named(topic)], *between)
     rows = letters(ends.load(common.session(), common.where(), found))
     try:
         return rows if condition is None else rows.where(condition)
     except Exception as error:
         raise ends.problem_of(error, "--where") from error
+
+
+def _named(topic: str | None) -> str:
+    """Raises Usage."""
+    if topic is None:
+        raise Usage("say which dead letters: --topic TOPIC")
+    return topic
 
 
 @dlq.command()
@@ -67,7 +86,7 @@ def _letters(
     help="Write an HTML page, too.",
 )
 @click.option("--show-bodies", is_flag=True, help="The first bytes of samples, too.")
-@common_options  # fmt: skip
+@common_options
 def report(
     common: Common,
     topic: str | None,
@@ -100,10 +119,10 @@ def report(
 def _planned(function: Function) -> Function:
     for option in (
         click.option("--rate", type=click.IntRange(min=1), metavar="N",
-            help="No more than so many messages a second."),
+            help="With --confirm: no more than so many messages a second."),
         click.option("--audit", metavar="TOPIC", help="A topic that is told what was done."),
-        click.option("--max", "count_max", type=click.IntRange(min=1), default=COUNT_MAX,
-            show_default=True, help="No more messages than that."),
+        click.option("--max", "count_max", type=click.IntRange(1, MESSAGES_MAX),
+            default=COUNT_MAX, show_default=True, help="No more messages than that."),
         click.option("--group", metavar="GROUP", help="Of that topic, if it has several."),
         click.option("--confirm", metavar="TOKEN", help="Do what the plan with this token says."),
         click.option("--plan", "path", required=True, metavar="FILE",
@@ -124,7 +143,7 @@ def _planned(function: Function) -> Function:
     show_default=True,
     help="What was sent back so often stays.",
 )
-@common_options  # fmt: skip
+@common_options
 def redrive(common: Common, **said: Any) -> None:  # noqa: ANN401 - options
     """Send dead letters back, in two steps."""
     _act(common, "redrive", **said)
@@ -151,8 +170,8 @@ def export(
     out: str,
 ) -> None:
     """Write dead letters with what is known of them as Parquet files."""
-    from zbus.spark import ends
 
+    ends.require_new(out, "--out")
     found = _letters(common, topic, since, until, condition)
     if common.dry_run:
         show({"messages": found.count()}, common)
@@ -181,19 +200,30 @@ def _act(
     redrives_max: int,
     rate: int | None,
 ) -> None:
-    from zbus.spark.dlq import apply
+    from zbus.spark.dlq import apply, groups
 
+    if common.data_dir is not None:
+        raise Usage(f"dlq {action} is done in a broker: leave --data-dir out")
     if confirm is not None:
         plan = read(path)
         if plan.action != action:
             raise Usage(f"{path} is a plan to {plan.action}, and not to {action}")
+        _require_nothing_else(topic, plan)
+        require_token(plan, confirm)
         if not common.dry_run:
             apply.apply(common.session(), common.where(), plan, path, confirm, say, rate)
         _tell(plan, common, done=not common.dry_run)
         return
+    if rate is not None:
+        raise Usage("--rate belongs to --confirm TOKEN: a plan is only written")
+    if path.exists() and not common.dry_run:
+        raise Usage(f"the plan file {path} exists already: name another one")
+    ends.require(common.where(), [_named(topic)])
+    with groups.client(common.where()) as bus:
+        groups.group_of(bus, _named(topic), group)
     found = _letters(common, topic, since, until, condition)
     wanted = apply.Wanted(
-        topic=str(topic),
+        topic=_named(topic),
         group=group,
         where=condition,
         to=to,
@@ -207,6 +237,16 @@ def _act(
     _tell(plan, common, done=False)
     if not common.as_json and not common.dry_run:
         click.echo(f"to do it: zbus spark dlq {action} --plan {path} --confirm {plan.token}")
+
+
+def _require_nothing_else(topic: str | None, plan: Plan) -> None:
+    """A plan is done as it is: what would change it is refused. Raises Usage."""
+    if topic is not None and topic.lower() != plan.topic.lower():
+        raise Usage(f"the plan is of {plan.topic}, and not of {topic}")
+    context = click.get_current_context()
+    for name, option in _OF_PLANS.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise Usage(f"{option} is said when a plan is made: this one is done as it is")
 
 
 def _tell(plan: Plan, common: Common, done: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zbus.spark.commands import Common, common_options, say, show
+from zbus.spark.commands import Common, common_options, range_options, say, show, stream_options
 from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
 
 
@@ -36,15 +36,10 @@ from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
 @click.option("--route", is_flag=True, help="Each result goes where its column `topic` says.")
 @click.option("--files", metavar="DIR", help="Results go into Parquet files.")
 @click.option("--bad-rows", metavar="TOPIC", help="Where goes what cannot be parsed.")
-@click.option("--checkpoint", metavar="DIR", help="Go on for ever, and here after a restart.")
-@click.option("--once", is_flag=True, help="End when all that was there at the start is done.")
-@click.option("--interval", metavar="TIME", help="Between batches: 30s, 5m.")
-@click.option(
-    "--since", metavar="TIME", help="Only what was stored then or later: 24h (ago), a time."
-)
-@click.option("--until", metavar="TIME", help="Only what was stored before that.")
+@range_options
+@stream_options
 @click.option("--allow-change", is_flag=True, help="Go on with another query on this checkpoint.")
-@common_options  # fmt: skip
+@common_options
 def etl(common: Common, file: Path | None, **said: Any) -> None:  # noqa: ANN401 - options
     """Put messages through a query: each result is stored once.
 
@@ -55,9 +50,10 @@ def etl(common: Common, file: Path | None, **said: Any) -> None:  # noqa: ANN401
 
     job = merge(said, {} if file is None else read_file(file))
     name = common.name or f"etl-{'-'.join(job.sources)}"
+    run.require(common.where(), job, common.sink())
     if common.dry_run:
         show(run.check(common.session(), common.where(), job, name), common)
         return
-    done = run.run(common.session(), common.where(), job, name, say)
+    done = run.run(common.session(), common.where(), job, name, say, common.sink())
     show(done.document(), common)
     done.require_whole()

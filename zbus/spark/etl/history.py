@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
+from zbus.spark import ends
 from zbus.spark.errors import Usage
+from zbus.spark.times import moment_ms
+from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +47,61 @@ def one_line(sql: str) -> str:
     return "".join(found).strip()
 
 
-def text_of(facts: Facts) -> str:
+@attrs.frozen
+class First:
+    """Where the first batch of a checkpoint begins. It is written down before it does: a job that
+    ends between begins there again, and not at what `24h` is by then."""
+
+    since: str | None  # as it was said
+    offsets: str  # as the source is told
+
+    def options(self) -> dict[str, str]:
+        """For the source."""
+        return {"startingOffsets": self.offsets}
+
+
+def first(
+    spark: SparkSession, checkpoint: str, where: Where, topics: Sequence[str], since: str | None
+) -> First:
+    """As it was written down, or what is to be. Raises SparkProblem."""
+    kept = _Place(spark, checkpoint).read(NAME)
+    if kept is not None:
+        said = _document(kept).get("first")
+        if said is not None and said["since"] == since and _names(said) == _lower(topics):
+            return First(**said)
+    if since is None:
+        return First(None, "earliest")
+    found = ends.find_range(where, topics, moment_ms(since, "--since"))
+    return First(since, found.options()["startingOffsets"])
+
+
+def _names(said: Mapping[str, str]) -> list[str]:
+    offsets = said["offsets"]
+    return _lower(json.loads(offsets)) if offsets.startswith("{") else []
+
+
+def _lower(names: Iterable[str]) -> list[str]:
+    return sorted(name.lower() for name in names)
+
+
+def text_of(facts: Facts, first: First | None = None) -> str:
     """As it is kept: the same facts are the same text."""
     known = {key: value for key, value in facts.items() if value is not None}
-    return json.dumps({"v": 1, "job": known}, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    document: dict[str, Any] = {"v": 1, "job": known}
+    if first is not None:
+        document["first"] = attrs.asdict(first)
+    return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def _document(kept: str) -> dict[str, Any]:
+    """Raises Usage for what nobody has written like that."""
+    try:
+        document = json.loads(kept)
+        if document["v"] != 1 or not isinstance(document["job"], dict):
+            raise ValueError("it is of another version")
+    except (ValueError, KeyError, TypeError) as error:
+        raise Usage(f"{NAME} in the checkpoint is damaged: {error}") from error
+    return dict(document)
 
 
 def digest(facts: Facts) -> str:
@@ -54,14 +110,8 @@ def digest(facts: Facts) -> str:
 
 
 def differences(kept: str, facts: Facts) -> list[str]:
-    """What is another one now, in words. Raises Usage for what nobody has written like that."""
-    try:
-        document = json.loads(kept)
-        old = document["job"]
-        if document["v"] != 1 or not isinstance(old, dict):
-            raise ValueError("it is of another version")
-    except (ValueError, KeyError, TypeError) as error:
-        raise Usage(f"{NAME} in the checkpoint is damaged: {error}") from error
+    """What is another one now, in words. Raises Usage."""
+    old = _document(kept)["job"]
     found = []
     for key in sorted({*old, *facts}):
         before, now = old.get(key), facts.get(key)
@@ -76,17 +126,27 @@ def _shown(value: str | None) -> str:
     return repr(value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…")
 
 
-def agree(spark: SparkSession, checkpoint: str, facts: Facts, allow_change: bool = False) -> None:
-    """Write down what the job is, or compare it with what was written. Raises Usage."""
+def agree(
+    spark: SparkSession,
+    checkpoint: str,
+    facts: Facts,
+    first: First | None = None,
+    allow_change: bool = False,
+) -> None:
+    """Write down what the job is, or compare it with what was written. A job that has not begun
+    any batch may become another one. Raises Usage."""
     place = _Place(spark, checkpoint)
     kept = place.read(NAME)
+    if not place.has_any("offsets"):
+        place.write(NAME, text_of(facts, first))
+        return
     if kept is None:
-        if place.has("offsets") and not allow_change:
+        if not allow_change:
             raise Usage(
                 f"the checkpoint {checkpoint} was not begun by this job: take another one,"
                 " or go on with --allow-change"
             )
-        place.write(NAME, text_of(facts))
+        place.write(NAME, text_of(facts, first))
         return
     changes = differences(kept, facts)
     if not changes:
@@ -100,7 +160,7 @@ def agree(spark: SparkSession, checkpoint: str, facts: Facts, allow_change: bool
         )
         text = "; ".join(changes)
         raise Usage(f"the checkpoint {checkpoint} is of another job: {text}. {advice}")
-    place.write(NAME, text_of(facts))
+    place.write(NAME, text_of(facts, first))
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
@@ -126,6 +186,13 @@ class _Place:
 
     def has(self, name: str) -> bool:
         return bool(self._fs.exists(self._path(name)))
+
+    def has_any(self, name: str) -> bool:
+        """Whether there is a directory with something in it; checksums are nothing."""
+        if not self.has(name):
+            return False
+        found = self._fs.listStatus(self._path(name))
+        return any(not each.getPath().getName().startswith(".") for each in found)
 
     def read(self, name: str) -> str | None:
         if not self.has(name):

@@ -20,6 +20,8 @@ from typing import Any, Final, get_args, get_type_hints
 import attrs
 
 from zbus.spark.errors import Usage
+from zbus.spark.etl.pace import Pace
+from zbus.spark.times import between_ms, interval
 
 PARSERS: Final = ("json", "csv", "text")
 MODES: Final = ("append", "update")
@@ -46,6 +48,8 @@ class Job:
     checkpoint: str | None = None  # with one the job is a stream
     once: bool = False  # end when everything that was there at the start is done
     interval: str | None = None  # between batches
+    rate: str | None = None  # bytes a second
+    batch_bytes: str | None = None  # of a batch, about
     since: str | None = None
     until: str | None = None
     allow_change: bool = False
@@ -55,12 +59,34 @@ class Job:
         for wrong, text in self._problems():
             if wrong:
                 raise Usage(text)
+        self.pace.check()
+        between_ms(self.since, self.until)
+        if self.watermark is not None:
+            interval(self.watermark, "--watermark")
+        if self.transform is not None and not all(self.transform.partition(":")):
+            raise Usage(f"--transform {self.transform}: it is like package.module:function")
         return self
+
+    @property
+    def pace(self) -> Pace:
+        """How it goes, if it is a stream."""
+        return Pace(
+            checkpoint=self.checkpoint,
+            once=self.once,
+            interval=self.interval,
+            rate=self.rate,
+            batch_bytes=self.batch_bytes,
+        )
+
+    @property
+    def targets(self) -> list[str]:
+        """Topics that are written to, as far as that is known before."""
+        return [name for name in (self.to, self.bad_rows) if name is not None]
 
     def _problems(self) -> list[tuple[bool, str]]:
         sinks = [self.to is not None, self.route, self.files is not None]
         streams = self.checkpoint is not None
-        targets = {name.lower() for name in (self.to, self.bad_rows) if name}
+        targets = {name.lower() for name in self.targets}
         loops = sorted(name for name in self.sources if name.lower() in targets)
         return [
             (not self.sources, "say which topic is read: --from TOPIC"),
@@ -83,16 +109,12 @@ class Job:
                 "--bad-rows is for rows that cannot be parsed: add --parse",
             ),
             (
-                not streams and (self.once or self.interval is not None),
-                "--once and --interval are of streams: add --checkpoint DIR",
-            ),
-            (
-                self.once and self.interval is not None,
-                "--once and --interval contradict each other",
-            ),
-            (
                 streams and self.until is not None,
                 "a stream has no --until: leave --checkpoint out to read a range",
+            ),
+            (
+                self.files is not None and self.mode != "append",
+                "--files has no --mode update: a file is not changed",
             ),
             (
                 not streams and self.mode != "append",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from zbus.spark.errors import Usage
+from zbus.spark.errors import Usage, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -93,7 +93,8 @@ def messages(result: DataFrame, to: str | None) -> DataFrame:
     for name in mapping.labels:
         columns[name] = F.col(_quoted(name))
     if to is None:
-        missing = F.raise_error(F.lit("a row of the result has no topic (--route)"))
+        text = f"{told(Usage)}a row of the result has no topic, which --route needs"
+        missing = F.raise_error(F.lit(text))
         columns[TOPIC] = F.coalesce(columns[TOPIC].cast("string"), missing.cast("string"))
     columns["body"] = _body(mapping, types)
     casts = dict(part.strip().split(" ", 1) for part in _columns_of(DDL))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from zbus.spark.errors import Usage
+from zbus.spark.errors import Unverified, Usage, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -104,7 +104,8 @@ def good_or_end(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     place = F.concat_ws(" ", F.lit("offset"), "offset", F.lit("of"), "topic")
-    text = F.concat(place, F.lit(" is bad: "), F.col(WHY), F.lit(" (use --bad-rows TOPIC)"))
+    advice = F.lit("; --bad-rows TOPIC keeps such rows")
+    text = F.concat(F.lit(told(Unverified)), place, F.lit(" is bad: "), F.col(WHY), advice)
     ends = F.raise_error(text).cast("boolean")
     return rows.where(F.when(F.col(WHY).isNull(), F.lit(True)).otherwise(ends)).drop(WHY)
 

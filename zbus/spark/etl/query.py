@@ -13,6 +13,7 @@ from zbus.spark.errors import Usage
 from zbus.spark.etl import history, parsing
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
+from zbus.spark.times import interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +116,7 @@ def _timed(rows: DataFrame, job: Job) -> DataFrame:
         if job.event_time is not None:
             column = "event_time"
             rows = rows.withColumn(column, F.expr(job.event_time).cast("timestamp"))
-        return rows.withWatermark(column, job.watermark)
+        return rows.withWatermark(column, interval(job.watermark, "--watermark"))
     except (PySparkException, ValueError) as error:
         raise Usage(f"--watermark, --event-time: {first_line(error)}") from error
 

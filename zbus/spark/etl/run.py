@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from zbus.spark import ends
-from zbus.spark.errors import SparkProblem, Unverified, Usage
+from zbus.spark.errors import SparkProblem, Unverified
 from zbus.spark.etl import files, history, mapping, query
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
 from zbus.spark.planning import read_offsets
+from zbus.spark.times import between_ms
 from zbus.spark.where import Where
-from zbus.units import parse_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -52,11 +52,21 @@ class Done:
             raise Unverified("; ".join(self.problems))
 
 
-def run(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
-    """Do it. Raises SparkProblem."""
+def require(where: Where, job: Job, sink: Where | None = None) -> None:
+    """All topics are there: it is asked before a session begins. Raises SparkProblem."""
+    ends.require(where, job.sources)
+    if job.targets:
+        ends.require_targets(sink or where, job.targets)
+
+
+def run(
+    spark: SparkSession, where: Where, job: Job, name: str, say: Say, sink: Where | None = None
+) -> Done:
+    """Do it. Topics are read from `where`, and written to `sink`, or there. Raises
+    SparkProblem."""
     do = _batch if job.checkpoint is None else _stream
     try:
-        return do(spark, where, job, name, say)
+        return do(spark, where, sink or where, job, name, say)
     except SparkProblem:
         raise
     except Exception as error:
@@ -81,12 +91,10 @@ def check(spark: SparkSession, where: Where, job: Job, name: str) -> Any:  # noq
 
 
 def _range(where: Where, job: Job) -> ends.Range:
-    since = None if job.since is None else ends.time_ms(job.since, "--since")
-    until = None if job.until is None else ends.time_ms(job.until, "--until")
-    return ends.find_range(where, job.sources, since, until)
+    return ends.find_range(where, job.sources, *between_ms(job.since, job.until))
 
 
-def _batch(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
+def _batch(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, say: Say) -> Done:
     observations: dict[str, Observation] = {}
 
     def observe(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
@@ -98,11 +106,11 @@ def _batch(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> 
     found = _range(where, job)
     outcome = query.apply(spark, ends.load(spark, where, found), job, name, observe)
     if job.files is None:
-        ends.write(_one_frame(outcome, job), where)
+        ends.write(_one_frame(outcome, job), sink)
     else:
-        _check_files(outcome, job)
+        files.check(outcome.results.columns)
         if outcome.bad is not None:
-            ends.write(outcome.bad, where)
+            ends.write(outcome.bad, sink)
         files.write(spark, job.files, uuid.uuid4().hex[:8], 0, outcome.results)
     metrics = {what: row for what, each in observations.items() if (row := _row_of(each))}
     counts = query.counts_of(metrics, outcome.by_row, found.messages, outcome.bad is not None)
@@ -126,52 +134,31 @@ def _one_frame(outcome: query.Outcome, job: Job) -> DataFrame:
     return written if outcome.bad is None else written.unionByName(outcome.bad)
 
 
-def _check_files(outcome: query.Outcome, job: Job) -> None:
-    files.check(outcome.results.columns)
-    if job.mode != "append":
-        raise Usage("--files has no --mode update: a file is not changed")
-
-
 # -- a stream -------------------------------------------------------------------------------------
 
 
-def _stream(spark: SparkSession, where: Where, job: Job, name: str, say: Say) -> Done:
+def _stream(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, say: Say) -> Done:
     assert job.checkpoint is not None
-    options = {"queryName": name, **_start(job)}
+    first = history.first(spark, job.checkpoint, where, job.sources, job.since)
+    options = {**first.options(), **job.pace.options()}
     rows = ends.load_stream(spark, where, job.sources, options)
     outcome = query.apply(spark, rows, job, name, _observed)
     if job.files is None:
         frame = _one_frame(outcome, job)
     else:
-        _check_files(outcome, job)
+        files.check(outcome.results.columns)
         frame = _marked(outcome)
-    history.agree(spark, job.checkpoint, query.facts(job), job.allow_change)
+    history.agree(spark, job.checkpoint, query.facts(job), first, job.allow_change)
     writer = frame.writeStream.outputMode(job.mode).queryName(name)
     writer = writer.option("checkpointLocation", job.checkpoint)
-    if job.once:
-        writer = writer.trigger(availableNow=True)
-    elif job.interval is not None:
-        writer = writer.trigger(processingTime=f"{_interval_ms(job.interval)} milliseconds")
+    if trigger := job.pace.trigger():
+        writer = writer.trigger(**trigger)
     if job.files is None and job.mode == "append":
-        started = writer.format(ends.FORMAT).options(**ends.where_options(where)).start()
+        started = writer.format(ends.FORMAT).options(**ends.where_options(sink)).start()
     else:  # Spark has no streams that update what Python writes
-        each = _Batch(spark, where, job.files, job.checkpoint, outcome.bad is not None)
+        each = _Batch(spark, sink, job.files, job.checkpoint, outcome.bad is not None)
         started = writer.foreachBatch(each).start()
     return _followed(started, outcome, say)
-
-
-def _start(job: Job) -> dict[str, str]:
-    """Of the first batch that this checkpoint ever has."""
-    if job.since is None:
-        return {"startingOffsets": "earliest"}
-    return {"startingTimestamp": str(ends.time_ms(job.since, "--since"))}
-
-
-def _interval_ms(text: str) -> int:
-    found = parse_ms(text)
-    if not found:
-        raise Usage(f"--interval {text}: it is like 30s or 5m")
-    return found
 
 
 def _observed(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
@@ -198,7 +185,7 @@ class _Batch:
     """What is done with a batch of messages, or of `_marked` for files."""
 
     spark: SparkSession
-    where: Where
+    sink: Where
     root: str | None  # of files
     checkpoint: str
     has_bad: bool
@@ -207,12 +194,12 @@ class _Batch:
         query_id = history.query_id(self.spark, self.checkpoint)
         own = history.digest({"query": query_id})[:8]
         if self.root is None:
-            ends.write(rows, self.where, f"etl.{query_id}", batch)
+            ends.write(rows, self.sink, f"etl.{query_id}", batch)
             return
         if self.has_bad:
             rows = rows.persist()
             bad = rows.where(f"{_BAD} is not null").select(f"{_BAD}.*")
-            ends.write(bad, self.where, f"etl.{query_id}", batch)
+            ends.write(bad, self.sink, f"etl.{query_id}", batch)
             rows = rows.where(f"{_RESULT} is not null")
         try:
             files.write(self.spark, self.root, own, batch, rows.select(f"{_RESULT}.*"))

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from zbus.spark.commands import Common, common_options, say, show
-from zbus.spark.errors import Usage
-from zbus.units import parse_bytes
-
-
-def _speed(text: str) -> float | None:
-    """`10x`, or `max`. Raises Usage."""
-    if text == "max":
-        return None
-    number = text.removesuffix("x")
-    if not (number.isascii() and number.replace(".", "", 1).isdecimal() and len(number) < 10):
-        raise Usage(f"--speed {text[:40]}: it is like 1x, 10x, 0.5x, or max")
-    if not float(number) > 0:
-        raise Usage("--speed must be more than 0")
-    return float(number)
-
-
-def _rate(text: str | None) -> int | None:
-    found = None if text is None else parse_bytes(text.removesuffix("/s"))
-    if text is not None and not found:
-        raise Usage(f"--rate {text[:40]}: it is like 20MiB, bytes a second")
-    return found
+from zbus.spark.commands import Common, common_options, range_options, say, show
+from zbus.spark.replay.pacing import parse_speed
+from zbus.spark.times import bytes_s
 
 
 @click.command()
@@ -42,12 +25,10 @@ def _rate(text: str | None) -> int | None:
     metavar="TOPIC",
     help="Where; {topic} is the topic that a message is of: '{topic}-replay'.",
 )
-@click.option(
-    "--since", metavar="TIME", help="Only what was stored then or later: 24h (ago), a time."
-)
-@click.option("--until", metavar="TIME", help="Only what was stored before that.")
+@click.option("--topics", metavar="A,B", help="Of an archive only these topics.")
+@range_options
 @click.option("--where", "condition", metavar="SQL", help="Only rows that fulfil this.")
-@click.option("--keep-time", is_flag=True, help="Store the time that it was stored at as a header.")
+@click.option("--keep-time", is_flag=True, help="What was delayed waits for its own time again.")
 @click.option(
     "--speed",
     default="max",
@@ -64,21 +45,15 @@ def _rate(text: str | None) -> int | None:
     help="Keep the plan there: the same command goes on after a crash.",
 )
 @click.option("--force", is_flag=True, help="Even into the topic that they are of.")
-@common_options  # fmt: skip
+@common_options
 def replay(
     common: Common,
-    source: str,
-    to: str,
-    since: str | None,
-    until: str | None,
+    topics: str | None,
     condition: str | None,
-    keep_time: bool,
     speed: str,
     rate: str | None,
-    dedupe_id: bool,
-    limit: int | None,
     checkpoint: str | None,
-    force: bool,
+    **said: Any,  # noqa: ANN401 - options
 ) -> None:
     """Store messages again: in order, each once, with where they were in headers.
 
@@ -87,18 +62,21 @@ def replay(
     from zbus.spark.replay import run
 
     wanted = run.Wanted(
-        source=source,
-        to=to,
-        since=since,
-        until=until,
+        topics=tuple(name for name in (topics or "").split(",") if name),
         where=condition,
-        keep_time=keep_time,
-        dedupe_id=dedupe_id,
-        limit=limit,
-        speed=_speed(speed),
-        rate=_rate(rate),
-        force=force,
+        speed=parse_speed(speed),
+        rate=None if rate is None else bytes_s(rate),
+        **said,
+    ).check()
+    run.require(common.where(), wanted, common.sink(), checkpoint)
+    plan = run.run(
+        common.session(),
+        common.where(),
+        wanted,
+        say,
+        checkpoint,
+        dry_run=common.dry_run,
+        sink=common.sink(),
     )
-    plan = run.run(common.session(), common.where(), wanted, say, checkpoint, common.dry_run)
     document = {"run": plan.run, "messages": plan.messages, "bytes": plan.bytes}
     show({**document, "slices": len(plan.slices), "planned": common.dry_run}, common)

@@ -42,12 +42,11 @@ def parse_speed(text: str) -> float | None:
     """`1x`, `10x`, `0.5x`; None for `max`. Raises Usage."""
     if text == "max":
         return None
-    try:
-        found = float(text.removesuffix("x")) if text.endswith("x") else 0.0
-    except ValueError:
-        found = 0.0
-    if not 0 < found < math.inf:
-        raise Usage(f"--speed {text}: it is like 1x, 10x or 0.5x, or max")
+    number = text.removesuffix("x")
+    is_number = number.isascii() and number.replace(".", "", 1).isdecimal() and len(number) < 10
+    found = float(number) if is_number and text.endswith("x") else 0.0
+    if not found > 0:
+        raise Usage(f"--speed {text[:40]}: it is like 1x, 10x or 0.5x, or max")
     return found
 
 

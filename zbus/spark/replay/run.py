@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
 from zbus.spark import ends
-from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.errors import SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Span
 from zbus.spark.replay import frames
 from zbus.spark.replay.pacing import Slice, bucket_ms, check_targets, cut, due_s
+from zbus.spark.times import between_ms
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 PLAN = "zbus-replay.json"
+PUSHED = "spark.sql.python.filterPushdown.enabled"
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +48,14 @@ class Wanted:
     speed: float | None = None
     rate: int | None = None  # bytes a second
     force: bool = False
+    topics: tuple[str, ...] = ()  # of an archive only these
+
+    def check(self) -> Wanted:
+        """Itself. Raises Usage."""
+        if self.topics and not self.is_archive:
+            raise Usage("--topics is of an archive: --from names the topic")
+        between_ms(self.since, self.until)
+        return self
 
     @property
     def is_archive(self) -> bool:
@@ -66,34 +77,75 @@ class Plan:
     slices: list[Slice]
 
 
+def require(
+    where: Where, wanted: Wanted, sink: Where | None = None, checkpoint: str | None = None
+) -> None:
+    """All that is named is there: it is asked before a session begins. Raises SparkProblem."""
+    _kept(checkpoint, wanted)
+    if wanted.is_archive:
+        from zbus.spark.archive.table import Archive
+
+        archive = Archive(wanted.source)
+        for topic in wanted.topics:
+            archive.files(topic)
+        there = list(wanted.topics) or archive.topics()
+    else:
+        try:
+            there = ends.require(where, [wanted.source]).topics
+        except UnknownTopic as error:
+            if Path(wanted.source).is_dir():
+                text = f"{error}; the directory of an archive has a slash: ./{wanted.source}"
+                raise UnknownTopic(text) from error
+            raise
+    if wanted.where is None:  # else nobody knows yet of which topics messages are
+        targets = check_targets(wanted.to, there, wanted.force)
+        ends.require_targets(sink or where, targets.values())
+
+
 def run(
     spark: SparkSession,
     where: Where,
     wanted: Wanted,
     say: Say,
     checkpoint: str | None = None,
+    *,
     dry_run: bool = False,
+    sink: Where | None = None,
 ) -> Plan:
-    """Do it, or the rest of it. Raises SparkProblem."""
+    """Do it, or the rest of it. Topics are read from `where`, and written to `sink`, or there.
+    Raises SparkProblem."""
+    sink = sink or where
     try:
-        plan = _kept(checkpoint, wanted)
-        bounds = _bounds(where, wanted) if plan is None else _bounds_of(plan)
-        rows = _rows(spark, where, wanted, bounds)
-        there = bounds.found.topics if bounds.found is not None else frames.topics_of(rows)
-        check_targets(wanted.to, there, wanted.force)
-        if plan is None:
-            plan = _plan(rows, wanted, bounds)
-            _keep(checkpoint, plan, dry_run)
-        say(f"run {plan.run}: {plan.messages:,} messages, {len(plan.slices)} slices")
-        if not dry_run:
-            _write(rows, where, wanted, plan, say)
-            if checkpoint is None:
-                ends.forget(where, _app(plan))
+        with pushing(spark):
+            plan = _kept(checkpoint, wanted)
+            bounds = _bounds(where, wanted) if plan is None else _bounds_of(plan)
+            rows = _rows(spark, where, wanted, bounds)
+            there = bounds.found.topics if bounds.found is not None else frames.topics_of(rows)
+            ends.require_targets(sink, check_targets(wanted.to, there, wanted.force).values())
+            if plan is None:
+                plan = _plan(rows, wanted, bounds)
+                _keep(checkpoint, plan, dry_run)
+            say(f"run {plan.run}: {plan.messages:,} messages, {len(plan.slices)} slices")
+            if not dry_run:
+                _write(rows, sink, wanted, plan, say)
+                if checkpoint is None:
+                    ends.forget(sink, _app(plan))
     except SparkProblem:
         raise
     except Exception as error:
         raise ends.problem_of(error) from error
     return plan
+
+
+@contextmanager
+def pushing(spark: SparkSession) -> Iterator[None]:
+    """Meanwhile conditions are left to the source: a slice does not read what is of others."""
+    before = spark.conf.get(PUSHED, "false")
+    spark.conf.set(PUSHED, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(PUSHED, str(before))
 
 
 class _Bounds(NamedTuple):
@@ -105,8 +157,7 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(where: Where, wanted: Wanted) -> _Bounds:
-    since_ms = None if wanted.since is None else ends.time_ms(wanted.since, "--since")
-    until_ms = None if wanted.until is None else ends.time_ms(wanted.until, "--until")
+    since_ms, until_ms = between_ms(wanted.since, wanted.until)
     found = None
     if not wanted.is_archive:
         found = ends.find_range(where, [wanted.source], since_ms, until_ms)
@@ -120,6 +171,8 @@ def _rows(spark: SparkSession, where: Where, wanted: Wanted, bounds: _Bounds) ->
         from zbus.spark.archive.spark import open_archive
 
         rows = open_archive(spark, wanted.source)
+        if wanted.topics:
+            rows = rows.where(rows["topic"].isin(list(wanted.topics)))
     return frames.chosen(
         rows,
         since_ms=bounds.since_ms,
@@ -155,7 +208,7 @@ def _plan(rows: DataFrame, wanted: Wanted, bounds: _Bounds) -> Plan:
     )
 
 
-def _write(rows: DataFrame, where: Where, wanted: Wanted, plan: Plan, say: Say) -> None:
+def _write(rows: DataFrame, sink: Where, wanted: Wanted, plan: Plan, say: Say) -> None:
     begin_s = time.monotonic()
     written = 0
     for number, due in enumerate(due_s(plan.slices, wanted.speed, wanted.rate)):
@@ -163,7 +216,7 @@ def _write(rows: DataFrame, where: Where, wanted: Wanted, plan: Plan, say: Say) 
         one = plan.slices[number]
         some = rows if len(plan.slices) == 1 else frames.of_slice(rows, one)
         result = frames.messages(some, wanted.to, plan.run, wanted.keep_time)
-        ends.write(result, where, _app(plan), number)
+        ends.write(result, sink, _app(plan), number)
         written += one.messages
         say(f"{written:,} of {plan.messages:,} messages")
 
@@ -201,7 +254,7 @@ def _kept(checkpoint: str | None, wanted: Wanted) -> Plan | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Usage(f"{path} cannot be read: {error}") from error
-    now = attrs.asdict(wanted)
+    now = json.loads(json.dumps(attrs.asdict(wanted)))
     changed = sorted(name for name in now if now[name] != plan.wanted.get(name))
     if changed:
         names = ", ".join(changed)

@@ -54,12 +54,12 @@ class Wanted:
         sent_header: str | None,
         show_keys: bool,
     ) -> Wanted:
-        from zbus.spark.ends import time_ms
+        from zbus.spark.times import moment_ms
 
         now_ms = time.time_ns() // 1_000_000
         names = tuple(name.strip() for name in (topics or "").split(",") if name.strip())
-        since_ms = time_ms(since, "--since", now_ms)
-        until_ms = now_ms if until is None else time_ms(until, "--until", now_ms)
+        since_ms = moment_ms(since, "--since", now_ms)
+        until_ms = now_ms if until is None else moment_ms(until, "--until", now_ms)
         bucket_ms = parse_ms(bucket) or 0
         problems = [
             (

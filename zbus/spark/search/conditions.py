@@ -6,9 +6,7 @@ written by who searches, and only Spark understands it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Final
 
 import attrs
@@ -19,12 +17,10 @@ import pyarrow.compute as pc
 from zbus.spark.errors import Usage
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.json_path import JsonPath, read_path
-from zbus.units import parse_ms
+from zbus.spark.times import between_ms
 
 PATTERN_BYTES_MAX: Final = 10_000
 """Of a regular expression."""
-
-_TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
 
 
 @attrs.frozen(kw_only=True)
@@ -77,11 +73,7 @@ def read_conditions(
     now_ms: int | None = None,
 ) -> Conditions:
     """Of what somebody wrote. Raises Usage."""
-    now_ms = round(time.time() * 1_000) if now_ms is None else now_ms
-    since_ms = None if since is None else moment_ms(since, "--since", now_ms)
-    until_ms = None if until is None else moment_ms(until, "--until", now_ms)
-    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
-        raise Usage("--until is not after --since: no message is between them")
+    since_ms, until_ms = between_ms(since, until, now_ms)
     return Conditions(
         ids=tuple(ids),
         keys=tuple(keys),
@@ -96,32 +88,6 @@ def read_conditions(
         where=where,
         after=None if after is None else Cursor.decode(after),
     )
-
-
-def moment_ms(text: str, option: str, now_ms: int) -> int:
-    """Epoch milliseconds of `24h` (ago), `now`, a time in ISO 8601 (UTC if it does not say), or of
-    that number. Raises Usage."""
-    text = text.strip()
-    found: int | None = None
-    if text == "now":
-        found = now_ms
-    elif text.isascii() and text.isdecimal():
-        found = int(text[:18])
-    elif (ago_ms := parse_ms(text)) is not None:
-        found = now_ms - ago_ms
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-            moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-            found = round(moment.timestamp() * 1_000)
-        except (ValueError, OverflowError):
-            pass
-    if found is None or not 0 <= found <= _TIME_MS_MAX:
-        text = (
-            f"{option} {text[:40]}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
-        )
-        raise Usage(text)
-    return found
 
 
 def _header(text: str) -> tuple[str, str]:
