@@ -68,7 +68,11 @@ class RemoteLog(Log):
         low, high = span.first, span.end  # all before `low` are earlier, and `high` is not
         while low < high:
             middle = (low + high) // 2
-            header = _headers(self._piece(span, middle, 1).batches)[0]
+            try:
+                header = _headers(self._piece(span, middle, 1).batches)[0]
+            except DataLoss:  # retention was here meanwhile: what is left is later
+                low = middle + 1
+                continue
             if header.time_ms >= time_ms:
                 high = min(middle, header.base_offset)
             else:
@@ -129,9 +133,12 @@ class RemoteLog(Log):
         records = size = 0
         for number in range(_SAMPLES if count else 0):
             at = span.first + number * count // _SAMPLES
-            for header in _headers(self._piece(span, at, _SAMPLE_BYTES).batches):
-                records += header.records
-                size += header.length
+            try:
+                headers = _headers(self._piece(span, at, _SAMPLE_BYTES).batches)
+            except DataLoss:  # retention was here meanwhile: whoever reads is told
+                continue
+            records += sum(header.records for header in headers)
+            size += sum(header.length for header in headers)
         return count * size // max(1, records)
 
     def _require(self, span: Span) -> None:

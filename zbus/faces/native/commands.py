@@ -137,8 +137,8 @@ COMMANDS: dict[str, Command] = {
         "Stage a message, or a batch, for a topic: nobody sees it before it is committed.",
         "transactions", (TOPIC,), "produce", Groups.NONE,
         _timed("Staged, durably.", "durability", "offset", "count", "duplicate"),
-        (_R.TOPIC_UNKNOWN, _R.TOO_LARGE, _R.REUSED, _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED,
-         *_CHANGE),
+        (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
+         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.TXN, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "txn_commit": Command(
         "Store what is staged where it belongs: all of a batch, and once.",
