@@ -1,7 +1,7 @@
 """How fast topics are archived, and what those who produce meanwhile see of it.
 
     python -m tests.bench.archive_rates [--messages 200000] [--bytes 1024] [--rounds 3]
-        [--engines spark,local] [--rate 20MiB] [--produce 500] [--seconds 8]
+        [--engines spark,local] [--rate 20MiB] [--produce 100] [--seconds 8]
 
 Each body is another one, of JSON that compresses to about a third. First all is archived, of the
 broker and of its directory, by tasks of Spark (`local[2]`) and by two threads, each time to a new
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engines", default="spark,local")
     parser.add_argument("--rate", default="20MiB")
-    parser.add_argument("--produce", type=int, default=500, help="messages a second")
+    parser.add_argument("--produce", type=int, default=100, help="messages a second")
     parser.add_argument("--seconds", type=float, default=8.0)
     chosen = parser.parse_args()
     if parse_bytes(chosen.rate) is None:
