@@ -2,7 +2,7 @@
 
     python -m tests.bench.spark_read [--messages 2000000] [--bytes 1024] [--rounds 3]
 
-All in one run with one session, `local[2]`; what is read goes nowhere (the format `noop`). Of the
+All in one run with one session, `local[2]`; bodies differ; what is read goes nowhere (the format `noop`). Of the
 rounds the best and the median are shown. The topic is written in batches of 1,000.
 """
 
@@ -12,7 +12,6 @@ import argparse
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -28,28 +27,22 @@ BATCH = 1_000
 
 
 def fill(port: int, count: int, size: int) -> None:
-    body = os.urandom(size // 2).hex().encode()
+    """Each body is another one: half of each is noise."""
     with connect(f"127.0.0.1:{port}") as bus:
         bus.declare("orders")
         with bus.pipeline(8) as pipeline:
             for _ in range(count // BATCH):
-                pipeline.produce_many("orders", [body] * BATCH)
+                noise = os.urandom(BATCH * size // 4).hex().encode()
+                step = len(noise) // BATCH
+                pad = b"." * (size - step)
+                bodies = [noise[at : at + step] + pad for at in range(0, len(noise), step)]
+                pipeline.produce_many("orders", bodies[:BATCH])
 
 
 def session() -> Any:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
+    from zbus.spark.session import start
 
-    import zbus.spark
-
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "4g")
-    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    zbus.spark.register(spark)
-    return spark
+    return start("read", master="local[2]", conf={"spark.driver.memory": "4g"})
 
 
 def measure(name: str, rounds: int, count: int, size: int, act: Callable[[], None]) -> None:
