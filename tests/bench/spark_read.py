@@ -2,7 +2,7 @@
 
     python -m tests.bench.spark_read [--messages 2000000] [--bytes 1024] [--rounds 3]
 
-All in one run with one session, `local[2]`; bodies differ; what is read goes nowhere (`noop`). Of the
+All in one run with one session, `local[2]`; bodies differ; what is read goes nowhere. Of the
 rounds the best and the median are shown. The topic is written in batches of 1,000.
 """
 
