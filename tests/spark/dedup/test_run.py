@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.process.broker import BrokerProcess
-from tests.spark.brokers import everything
+from tests.spark.brokers import everything, job, require_refused
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
 from zbus.spark.dedup.run import Wanted, run
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("dedup") / "data") as broker:
         yield broker
 
 
@@ -33,6 +34,8 @@ def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
             bus.declare(topic, durability="disk")
         put(bus)
         yield bus
+        for topic in ("orders", "clean"):
+            bus.remove(topic)
 
 
 @pytest.fixture
@@ -71,18 +74,18 @@ def test_a_stream(spark: SparkSession, bus: BlockingClient, where: Where, tmp_pa
         run(spark, where, other, "dedup", print)
 
 
-@pytest.mark.parametrize(
-    ("said", "text"),
-    [
-        ({"sources": ()}, "--from TOPIC"),
-        ({"to": "ORDERS"}, "would be read and written"),
-        ({"checkpoint": "c"}, "a stream needs --to"),
-        ({"checkpoint": "c", "to": "x", "table": "t"}, "--table is of a range"),
-        ({"checkpoint": "c", "to": "x", "until": "1h"}, "no --until"),
-        ({"once": True}, "--once is of a stream"),
-    ],
-)
-def test_what_does_not_fit(said: dict[str, Any], text: str) -> None:
-    with pytest.raises(Usage) as caught:
-        Wanted(**{"sources": ("orders",), **said}).check()
-    assert text in str(caught.value)
+def test_the_command(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    words = ("dedup", "--broker", str(where), "--from", "orders", "--by", "id,body_hash", "--json")
+    told = {"messages": 6, "repeated": 2, "dropped": 3, "written": 0}
+    trial = job(*words, "--to", "clean", "--table", str(table), "--dry-run")
+    assert (trial.exit_code, table.exists()) == (0, False), trial.stderr
+    assert json.loads(trial.stdout).items() >= told.items()
+    assert everything(bus, "clean") == []
+    found = job(*words, "--table", str(table))
+    assert json.loads(found.stdout).items() >= told.items()
+    assert "6 messages, 2 of them more than once, 3 too many" in found.stderr
+    assert {len(row.body_hash) for row in spark.read.parquet(str(table)).collect()} == {64}
+    require_refused(job(*words, "--table", str(table)), 2, "is there already")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.process.broker import BrokerProcess
-from tests.spark.brokers import everything, kill
+from tests.spark.brokers import everything, job, kill, require_refused
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
 from zbus.spark import ends
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 DLQ = "orders.DLQ"
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("dlq") / "data") as broker:
         yield broker
 
 
@@ -49,6 +49,8 @@ def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
         kill(bus, "orders", "billing")
         assert len(everything(bus, DLQ)) == 6
         yield bus
+        for topic in ("orders", DLQ, "audit"):
+            bus.remove(topic)
 
 
 @pytest.fixture
@@ -155,6 +157,57 @@ def test_dropped(spark: SparkSession, where: Where, bus: BlockingClient, tmp_pat
     assert len(everything(bus, "orders")) == 6
     [told] = everything(bus, "audit")
     assert json.loads(told.body)["action"] == "drop"
+
+
+def test_two_steps_by_command(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """Looked at, planned, confirmed; the same confirmation again does nothing."""
+    to, path, page = ("--broker", str(where)), tmp_path / "plan.json", tmp_path / "dead.html"
+    shown = job("dlq", "report", *to, "--topic", DLQ, "--out", str(page))
+    assert shown.stdout.startswith(f"{DLQ}: 6 dead letters of 1 topics, in 1 groups"), shown.stderr
+    assert "order # failed" in page.read_text("utf-8")
+    chosen = ("--topic", DLQ, "--where", "redrives < 2 and error like 'order %'")
+    bad = job("dlq", "redrive", *to, "--topic", DLQ, "--where", "x = 1", "--plan", str(path))
+    require_refused(bad, 2, "--where: [UNRESOLVED_COLUMN")
+    words = ("dlq", "redrive", *to, "--plan", str(path))
+    trial = job(*words, *chosen, "--dry-run", "--json")
+    assert (json.loads(trial.stdout)["messages"], path.exists()) == (4, False)
+    planned = job(*words, *chosen, "--max", "3", "--audit", "audit")
+    token = planned.stdout.split()[-1]
+    assert planned.stdout.endswith(f"dlq redrive --plan {path} --confirm {token}\n")
+    assert len(everything(bus, "orders")) == 6
+    done = json.loads(job(*words, "--confirm", token, "--json").stdout)
+    assert (done["done"], done["messages"], done["targets"]) == (True, 3, {"orders": 3})
+    again = job(*words, "--confirm", token)
+    assert "was applied before" in again.stderr
+    assert [message.body for message in everything(bus, "orders")[6:]] == [b"0", b"1", b"4"]
+    assert len(everything(bus, "audit")) == 1
+
+
+def test_exported(spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("dlq", "export", "--broker", str(where), "--topic", DLQ, "--out", str(out), "--json")
+    assert json.loads(job(*words, "--dry-run").stdout) == {"messages": 6}
+    assert json.loads(job(*words, "--where", "redrives = 3").stdout)["messages"] == 1
+    [row] = spark.read.parquet(str(out)).collect()
+    assert (row.origin, row.fingerprint, bytes(row.body)) == ("orders", "order # failed", b"3")
+    require_refused(job(*words), 2, "is there already")
+
+
+def test_codes_of_a_plan_that_is_late(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """4 if somebody has its messages by now, 3 if the topic is another one."""
+    path = tmp_path / "plan.json"
+    words = ("dlq", "drop", "--broker", str(where), "--plan", str(path))
+    token = job(*words, "--topic", DLQ).stdout.split()[-1]
+    bus.pull(DLQ, DLQ, batch=1)
+    require_refused(job(*words, "--confirm", token), 4, "make a new plan")
+    bus.declare("orders", "billing", dead_letter="")
+    bus.remove(DLQ)
+    bus.declare(DLQ, DLQ, ack=True)
+    require_refused(job(*words, "--confirm", token), 3, "removed and made again")
 
 
 def test_which_group(bus: BlockingClient) -> None:

@@ -35,9 +35,9 @@ BODIES = [
 ]
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("etl") / "data") as broker:
         yield broker
 
 
@@ -47,6 +47,8 @@ def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
         for topic in ("flights", "late", "bad"):
             bus.declare(topic, durability="disk")
         yield bus
+        for topic in ("flights", "late", "bad"):
+            bus.remove(topic)
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 COUNT = 50
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("replay") / "data") as broker:
         yield broker
 
 
@@ -46,6 +46,8 @@ def bus(broker: BrokerProcess) -> Iterator[BlockingClient]:
             body = bytes([number]) * number
             bus.produce("orders", body, key=key, tag=f"t{number % 5}", headers=headers)
         yield bus
+        for topic in ("orders", "again"):
+            bus.remove(topic)
 
 
 @pytest.fixture
