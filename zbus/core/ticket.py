@@ -48,6 +48,20 @@ class Silent(Ticket):
         pass
 
 
+class Opening(Ticket):
+    """Of a declaration: what stood in its way. That it is durable is said by what follows it."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problem: BrokerError | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self.problem = outcome
+
+
 class Parts:
     """A ticket that waits for several things, for each of which `part` makes a ticket. It ends well
     when all have, and with the first refusal."""

@@ -36,7 +36,7 @@ from zbus.core.puts import Puts
 from zbus.core.recorder import Recorder
 from zbus.core.settling import Settling, Source
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Opening, Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Partition, Topic
 
@@ -85,7 +85,7 @@ class Transactions:
         """
         for topic in (f"{PREFIX}{name}", f"{PREFIX}{name}{ROWS}"):
             if not self._fits(topic):
-                made = _Made()
+                made = Opening()
                 self._make(made, topic)
                 if made.problem is not None:
                     return made.problem
@@ -397,20 +397,6 @@ class Transactions:
 
     def _later(self) -> int:
         return self._dispatch.tick.now_ms + AGAIN_MS
-
-
-class _Made(Ticket):
-    """A declaration: what speaks against it is said at once."""
-
-    __slots__ = ("problem",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problem: BrokerError | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self.problem = outcome
 
 
 class _Called(Silent):

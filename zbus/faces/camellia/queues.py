@@ -9,29 +9,15 @@ from __future__ import annotations
 
 from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
-from zbus.core.errors import BrokerError, Outcome, Refusal
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.names import name_problem
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Ticket
+from zbus.core.ticket import Opening
 from zbus.core.topic import Group, Topic
 from zbus.faces.camellia.settings import CamelliaSettings
 
 WINDOW = 1 << 31
 """Messages that may be in the hands of consumers at once: as many as there are."""
-
-
-class _Opening(Ticket):
-    """Of a declaration: what stood in its way. That it is durable is said by what follows it."""
-
-    __slots__ = ("problem",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problem: BrokerError | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self.problem = outcome
 
 
 class Queues:
@@ -111,7 +97,7 @@ class Queues:
         text = name_problem(name)
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"topic: {text}")
-        ticket = _Opening()
+        ticket = Opening()
         self._broker.declare(ticket, name, lambda topic: self._wished(name, topic))
         topic = self._broker.topic(name)
         if ticket.problem is not None:

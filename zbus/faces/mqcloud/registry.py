@@ -19,10 +19,9 @@ from zbus.core.broker import Broker
 from zbus.core.declare import GroupWish
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.names import name_problem
-from zbus.core.outcomes import Outcome
 from zbus.core.seeking import Start
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Ticket
+from zbus.core.ticket import Opening, Ticket
 from zbus.core.topic import Group, Partition, Topic
 from zbus.faces.mqcloud.settings import MqcloudSettings
 from zbus.option import listed
@@ -103,20 +102,6 @@ class Found(NamedTuple):
             for name, group in self.topic.groups.items()
             if name.startswith(begin)
         ]
-
-
-class _Asked(Ticket):
-    """Of a declaration: what stood in its way. That it is durable is said by what follows it."""
-
-    __slots__ = ("problem",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problem: BrokerError | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self.problem = outcome
 
 
 NO_NOTES: Final = Notes()
@@ -255,7 +240,7 @@ class Registry:
         """Give a consumer other settings, and all its groups."""
         for _, group in found.groups():
             wish = GroupWish(group.name, consumer.applied(group.options))
-            asked = _Asked()
+            asked = Opening()
             self._broker.declare(asked, found.topic.name, _as_it_is(found.topic, wish))
             if asked.problem is not None:
                 ticket.settle(asked.problem)
@@ -268,7 +253,7 @@ class Registry:
     def unregister_consumer(self, ticket: Ticket, found: Found) -> None:
         """Its groups, and with them how far they are, go as well."""
         for _, group in found.groups():
-            self._broker.remove_group(_Asked(), group)
+            self._broker.remove_group(Opening(), group)
         self._write(ticket, found.topic.name, lambda notes: _without(notes, found.name))
 
     def group(self, found: Found, client: str) -> Group | BrokerError:
@@ -281,7 +266,7 @@ class Registry:
             text = f"consumer {found.name} has {self._settings.mqcloud_clients_max} clients already"
             return BrokerError(Refusal.TOO_MANY, text)
         wish = self._wish(name, found.consumer, None)
-        asked = _Asked()
+        asked = Opening()
         self._broker.declare(asked, found.topic.name, _as_it_is(found.topic, wish))
         group = found.topic.groups.get(name.lower())
         if asked.problem is not None or group is None:
@@ -295,12 +280,12 @@ class Registry:
         self._configured = True
         for item in listed(self._settings.mqcloud_producers):
             name, _, topic = item.partition("=")
-            self.register_producer(_Asked(), topic, name)
+            self.register_producer(Opening(), topic, name)
         for item in listed(self._settings.mqcloud_consumers):
             name, _, rest = item.partition("=")
             topic, _, kind = rest.partition(":")
             way = Way.BROADCAST if kind else Way.CLUSTERING
-            self.register_consumer(_Asked(), topic, name, self.new_consumer(way))
+            self.register_consumer(Opening(), topic, name, self.new_consumer(way))
 
     def _wish(self, name: str, consumer: Consumer, group: Group | None) -> GroupWish:
         options = consumer.applied(GroupOptions() if group is None else group.options)

@@ -18,14 +18,13 @@ from zbus.core.declare import GroupWish
 from zbus.core.errors import BrokerError, Outcome
 from zbus.core.outcomes import Changed
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Opening, Silent, Ticket
 from zbus.core.topic import Topic
 from zbus.faces.semq.frames import lines_of
 from zbus.faces.semq.mailboxes import (
     GROUP,
     MARK,
     PREFIX,
-    Asked,
     Mailbox,
     Mailboxes,
     void_id,
@@ -142,7 +141,7 @@ class DeadRows:
         topic = self.topic()
         if topic is not None and topic.group(GROUP) is not None:
             return topic
-        asked = Asked()
+        asked = Opening()
         options = _TOPIC if topic is None else topic.options
         self._broker.declare(asked, TOPIC, lambda now: (options, GroupWish(GROUP, _GROUP)))
         topic = self.topic()

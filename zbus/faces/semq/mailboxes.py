@@ -28,7 +28,7 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.originals import id_name
 from zbus.core.outcomes import Outcome
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Silent, Ticket
+from zbus.core.ticket import Opening, Silent, Ticket
 from zbus.core.topic import Group, Partition, Topic
 from zbus.semq.words import PLATFORM, Mid, PlatformLocator, Store, Stream
 
@@ -209,24 +209,10 @@ class Mailboxes:
 
     def ensure(self, node: str) -> Mailbox | BrokerError:
         """The mailbox of a node, made if there is none. Whether that is durable is not known."""
-        asked = Asked()
+        asked = Opening()
         if self.find(node) is None:
             self.make(asked, node)
         return asked.problem or self.find(node) or topic_unknown(f"{PREFIX}{node}")
-
-
-class Asked(Ticket):
-    """What stood in the way of a declaration."""
-
-    __slots__ = ("problem",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problem: BrokerError | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self.problem = outcome
 
 
 class _Unheard(Silent):
