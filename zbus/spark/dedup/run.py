@@ -11,6 +11,7 @@ from zbus.spark import ends
 from zbus.spark.dedup import frames
 from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.etl import history, mapping
+from zbus.spark.etl.following import batches
 from zbus.spark.etl.pace import Pace
 from zbus.spark.times import between_ms, duration_ms
 from zbus.spark.where import Where
@@ -18,7 +19,6 @@ from zbus.spark.where import Where
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-POLL_S: Final = 1
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 
@@ -167,18 +167,11 @@ def _stream(
     writer = writer.queryName(name).option("checkpointLocation", wanted.checkpoint)
     if trigger := wanted.pace.trigger():
         writer = writer.trigger(**trigger)
-    started = writer.start()
-    read, last = 0, -1
-    try:
-        ended = False
-        while not ended:
-            ended = bool(started.awaitTermination(POLL_S))
-            for progress in started.recentProgress:
-                if progress.batchId > last and progress.numInputRows:
-                    last = progress.batchId
-                    read += progress.numInputRows
-                    state = sum(each.numRowsTotal for each in progress.stateOperators)
-                    say(f"batch {last}: {progress.numInputRows:,} read, {state:,} remembered")
-    finally:
-        started.stop()
+    read = 0
+    for progress in batches(writer.start()):
+        if progress.numInputRows:
+            read += progress.numInputRows
+            state = sum(each.numRowsTotal for each in progress.stateOperators)
+            count = f"{progress.numInputRows:,} read, {state:,} remembered"
+            say(f"batch {progress.batchId}: {count}")
     return {"messages": read}

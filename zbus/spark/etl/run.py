@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -18,6 +19,7 @@ from zbus.spark import ends
 from zbus.spark.errors import SparkProblem, Unverified
 from zbus.spark.etl import files, history, mapping, query
 from zbus.spark.etl.counting import Counts
+from zbus.spark.etl.following import batches
 from zbus.spark.etl.job import Job
 from zbus.spark.planning import read_offsets
 from zbus.spark.times import between_ms
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-POLL_S: Final = 1
 _RESULT: Final = "_result"
 _BAD: Final = "_bad"
 
@@ -209,34 +210,19 @@ class _Batch:
 
 
 def _followed(started: StreamingQuery, outcome: query.Outcome, say: Say) -> Done:
-    """Wait for the end, and judge each batch when it is done."""
-    total, last, problems = Counts(offsets=0, by_row=outcome.by_row), -1, []
-    batches = 0
-    try:
-        ended = False
-        while not ended:
-            ended = bool(started.awaitTermination(POLL_S))
-            for progress in started.recentProgress:
-                if progress.batchId <= last or not _has_counts(progress):
-                    continue
-                last = progress.batchId
-                counts = _counts(progress, outcome)
-                batches += 1
-                total += counts
-                found = [f"batch {last}: {problem}" for problem in counts.problems()]
-                problems += found
-                say(f"batch {last}: {counts}" + "".join(f"; {problem}" for problem in found))
-            if problems and not ended:
-                started.stop()
-                ended = True
-    finally:
-        started.stop()
-    return Done(total, batches, tuple(problems))
-
-
-def _has_counts(progress: Any) -> bool:  # noqa: ANN401 - of Spark
-    """A progress without a batch says that nothing came."""
-    return "addBatch" in progress.durationMs
+    """Wait for the end, and judge each batch when it is done: one that is not whole is the last."""
+    total, count, problems = Counts(offsets=0, by_row=outcome.by_row), 0, []
+    with closing(batches(started)) as progresses:
+        for progress in progresses:
+            counts = _counts(progress, outcome)
+            count += 1
+            total += counts
+            about = f"batch {progress.batchId}"
+            problems += [f"{about}: {problem}" for problem in counts.problems()]
+            say("; ".join([f"{about}: {counts}", *problems]))
+            if problems:
+                break
+    return Done(total, count, tuple(problems))
 
 
 def _counts(progress: Any, outcome: query.Outcome) -> Counts:  # noqa: ANN401 - of Spark

@@ -1,0 +1,52 @@
+"""A stream is followed, batch by batch, until it ends or somebody ends it.
+
+Ctrl-C and SIGTERM end it as a stop does: what is committed is committed, and the next run goes on
+behind it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S: Final = 1
+
+
+def batches(query: StreamingQuery) -> Generator[Any, None, None]:
+    """What Spark says of each batch that is done. Afterwards the query is stopped. Raises what the
+    query has ended with."""
+    last = -1
+    with told_to_stop() as told:
+        try:
+            ended = False
+            while not ended:
+                ended = bool(query.awaitTermination(POLL_S)) or told()
+                for progress in query.recentProgress:
+                    # One without that says that nothing came.
+                    if progress.batchId > last and "addBatch" in progress.durationMs:
+                        last = progress.batchId
+                        yield progress
+        finally:
+            query.stop()
+
+
+@contextmanager
+def told_to_stop() -> Iterator[Callable[[], bool]]:
+    """Meanwhile Ctrl-C and SIGTERM raise nothing; the function says whether there was one."""
+    seen = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield seen.is_set  # signals are handled there
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: seen.set()) for number in numbers]
+    try:
+        yield seen.is_set
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
