@@ -62,6 +62,7 @@ def test_a_range(spark: SparkSession, bus: BlockingClient, where: Where, tmp_pat
     ]
 
 
+@pytest.mark.check
 def test_a_stream(spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     wanted = Wanted(sources=("orders",), to="clean", checkpoint=checkpoint, once=True)
