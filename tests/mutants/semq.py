@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 SIMULATED = "simulation/test_semq.py::test_worlds"
+INBOX = "semq/test_inbox.py"
 SAVED = "simulation/test_semq.py::test_what_the_platform_has_saved_survives_a_power_cut"
 
 SEMQ: list[Mutant] = [
@@ -128,7 +129,7 @@ SEMQ: list[Mutant] = [
             "semq-ack2-before-the-commit",
             "        self._acks.clear()\n",
             "",
-            SIMULATED,
+            INBOX,
         ),
         (
             "semq-who-has-left-keeps-it",

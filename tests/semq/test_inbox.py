@@ -8,6 +8,7 @@ import pytest
 
 from tests.semq.desk import EPOCH, INTERVAL_MS, A, B, C, Desk
 from zbus.semq.events import Came, Frame, Refused, Take, Taken
+from zbus.semq.schema import StoreError
 
 
 def desk_with_platform(**options: Any) -> tuple[Desk, int]:
@@ -62,6 +63,23 @@ def test_many_that_come_together_are_confirmed_in_one_frame() -> None:
         frames.append(Came(link, Frame(fields, b"x", 200)))
     desk.step(*frames)
     assert desk.words() == [f"ack2 {B} 1-3,5"]
+
+
+def test_what_a_failed_step_has_taken_is_not_confirmed_by_the_next() -> None:
+    desk, link = desk_with_platform()
+    pages = desk.database.execute("PRAGMA page_count").fetchone()[0]
+    desk.database.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+    frames = []
+    for seq, body in ((1, b"x"), (2, b"x" * 100_000)):
+        fields = {"cmd": "semq_deliver", "src": B, "dst": A, "savefwd": "3"}
+        fields |= {name: str(value) for name, value in about(seq).items()}
+        frames.append(Came(link, Frame(fields, body, 200)))
+    with pytest.raises(StoreError, match="full"):
+        desk.step(*frames)
+    desk.database.execute("PRAGMA max_page_count = 1000000").fetchone()
+    desk.wait(INTERVAL_MS)
+    assert desk.words() == []
+    assert desk.inbox() == []
 
 
 def test_a_second_copy_is_not_handed_over_and_confirmed_again() -> None:
