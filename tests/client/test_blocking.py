@@ -276,14 +276,15 @@ def test_closing_wakes_who_waits(url: str, topic: str) -> None:
     thread.join(WAIT_S)
 
 
-def interrupt_when(ready: Callable[[], object]) -> threading.Thread:
-    """Ctrl-C, as soon as something is the case; the thread is to be started."""
+def interrupt_when(ready: Callable[[], object], unheard: bool = False) -> threading.Thread:
+    """Ctrl-C, as soon as something is the case; the thread is to be started. Unheard, it ends no
+    system call of the main thread, as one that comes just before the call begins."""
     main = threading.get_ident()
 
     def press() -> None:
         while not ready():
             pass
-        signal.pthread_kill(main, signal.SIGINT)
+        signal.pthread_kill(threading.get_ident() if unheard else main, signal.SIGINT)
 
     return threading.Thread(target=press)
 
@@ -305,7 +306,8 @@ def test_interrupted_with_requests_under_way(url: str, bus: BlockingClient, topi
         assert bus.query(topic).message_depth == 10
 
 
-def test_interrupted_while_it_waits() -> None:
+@pytest.mark.parametrize("unheard", [False, True])
+def test_interrupted_while_it_waits(unheard: bool) -> None:
     """The connection stays: other requests on it are answered."""
     interrupted = threading.Event()
 
@@ -326,7 +328,7 @@ def test_interrupted_while_it_waits() -> None:
     main = threading.get_ident()
     with Peer(serve) as url, zbus.connect(url, retries=0) as bus, bus.pipeline() as pipe:
         calls = [pipe.produce("T", str(number)) for number in range(10)]
-        thread = interrupt_when(waits)
+        thread = interrupt_when(waits, unheard)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             bus.pull("T", wait_ms=60_000)

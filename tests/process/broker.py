@@ -185,7 +185,8 @@ class Wire:
         self.sock.close()
 
     def __del__(self) -> None:
-        self.sock.close()
+        if "sock" in vars(self):  # it may never have been connected
+            self.sock.close()
 
 
 def established(port: int, wire: Wire) -> bool:

@@ -47,13 +47,14 @@ class TlsBroker(BrokerProcess):
             *("--tls-key-file", str(self.files.key)),
             *options,
         )
-        found = re.findall(r"listening address=http://127.0.0.1:(\d+)", self.wait_for("listening"))
+        log = self.wait_for("listening", len(addresses))
+        found = re.findall(r"listening address=http://127.0.0.1:(\d+)", log)
         self.plain_port = int(found[0]) if found else 0
 
-    def wait_for(self, text: str) -> str:
-        """The log, once it says this."""
+    def wait_for(self, text: str, times: int = 1) -> str:
+        """The log, once it says this so many times."""
         deadline = time.monotonic() + WAIT_S
-        while text not in self.log():
+        while self.log().count(text) < times:
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.01)
         return self.log()

@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 RECEIVE_BYTES = 64 << 10
 
+LOOK_UP_S = 1.0
+"""No wait is longer: a signal that comes just before a system call begins does not end that call,
+so Ctrl-C would be heard only when the wait is over."""
+
 
 def open_socket(address: Address, options: Options, timeout_s: float) -> Socket:
     """A connection. Raises OSError (TLS errors are OSErrors too)."""
@@ -133,7 +137,7 @@ class Link:
                 if self._driving:
                     self._waiting += 1
                     try:
-                        changed.wait(end_s - now_s)
+                        changed.wait(min(end_s - now_s, LOOK_UP_S))
                     finally:
                         self._waiting -= 1
                     continue
@@ -163,7 +167,7 @@ class Link:
         if connection is None:
             pause_s = min(exchange.retry_at_s, end_s) - now_s
             if pause_s > 0:
-                changed.wait(pause_s)
+                changed.wait(min(pause_s, LOOK_UP_S))
             elif self._connect(end_s) is None:
                 try:
                     changed.release()
@@ -174,7 +178,7 @@ class Link:
         data, why = b"", None
         try:
             changed.release()
-            if not connection.wait(end_s - now_s):
+            if not connection.wait(min(end_s - now_s, LOOK_UP_S)):
                 return
             self._taking = True
             data = connection.receive(RECEIVE_BYTES)
