@@ -16,6 +16,7 @@ from zbus.faces.access import Needs
 from zbus.faces.face import RESERVED, Parts, Report, first_segment
 from zbus.faces.guard import Answer, Guard, Policy
 from zbus.faces.native import (
+    connections,
     consume,
     events,
     leases,
@@ -31,6 +32,8 @@ from zbus.faces.native import (
     seek,
     single,
     staged,
+    stats_plan,
+    stats_told,
     track,
     tracker,
     why,
@@ -76,6 +79,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"seek": seek.Seek,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"stats": stats_plan.Report,
+    b"connections": connections.Connections,
+    b"disconnect": connections.Disconnect,
     b"tracker": tracker.Tracker,
     b"track_sub": tracker.Follow,
     b"track_pub": tracker.TakeReport,
@@ -122,6 +128,7 @@ class NativeFace:
         self.rights = rights
         self.reloads = Reloads(settings.reload_window_ms)
         self.tracking = track.Tracking(broker, settings)
+        self.stats = stats_told.Stats(broker, settings)
 
     def claims(self, head: Head) -> bool:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
@@ -169,7 +176,7 @@ class NativeFace:
         return {"documents": self.tracking.bytes_used}
 
     def upkeep(self) -> None:
-        pass
+        self.stats.upkeep()
 
     def push(self, peer: Peer, routed: Routed) -> bool:
         """A routed message for somebody who has no open call of that id."""
