@@ -20,11 +20,13 @@ from zbus.core.limits import DELAY_MS_MAX, Limits
 from zbus.faces.native import openapi_parts as parts
 from zbus.faces.native.commands import (
     COMMANDS,
+    CONNECTIONS,
     DESCRIPTION,
     GROUP,
     ICON,
     LOG,
     SERVER,
+    STATS,
     TOPIC,
     WHY,
     Command,
@@ -64,6 +66,8 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
     (LOG, "get"): ("log", "Look at a topic's log"),
     (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
+    (STATS, "get"): ("stats", "How the broker does"),
+    (CONNECTIONS, "get"): ("connections", "Who is connected"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }
