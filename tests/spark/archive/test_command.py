@@ -19,7 +19,7 @@ from tests.docs.pages import DOCS
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
-from zbus.client import connect
+from zbus.client import connect, errors
 from zbus.spark.archive import Archive
 from zbus.spark.archive.command import archive
 from zbus.spark.commands import Common, common_options, spark
@@ -83,11 +83,11 @@ def live(tmp_path: Path) -> Iterator[tuple[Place, BrokerProcess]]:
         yield Place(tmp_path), broker
 
 
-def put(broker: BrokerProcess, count: int, **options: Any) -> None:
+def put(broker: BrokerProcess, count: int, topic: str = "orders", **options: Any) -> None:
     with connect(f"127.0.0.1:{broker.port}") as bus:
-        bus.declare("orders", **options)
+        bus.declare(topic, **options)
         for begin in range(0, count, 50):
-            bus.produce_many("orders", [b"%d" % n * 500 for n in range(begin, begin + 50)])
+            bus.produce_many(topic, [b"%d" % n * 500 for n in range(begin, begin + 50)])
 
 
 LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
@@ -274,3 +274,43 @@ def _first(place: Place, broker: BrokerProcess) -> int:
     put(broker, 500, retention_count=100)
     with Where(broker=f"127.0.0.1:{broker.port}").open() as log:
         return log.spans("orders")[0].first
+
+
+def test_a_lock_needs_a_broker(place: Place) -> None:
+    code, said = place.archived("--retention-lock")
+    assert (code, "needs a broker" in said) == (2, True), said
+
+
+def test_retention_waits_for_the_archive(live: tuple[Place, BrokerProcess]) -> None:
+    """Nothing that is not archived goes, though ten times of what may stay is stored; what is
+    archived does go."""
+    place, broker = live
+    put(broker, 50, retention_count=10)
+    url = f"127.0.0.1:{broker.port}"
+    words = ["--broker", url, "--to", "@/archive", "--engine", "local", "--topics", "orders"]
+    words.append("--retention-lock")
+    assert place.run(*words, "--dry-run")[0] == 0
+    with connect(url) as bus:
+
+        def forgotten(topic: str) -> bool:
+            try:
+                bus.read(topic, offset=50, count=1)
+            except errors.NotFound:
+                return True
+            return False
+
+        assert [group.name for group in bus.query("orders").groups] == ["orders"]
+        assert place.run(*words)[0] == 0
+        [lock] = [group for group in bus.query("orders").groups if group.retain]
+        assert lock.name.startswith("archive-")
+        assert lock.message_count == 0
+        for topic in ("orders", "control"):
+            put(broker, 1_000, topic, retention_count=10)
+        assert wait_for(lambda: forgotten("control")), "retention goes on"
+        assert bus.read("orders", offset=50, count=1)[0].offset == 50
+        assert bus.query("orders", lock.name).skipped_count == 0
+        code, said = place.run(*words)
+        assert (code, "offsets 50 to 1050, 1000 messages" in said) == (0, True), said
+        put(broker, 50)
+        assert wait_for(lambda: forgotten("orders")), "what is archived may go"
+    assert place.run("verify", "@/archive")[0] == 0

@@ -126,6 +126,9 @@ def _chains(directory: str) -> Chains:
 @click.option("--allow-loss", is_flag=True,
     help="Go on if messages were removed before they were archived, or a topic was made again.",
 )  # fmt: skip
+@click.option("--retention-lock", is_flag=True,
+    help="The broker's retention removes nothing that is not archived yet.",
+)  # fmt: skip
 @_engine_options
 @common_options
 def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
@@ -170,11 +173,13 @@ def _job(
     level: int,
     rate: int | None,
     allow_loss: bool,
+    retention_lock: bool,
     engine: str,
     threads: int,
     once: bool,
     interval: int | None,
 ) -> Job:
+    from zbus.spark.archive.lock import NoLock, RetentionLock
     from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.writer import BLOOM, Shape
 
@@ -196,6 +201,7 @@ def _job(
         allow_loss=allow_loss,
         shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level),
         rate_bytes_s=rate,
+        lock=RetentionLock(common.where(), root) if retention_lock else NoLock(),
         now_ms=_now_ms,
     )
 
