@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -314,3 +316,30 @@ def test_retention_waits_for_the_archive(live: tuple[Place, BrokerProcess]) -> N
         put(broker, 50)
         assert wait_for(lambda: forgotten("orders")), "what is archived may go"
     assert place.run("verify", "@/archive")[0] == 0
+
+
+def test_bodies_as_text(live: tuple[Place, BrokerProcess]) -> None:
+    """The columns of other tools; here, all that is read is bytes as before."""
+    place, broker = live
+    url = f"127.0.0.1:{broker.port}"
+    words = ["--broker", url, "--to", "@/archive", "--engine", "local", "--topics", "orders"]
+    bodies = [b'{"n": 1}', b"2", '"\u00fc"'.encode(), b"[null]"]
+    with connect(url) as bus:
+        bus.declare("orders")
+        bus.produce_many("orders", bodies)
+        assert place.run(*words, "--body", "json")[0] == 0
+        [file] = Archive(place.archive).files()
+        assert pq.read_schema(file.path).field("body").type == pa.string()
+        bus.produce_many("orders", [b"{}", b"{no", b"{}"])
+        code, said = place.run(*words, "--body", "json")
+        assert (code, "orders, partition 0: the body at offset 5 is no JSON" in said) == (2, True)
+        assert "--body raw" in said
+        assert place.run(*words)[0] == 0
+    for _ in range(2):
+        found = Archive(place.archive)
+        table = found.dataset(found.files()).to_table(columns=["offset", "body"])
+        assert table.sort_by("offset").column("body").to_pylist() == [*bodies, b"{}", b"{no", b"{}"]
+        assert place.run("verify", "@/archive", "--live", "--broker", url)[0] == 0
+        assert place.run("compact", "@/archive", "--engine", "local")[0] == 0
+    code, said = place.run(*LOCAL, "--topics", "orders", "--format", "delta", "--body", "json")
+    assert (code, "one schema" in said) == (2, True)
