@@ -129,13 +129,12 @@ def produce(
     stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
     ValueError for what cannot be sent.
 
-    With `retries` the message gets an idempotency key of its own, and is stored once, however often
-    it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
-    Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+    With `retries` the message gets an idempotency key of its own, and is stored once. If you give
+    an `id`, a lost answer is a ConnectionLost with `unknown`: send it again, if the topic remembers
+    ids (`dedupe_ms`).
     """
     lines = start(b"produce", topic)
-    if tag is not None or key is not None:
-        lines += optional(tag=tag, key=key)
+    lines += optional(tag=tag, key=key) if tag is not None or key is not None else b""
     if json is not UNSET:
         body, type_line = _json_instead_of(body, json, headers)
         lines += type_line
@@ -155,6 +154,7 @@ def produce(
         keyed=id is None and idempotency_key is None and acks is None,
         id=b"" if id is None else _id(id),
         timeout_s=timeout_s,
+        traced=("produce", topic),
     )
 
 
@@ -257,6 +257,7 @@ def produce_many(
         safe=idempotency_key is not None or acks is not None,
         keyed=not named and idempotency_key is None and acks is None,
         timeout_s=timeout_s,
+        traced=("produce", topic),
     )
 
 
@@ -426,6 +427,7 @@ def call(
         safe=False,
         waits=True,
         timeout_s=timeout_s + 5,
+        traced=("call", topic),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from zbus.client.errors import ConnectionLost, ProtocolError, Timeout
 from zbus.client.options import Options
 from zbus.client.requests import Request, failure, line
+from zbus.client.spans import Span
 from zbus.wire.responses import Response, ResponseReader
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Call(Generic[T]):
         "response",
         "safe",
         "sent",
+        "span",
         "waiter",
     )
 
@@ -61,6 +63,7 @@ class Call(Generic[T]):
         self.response: Response | None = None
         self.error: Exception | None = None
         self.waiter: Callable[[], None] | None = None
+        self.span: Span | None = None
 
     def result(self) -> T:
         """What the answer means. Raises what it was refused with, or why there is none."""
@@ -108,9 +111,15 @@ class Exchange:
             raise ValueError(f"a request with the id {id.decode()} is under way")
         body = request.body
         keyed = request.keyed and self._options.retries > 0
+        common, span = self._common, None
+        tracing = self._options.tracing
+        if tracing is not None and request.traced is not None:
+            carried = b"\r\ntraceparent:" in request.lines.lower()
+            lines, span = tracing.begin(*request.traced, carried)
+            common += lines
         data = b"%b%bid: %b\r\n%bcontent-length: %d\r\n\r\n%b" % (
             request.lines,
-            self._common,
+            common,
             id,
             b"idempotent: 1\r\n" if keyed else b"",
             len(body),
@@ -120,6 +129,7 @@ class Exchange:
         if timeout_s is None:
             timeout_s = self._options.timeout_s
         call = Call(request, id, data, now_s + timeout_s)
+        call.span = span
         if keyed:
             call.safe = True
         if request.silent:
@@ -251,5 +261,7 @@ class Exchange:
         call.done = True
         call.response = response
         call.error = error
+        if call.span is not None:
+            call.span.end(error)
         if call.waiter is not None:
             call.waiter()

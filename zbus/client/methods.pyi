@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
-
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
@@ -246,9 +245,9 @@ class BlockingMethods:
         stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
         ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own, and is stored once, however often
-        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
-        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once. If you give
+        an `id`, a lost answer is a ConnectionLost with `unknown`: send it again, if the topic remembers
+        ids (`dedupe_ms`).
         """
 
     def produce_many(
@@ -720,9 +719,9 @@ class AsyncMethods:
         stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
         ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own, and is stored once, however often
-        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
-        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once. If you give
+        an `id`, a lost answer is a ConnectionLost with `unknown`: send it again, if the topic remembers
+        ids (`dedupe_ms`).
         """
 
     async def produce_many(
@@ -999,9 +998,9 @@ class PipelineMethods:
         stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
         ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own, and is stored once, however often
-        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
-        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once. If you give
+        an `id`, a lost answer is a ConnectionLost with `unknown`: send it again, if the topic remembers
+        ids (`dedupe_ms`).
         """
 
     def produce_many(
@@ -1134,9 +1133,9 @@ class AsyncPipelineMethods:
         stored; ConnectionLost or Timeout, whose `unknown` says whether it may have been; TypeError and
         ValueError for what cannot be sent.
 
-        With `retries` the message gets an idempotency key of its own, and is stored once, however often
-        it was sent. If you give an `id` that is left to you: a topic may remember ids (`dedupe_ms`).
-        Then a lost answer is a ConnectionLost with `unknown`, and you may send it again.
+        With `retries` the message gets an idempotency key of its own, and is stored once. If you give
+        an `id`, a lost answer is a ConnectionLost with `unknown`: send it again, if the topic remembers
+        ids (`dedupe_ms`).
         """
 
     async def produce_many(

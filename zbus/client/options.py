@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from zbus.client.spans import Tracing
+
 DEFAULT_URL = "http://127.0.0.1:15555"
 DEFAULT_PORT = 15_555
 
@@ -64,6 +66,8 @@ class Options:
     """The client's certificate: a PEM file, or (certificate, key)."""
     ssl_context: ssl.SSLContext | None = None
     """Instead of `ca` and `cert`."""
+    tracing: Tracing | None = None
+    """Who traces what is produced, called and answered: `zbus.client.tracing`."""
 
     def tls(self) -> ssl.SSLContext:
         """The context for `https://`: certificates and names are verified, TLS 1.2 or newer."""
@@ -90,6 +94,7 @@ class OptionArguments(TypedDict, total=False):
     ca: str | None
     cert: str | tuple[str, str] | None
     ssl_context: ssl.SSLContext | None
+    tracing: Tracing | None
 
 
 def resolve(url: str, options: Options) -> tuple[Address, Options]:

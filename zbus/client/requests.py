@@ -54,11 +54,12 @@ class Request(Generic[T_co]):
     was lost. `keyed`: it becomes safe by an idempotency key. `waits`: its answer may take as long
     as `timeout_s`, and that is no sign of a broken connection. `silent`: there is no answer.
     `removes`: what it is about is gone when it is done, so 404 to a repetition is no refusal.
+    `traced`: operation and topic, of which those who trace requests are told.
     """
 
     __slots__ = (
         *("body", "id", "keyed", "lines", "parse", "removes", "safe", "silent", "timeout_s"),
-        "waits",
+        *("traced", "waits"),
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class Request(Generic[T_co]):
         removes: bool = False,
         id: bytes = b"",
         timeout_s: float | None = None,
+        traced: tuple[str, str] | None = None,
     ) -> None:
         self.lines = lines  # request line and header lines, each with its CRLF
         self.parse = parse
@@ -85,6 +87,7 @@ class Request(Generic[T_co]):
         self.removes = removes
         self.id = id  # chosen by the caller
         self.timeout_s = timeout_s
+        self.traced = traced
 
 
 # -- header lines ---------------------------------------------------------------------------------

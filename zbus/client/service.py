@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
@@ -194,7 +195,8 @@ class Service:
             with anyio.CancelScope(shield=True) as scope:
                 under_way.add(scope)
                 try:
-                    await self._answer(link, call)
+                    with nullcontext() if options.tracing is None else options.tracing.serve(call):
+                        await self._answer(link, call)
                 finally:
                     under_way.discard(scope)
                     slots.release()
