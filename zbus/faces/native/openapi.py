@@ -24,6 +24,7 @@ from zbus.faces.native.commands import (
     GROUP,
     ICON,
     LOG,
+    RIGHTS,
     SERVER,
     TOPIC,
     WHY,
@@ -64,6 +65,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
     (LOG, "get"): ("log", "Look at a topic's log"),
     (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
+    (RIGHTS, "get"): ("rights", "What whoever asks may do"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }

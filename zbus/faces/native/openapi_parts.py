@@ -288,7 +288,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Message": {
         **_document(
-            "consume_group tag key retry body body_base64",
+            "consume_group tag key retry size body body_base64",
             id=_TEXT,
             topic=_NAME,
             partition=_COUNT,
@@ -298,6 +298,7 @@ SCHEMAS: dict[str, Schema] = {
             tag=_TEXT,
             key=_TEXT,
             retry=_count("Which redelivery this is, from 1."),
+            size=_count("Bytes of the body, which is cut: with `cut`."),
             headers=_table(_TEXT),
             body=_described(_TEXT, "If it is UTF-8."),
             body_base64=_described(_TEXT, "If it is not."),
@@ -359,6 +360,14 @@ SCHEMAS: dict[str, Schema] = {
         serverVersion=_TEXT,
         topicTable=_table(_ref("TopicInfo")),
         trackerList=_list(_ref("ServerAddress")),
+    ),
+    "RightsInfo": _document(
+        "expires name",
+        expires=_described(_TIME, "When they end, epoch milliseconds; absent if they do not."),
+        name=_described(_TEXT, "Whose they are."),
+        operations=_described(_list(_TEXT), "`*` is all, `admin` all on every topic."),
+        tokens=_described(_BOOLEAN, "Whether this broker has tokens; else all may do everything."),
+        topics=_described(_table(_list(_TEXT)), "Topics, each with groups of it; `*` is all."),
     ),
     "TopicInfo": _document(
         "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"

@@ -333,6 +333,8 @@ offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
     batch
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
+cut | number | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
+    is its length
 """)
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with
