@@ -666,8 +666,8 @@ STORE: list[Mutant] = [
         ),
         (
             "unsynced-messages-read-raw",
-            "                if batch.header.base_offset >= visible:",
-            "                if batch.header.base_offset > visible + 1000:",
+            "                    if header.base_offset >= visible:",
+            "                    if header.base_offset > visible + 1000:",
             "core/test_broker_reading.py conformance/test_read.py",
         ),
         (

@@ -18,7 +18,7 @@ from zbus.faces.quotas import NO_LIMITS, Limits, Meter
 
 OPERATIONS = (
     *("produce", "consume", "route", "query", "declare", "empty", "remove"),
-    *("track_pub", "track_sub", "tracker", "server", "ssl", "home"),
+    *("track_pub", "track_sub", "tracker", "server", "ssl", "home", "disconnect"),
 )
 """What can be granted (specification, section 10), beside `*` (all of them) and `admin`."""
 

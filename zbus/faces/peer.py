@@ -179,6 +179,8 @@ class Peer(Session):
             if self._steps is not None and not self._go_on(self._steps):
                 self._undone = requests
                 return
+            if self.heartbeat is not None:  # a stream has begun: nothing else is answered
+                return
         while True:
             if reader.spent:
                 self.work -= reader.spent

@@ -210,6 +210,16 @@ def read_header(buffer: bytes, position: int = 0) -> BatchHeader:
     return header
 
 
+def headers_of(batches: bytes) -> Iterator[BatchHeader]:
+    """Give the headers of whole batches; their checksums are for others to verify. Raises
+    JournalDamage."""
+    position = 0
+    while position < len(batches):
+        header = read_header(batches, position)
+        yield header
+        position += header.length
+
+
 def check(buffer: bytes, position: int = 0) -> BatchHeader:
     """Give the header of the batch at `position` if the batch is whole and undamaged."""
     header = inspect(buffer, position)

@@ -114,7 +114,8 @@ class Journal(Protocol):
         bytes_max: int,
         done: Callable[[bytes | JournalError], None],
     ) -> None:
-        """Give whole DATA batches (no others), from the one holding `offset` on.
+        """Give whole DATA batches (no others), from the one holding `offset` on. The engine has
+        verified their checksums.
 
         At least one batch if there is any, then as many as fit into `bytes_max`; empty at the end.
         """

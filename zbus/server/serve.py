@@ -44,6 +44,7 @@ from zbus.server.mailbox import Mailbox
 from zbus.server.pages import BadPages, PageFolder, read_console
 from zbus.server.pressure import Pressure, memory_max
 from zbus.server.reporter import Reporter
+from zbus.server.running import RunningServer
 from zbus.server.sockets import Listening
 from zbus.server.telling import TellingLoop
 from zbus.server.tokens import BadTokens, TokenFile
@@ -210,6 +211,10 @@ class Server:
 
     def _build(self, clock: Clock) -> None:
         config = self.config
+        reserve_bytes = self._reserve_bytes()
+        self.running = RunningServer(
+            *(self._gauges, config.data_dir, reserve_bytes, self.holdings, self.mailbox)
+        )
         self.broker = make_broker(
             self.journal,
             _ids(),
@@ -243,6 +248,7 @@ class Server:
         )
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
         crowds = Crowds(config.connections_per_address_max)
+        self.running.loop = self.loop
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
@@ -274,6 +280,7 @@ class Server:
             "memory_used": self._gauges.memory_used,
             "cpu_count": os.cpu_count() or 1,
             "held": self.holdings.bytes_used,
+            "running": self.running,
             "version": __version__,
             "secret": os.urandom(32),
         }

@@ -13,7 +13,7 @@ from zbus.client import errors
 from zbus.client.blocking import Pending, Pipeline
 from zbus.client.options import Options
 from zbus.client.requests import Request, optional, start
-from zbus.journal.batch import BatchHeader, read_header
+from zbus.journal.batch import BatchHeader, headers_of
 from zbus.journal.errors import JournalDamage
 from zbus.spark.clients import client_of, problem_with
 from zbus.spark.errors import DataLoss, UnknownTopic
@@ -87,10 +87,10 @@ class RemoteLog(Log):
             asked = self._ask(pipeline, span, at) if at < stop else None
             while asked is not None:
                 piece = self._answered(asked, span, at, stop)
-                headers = _headers(piece.batches)
-                if not headers or headers[0].base_offset > at:
+                found = _headers(piece.batches)
+                if not found or found[0].base_offset > at:
                     raise _lost(span, at, stop, piece)
-                at = headers[-1].end_offset
+                at = found[-1].end_offset
                 asked = self._ask(pipeline, span, at) if at < stop else None
                 yield piece.batches
         self._require(span)
@@ -135,11 +135,11 @@ class RemoteLog(Log):
         for number in range(_SAMPLES if count else 0):
             at = span.first + number * count // _SAMPLES
             try:
-                headers = _headers(self._piece(span, at, _SAMPLE_BYTES).batches)
+                found = _headers(self._piece(span, at, _SAMPLE_BYTES).batches)
             except DataLoss:  # retention was here meanwhile: whoever reads is told
                 continue
-            records += sum(header.records for header in headers)
-            size += sum(header.length for header in headers)
+            records += sum(header.records for header in found)
+            size += sum(header.length for header in found)
         return count * size // max(1, records)
 
     def _require(self, span: Span) -> None:
@@ -169,15 +169,11 @@ def _parse(response: Response) -> _Piece:
 
 
 def _headers(batches: bytes) -> list[BatchHeader]:
-    """Of whole batches, whose checksums others verify. Raises DataLoss."""
-    found, position = [], 0
+    """Of whole batches. Raises DataLoss."""
     try:
-        while position < len(batches):
-            found.append(read_header(batches, position))
-            position += found[-1].length
+        return list(headers_of(batches))
     except JournalDamage as error:
         raise DataLoss(f"the broker's batches are damaged: {error}") from error
-    return found
 
 
 def _lost(span: Span, at: int, stop: int, piece: _Piece | None) -> DataLoss:

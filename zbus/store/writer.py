@@ -30,6 +30,7 @@ from zbus.journal.batch import (
     decode_chunk,
     encode_chunk,
     encode_state,
+    headers_of,
     iterate,
 )
 from zbus.journal.checkpoint import encode_change
@@ -346,11 +347,15 @@ class LogWriter:
                 done(_unreadable(batches))
                 return
             size = 0
-            for batch in iterate(batches):
-                if batch.header.base_offset >= visible:
-                    break
-                size += len(batch.raw)
-            done(batches[:size])
+            try:
+                for header in headers_of(batches):  # the engine has verified them, and readers will
+                    if header.base_offset >= visible:
+                        break
+                    size += header.length
+            except JournalError as error:
+                done(BrokerError(Refusal.DAMAGED, str(error)))
+            else:
+                done(batches[:size])
 
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 

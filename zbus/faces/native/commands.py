@@ -17,7 +17,8 @@ from zbus.faces.native import vocabulary as takes
 from zbus.faces.native.vocabulary import Kind, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
-DESCRIPTION, ICON, WHY, RIGHTS = "/_openapi.json", "/favicon.ico", "/_why", "/_rights"
+DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
+STATS, CONNECTIONS, RIGHTS = "/_stats", "/_connections", "/_rights"
 """The paths."""
 
 
@@ -244,6 +245,23 @@ COMMANDS: dict[str, Command] = {
     "server": Command(
         "What the server is like now.", "server", _ROOT, "server", Groups.NONE,
         _told("The document.", "ServerInfo", "Name[]"), (), takes.NAMES, reads=True),
+    "stats": Command(
+        "How the server does: counts of topics and groups, of the process, and warnings. With an"
+        " `accept` of `text/event-stream` again and again, what has changed.",
+        "server", (STATS, SERVER), "server", Groups.NONE,
+        {200: Answer("The document.", (), ("Stats", "text/event-stream"))},
+        (), takes.STATS, reads=True, of_events=takes.STATS_EVENTS),
+    "connections": Command(
+        "The connections that are open, for who may see everything.",
+        "server", (CONNECTIONS, SERVER), "server", Groups.NONE,
+        {200: Answer("In the order of their ids. If there are more, `next` says how to ask on.",
+                     ("count", "next"), ("Connection[]",))},
+        (), takes.CONNECTIONS, reads=True),
+    "disconnect": Command(
+        "End a connection, as if it had broken: what it has leased comes back in time.",
+        "server", _ROOT, "disconnect", Groups.NONE,
+        {**_timed("It ends."), 404: Answer("There is none of this id.")},
+        (), takes.DISCONNECT),
     "heartbeat": Command(
         "Keep the connection from being idle.", "server", _ROOT, None, Groups.NONE,
         {204: Answer("Noted.")}, reads=True),

@@ -12,6 +12,7 @@ from zbus.core.broker import Broker
 from zbus.faces.guard import Guard
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.native.stats_told import Stats
 from zbus.faces.native.track import Tracking
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
@@ -27,3 +28,4 @@ class Context(Protocol):
     guard: Guard
     tracking: Tracking
     reloads: Reloads
+    stats: Stats

@@ -19,6 +19,14 @@ from zbus.core.wants import ENDLESS, Wants
 from zbus.faces.native.consume import Consume, GroupPlan, lease_of
 from zbus.faces.native.containers import encode_object
 from zbus.faces.native.context import Context
+from zbus.faces.native.event_stream import (
+    HEARTBEAT,
+    encode_event,
+    only_head,
+    open_stream,
+    stream_problem,
+    wants_events,
+)
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, error_text
 from zbus.faces.native.starts import EARLIEST, LATEST
@@ -26,15 +34,7 @@ from zbus.faces.peer import Peer
 from zbus.faces.rights import PeerFollower
 from zbus.faces.status import STATUS
 from zbus.wire.numbers import parse_number
-from zbus.wire.replies import encode_reply, encode_stream_head
-
-EVENTS = b"text/event-stream"
-LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
-RETRY = b"retry: 1000\n"
-"""Milliseconds after which a browser comes again."""
-
-HEARTBEAT = b":\n\n"
-"""A comment. Sent when there is nothing else, it keeps proxies from hanging up."""
+from zbus.wire.replies import encode_reply
 
 _BEGINNING = b"-"
 _OFFSET_MAX = (1 << 63) - 2
@@ -49,28 +49,12 @@ def prepare(face: Context, params: Params) -> Consume | Follow | Stream:
     return Follow(face, params) if follows_topic(params) else Stream(face, params)
 
 
-def wants_events(params: Params) -> bool:
-    return EVENTS in params.fields.get(b"accept", b"").lower()
-
-
 def follows_topic(params: Params) -> bool:
     """Whether it is a stream without a group."""
     return not params.group and wants_events(params)
 
 
 # -- events -------------------------------------------------------------------------------
-
-
-def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
-    """One event. Each line of the body is a line of its data. Whoever reads it puts them together
-    again with a line feed, so CR and CRLF become one."""
-    if b"\r" in body:
-        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b"\n" in body:
-        body = body.replace(b"\n", b"\ndata: ")
-    if type:
-        return b"event: %b\nid: %b\ndata: %b\n\n" % (type, id, body)
-    return b"id: %b\ndata: %b\n\n" % (id, body)
 
 
 def encode_place(position: list[int]) -> bytes:
@@ -130,20 +114,6 @@ FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
 
 
 # -- streams ------------------------------------------------------------------------------
-
-
-def open_stream(peer: Peer, params: Params, id: bytes, place: bytes = b"") -> None:
-    """The head of a reply that ends with its connection. Who is told its place at once and comes
-    again before the first event misses nothing."""
-    line = b"id: %b\n" % place if place else b""
-    peer.write(b"%b%b%b\n" % (_head(params, id), RETRY, line))
-
-
-def _head(params: Params, id: bytes) -> bytes:
-    lines = b"%bid: %b\r\n%b" % (params.topic_line, id, LINES)
-    if params.browser is not None:
-        lines = params.browser.cover(lines, b"", params.policy, None)
-    return encode_stream_head(lines)
 
 
 def close_stream(peer: Peer, error: BrokerError | None) -> None:
@@ -247,11 +217,8 @@ class _Events(GroupPlan):
             reply.tell(problem.status, body=problem.text.encode())
 
     def _begin(self, peer: Peer, id: bytes) -> BadRequest | None:
-        if peer.framing is not None:
-            return BadRequest(400, "400: Bad Format, a stream of events needs plain HTTP")
-        if peer.open_tickets or peer.turns:
-            text = "a stream of events needs a connection on which nothing else is open"
-            return BadRequest(400, f"400: Bad Format, {text}")
+        if (problem := stream_problem(peer)) is not None:
+            return problem
         topic = self.face.broker.topics.get(self.topic_key)
         if topic is None:
             return _refused(topic_unknown(self.params.topic))
@@ -266,15 +233,6 @@ class _Events(GroupPlan):
         self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
         raise NotImplementedError
-
-    def _only_head(self, peer: Peer, id: bytes) -> bool:
-        """A HEAD is answered with the head."""
-        if self.params.head.method != b"HEAD":
-            return False
-        peer.begin_stream(b"")
-        peer.write(_head(self.params, id))
-        peer.end_stream()
-        return True
 
 
 def _refused(error: BrokerError) -> BadRequest:
@@ -323,7 +281,7 @@ class Follow(_Events):
                 if place > partition.visible:  # who asks for it takes it for another log
                     first, end = partition.first, partition.visible
                     return _refused(offset_outside(partition.index, first, end))
-        if not self._only_head(peer, id):
+        if not only_head(peer, self.params, id):
             peer.begin_stream(HEARTBEAT)
             follower = FollowStream(peer, self.params, id)
             since_ms = self.start.time_ms if position is None and self.start else None
@@ -378,7 +336,7 @@ class Stream(_Events):
         group = found[1]
         if self.last is not None and len(self.last) != len(topic.partitions):
             return _wrong_count("last-event-id", len(topic.partitions))
-        if self._only_head(peer, id):
+        if only_head(peer, self.params, id):
             return None
         broker = self.face.broker
         alone = not group.readers

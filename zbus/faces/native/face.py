@@ -16,6 +16,7 @@ from zbus.faces.access import Needs
 from zbus.faces.face import RESERVED, Parts, Report, first_segment
 from zbus.faces.guard import Answer, Guard, Policy
 from zbus.faces.native import (
+    connections,
     consume,
     events,
     granted,
@@ -32,6 +33,8 @@ from zbus.faces.native import (
     seek,
     single,
     staged,
+    stats_plan,
+    stats_told,
     track,
     tracker,
     why,
@@ -77,6 +80,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"seek": seek.Seek,
     b"query": manage.Query,
     b"server": manage.Query,
+    b"stats": stats_plan.Report,
+    b"connections": connections.Connections,
+    b"disconnect": connections.Disconnect,
     b"tracker": tracker.Tracker,
     b"track_sub": tracker.Follow,
     b"track_pub": tracker.TakeReport,
@@ -125,6 +131,7 @@ class NativeFace:
         self.rights = rights
         self.reloads = Reloads(settings.reload_window_ms)
         self.tracking = track.Tracking(broker, settings)
+        self.stats = stats_told.Stats(broker, settings)
 
     def claims(self, head: Head) -> bool:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
@@ -174,7 +181,7 @@ class NativeFace:
         return {"documents": self.tracking.bytes_used}
 
     def upkeep(self) -> None:
-        pass
+        self.stats.upkeep()
 
     def push(self, peer: Peer, routed: Routed) -> bool:
         """A routed message for somebody who has no open call of that id."""

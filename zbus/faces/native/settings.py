@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import attrs
 
+from zbus.faces.peer import Peer
 from zbus.option import ADDRESSES, listed, number, option
 
 _HOUR_MS = 3_600_000
@@ -77,6 +78,19 @@ class NativeOptions:
         return listed(self.tracker_list)
 
 
+class Running(Protocol):
+    """The server around the broker."""
+
+    def figures(self) -> dict[str, Any]:
+        """What is known of the process and the machine, as `stats` tells it."""
+
+    def idle_ms(self, peer: Peer) -> int:
+        """How long nothing has come from this connection."""
+
+    def disconnect(self, peer: Peer) -> None:
+        """End this connection, at the beginning of the next turn."""
+
+
 @attrs.frozen(slots=False, kw_only=True)
 class NativeSettings(NativeOptions):
     """The options, and what only a running server knows."""
@@ -88,4 +102,5 @@ class NativeSettings(NativeOptions):
     memory_used: Callable[[], int | None] | None = None
     # Bytes of it by kind of what is held; None = nobody counts.
     held: Callable[[], dict[str, int]] | None = None
+    running: Running | None = None  # None = a broker without a server
     version: str = "0"

@@ -29,6 +29,8 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+STATS_INTERVAL_MS_MIN = 1_000
+STATS_INTERVAL_MS_MAX = 60_000
 REDRIVE_COUNT_DEFAULT = 1_000
 LISTED_COUNT_MAX = 1_000
 GROUP_ORDERS = ("none", "key")
@@ -123,6 +125,7 @@ _KINDS: dict[str, Kind] = {
     "durability": Word(DURABILITIES),
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
+    "interval": Number(STATS_INTERVAL_MS_MAX),
     "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
     "command": Word(),
@@ -320,6 +323,16 @@ QUERY = _parameters("""
 topic | name | none: the whole server | the topic
 consume_group | text | none: the topic | the group
 """)
+STATS = _parameters("topics | switch | true | tell of each topic, too, not of the whole alone")
+STATS_EVENTS = _parameters(f"""
+interval | interval | {STATS_INTERVAL_MS_MIN} | milliseconds between two events, at least
+    {STATS_INTERVAL_MS_MIN}
+""")
+CONNECTIONS = _parameters("""
+count | listed count | 100 | at most so many
+after | text | none | go on after the connection of this id, as the reply's `next` says
+""")
+DISCONNECT = _parameters("connection | text | required | its id, as `connections` tells it")
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
 EMPTY = _parameters("""

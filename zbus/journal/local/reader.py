@@ -16,7 +16,7 @@ from typing import Final
 
 from zbus.journal.batch import BatchHeader, Kind
 from zbus.journal.local.files import Files
-from zbus.journal.local.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk
+from zbus.journal.local.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk_views
 from zbus.journal.local.worker import Worker
 from zbus.journal.port import JournalDamage, JournalError, JournalFull, Post
 
@@ -100,7 +100,7 @@ class Reader:
     def _collect(
         self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int
     ) -> bytes:
-        parts: list[bytes] = []
+        parts: list[memoryview] = []
         try:
             self._gather(segments, limit, offset, bytes_max, parts)
         except (JournalDamage, OSError) as error:
@@ -121,7 +121,7 @@ class Reader:
         limit: int,
         offset: int,
         bytes_max: int,
-        parts: list[bytes],
+        parts: list[memoryview],
     ) -> None:
         """Add to `parts`, in order; those that are there when it fails are good."""
         wanted = max(offset, segments[0].base)
@@ -142,7 +142,7 @@ class Reader:
             if offset_behind != wanted:
                 start = segment.locate(wanted)
             window = min(WINDOW_BYTES, INDEX_BYTES + bytes_max)
-            for position, header, batch in walk(
+            for position, header, batch in walk_views(
                 self._files, file, segment.path, start, size, window
             ):
                 if header.kind is not Kind.DATA:

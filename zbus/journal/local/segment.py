@@ -84,6 +84,19 @@ def walk(
     Raises BadBatch where there is none, and NewerBatch where there is one that only a newer program
     can read: nobody must take that for an unfinished write.
     """
+    for at, header, view in walk_views(files, file, path, position, limit, window_bytes):
+        yield at, header, bytes(view)
+
+
+def walk_views(
+    files: Files,
+    file: int,
+    path: Path,
+    position: int,
+    limit: int,
+    window_bytes: int = WINDOW_BYTES,
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """The same without a copy: each view keeps what was read at once in memory."""
     start, window = position, b""
     while position < limit:
         at = position - start
@@ -103,7 +116,7 @@ def walk(
             window = files.read(file, count, position)
         if at + length > len(window) or not is_intact(window, at, header):
             raise BadBatch(path, position, "checksum is wrong")
-        yield position, header, window[at : at + length]
+        yield position, header, memoryview(window)[at : at + length]
         position += length
 
 

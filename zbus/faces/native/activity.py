@@ -1,0 +1,68 @@
+"""When each group's reading last moved on, noticed by looking from time to time.
+
+The data path tells nothing: whoever wants to know how long a group has stood still compares how
+much it has behind it with what it had at the last look. So a time is right to within the pause
+between two looks, and what happened before the broker's start is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.topic import Group, Topic
+
+TOPICS_PER_LOOK = 500
+"""Topics that are looked at in a second: a millisecond or two of the loop. With 10,000 topics, each
+has its turn every 20 seconds."""
+
+
+@attrs.define
+class Pace:
+    """Of one group."""
+
+    passed: int  # messages behind it, at the last look
+    since_ms: int  # since when that has not changed, as far as is known
+    moved: bool = False  # somebody saw it change: before that, it may have stood still for longer
+
+
+class Activity:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._paces: dict[Group, Pace] = {}
+        self._seen: dict[Group, Pace] = {}  # in this round
+        self._left: Iterator[Topic] = iter(())  # topics that this round has still to look at
+
+    def of(self, group: Group, passed: int) -> Pace:
+        """What is known of a group that has so many messages behind it now."""
+        now_ms = self._broker.now_ms
+        pace = self._paces.get(group)
+        if pace is None:
+            pace = self._paces[group] = Pace(passed, now_ms)
+        elif pace.passed != passed:
+            pace.passed, pace.since_ms, pace.moved = passed, now_ms, True
+        return pace
+
+    def look(self, count: int = TOPICS_PER_LOOK) -> None:
+        """Look at some more topics. After each round, groups that are gone are forgotten."""
+        seen = self._seen
+        for _ in range(count):
+            topic = next(self._left, None)
+            if topic is None:
+                self._paces, self._seen = {g: p for g, p in seen.items() if not g.gone}, {}
+                self._left = iter(list(self._broker.topics.values()))
+                return
+            for group in topic.groups.values():
+                seen[group] = self.of(group, passed(group))
+
+
+def passed(group: Group) -> int:
+    """Messages that the group has behind it: handed out, settled, or left out by its filter."""
+    count = 0
+    for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
+        count += partition.end - backlog.ready_count(partition.end) - len(backlog.delayed)
+    return count

@@ -1,0 +1,95 @@
+"""What somebody who looks after a broker should know, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from zbus.core.topic import Group
+
+WARNINGS_MAX = 100
+"""Of one document; the worst of them."""
+
+IDLE_MS = 60_000
+"""A group that has messages to read and did not read for so long is worth a word."""
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+_MIB = 1 << 20
+
+
+@attrs.frozen
+class Warned:
+    """One sentence."""
+
+    kind: str
+    text: str
+    weight: int  # the more, the worse
+    topic: str = ""
+    group: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; what is empty is left out."""
+        names = {"topic": self.topic, "group": self.group}
+        return {"kind": self.kind, **{k: v for k, v in names.items() if v}, "text": self.text}
+
+
+def group_warnings(group: Group, ready: int, leased: int, dead: int, idle_ms: int) -> list[Warned]:
+    """Of a group with so many messages in each state, that has not moved on for so long."""
+    name, topic = group.name, group.topic.name
+    who = f"Group {name} of topic {topic}" if name.lower() != topic.lower() else f"Group {name}"
+    found = []
+    if dead:
+        text = f"{who} has given up {_messages(dead)} after too many attempts."
+        found.append(Warned("dead", text, dead, topic, name))
+    if not (ready or leased) or idle_ms < IDLE_MS:
+        return found
+    waiting, idle = f"{_messages(ready)} wait" + ("s" if ready == 1 else ""), spoken(idle_ms)
+    if ready and group.paused:
+        found.append(Warned("paused", f"{who} is paused; {waiting}.", ready, topic, name))
+    elif ready and not group.readers:
+        text = f"{who} has no consumer and has not read for {idle}; {waiting}."
+        found.append(Warned("unread", text, ready, topic, name))
+    elif ready and group.window_full():
+        text = (
+            f"{who} has {_messages(leased)} leased, as many as its window allows, and has not "
+            f"acknowledged any for {idle}; {waiting}."
+        )
+        found.append(Warned("stuck", text, ready, topic, name))
+    elif ready:
+        text = f"{who} has not read for {idle}; {waiting}."
+        found.append(Warned("idle", text, ready, topic, name))
+    return found
+
+
+def server_warnings(figures: dict[str, Any], refusing: str | None) -> list[Warned]:
+    """Of the whole broker."""
+    found = []
+    if refusing is not None:
+        found.append(Warned("refusing", f"The broker refuses messages: {refusing}.", 1 << 62))
+    free, total = figures.get("diskFreeBytes"), figures.get("diskTotalBytes")
+    reserve = figures.get("reserveBytes", 0)
+    if free is not None and total and (free < total // 20 or free < 4 * reserve):
+        text = (
+            f"The disk has {_mib(free)} left of {_mib(total)}; below {_mib(reserve)} the broker "
+            "stores no more messages."
+        )
+        found.append(Warned("disk", text, 1 << 61))
+    return found
+
+
+def spoken(ms: int) -> str:
+    """A duration, as one says it."""
+    for unit_ms, unit in ((_DAY_MS, "day"), (_HOUR_MS, "hour"), (_MINUTE_MS, "minute")):
+        if ms >= unit_ms:
+            count = ms // unit_ms
+            return f"{count} {unit}" + ("s" if count != 1 else "")
+    return f"{ms // 1000} seconds"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + ("s" if count != 1 else "")
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:,.0f} MiB" if size < 10 << 30 else f"{size / (1 << 30):,.1f} GiB"

@@ -1,0 +1,60 @@
+"""What commands may know of the server around the broker, and do with its connections."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zbus.faces.peer import Peer
+from zbus.server.gauges import Gauges
+from zbus.server.holdings import Holdings
+from zbus.server.link import Link
+from zbus.server.loop import Loop
+from zbus.server.mailbox import Mailbox
+
+
+class RunningServer:
+    """See the module. The loop comes later than the faces that ask."""
+
+    def __init__(
+        self,
+        gauges: Gauges,
+        data_dir: Path,
+        reserve_bytes: int,
+        holdings: Holdings,
+        mailbox: Mailbox,
+    ) -> None:
+        self._gauges = gauges
+        self._data_dir = data_dir
+        self._reserve_bytes = reserve_bytes
+        self._holdings = holdings
+        self._mailbox = mailbox
+        self._start_ms = time.time_ns() // 1_000_000
+        self.loop: Loop | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Of the process and the machine; what the system does not tell is left out."""
+        known: dict[str, Any] = {
+            "startTime": self._start_ms,
+            "cpuMs": time.process_time_ns() // 1_000_000,
+            "memoryBytes": self._gauges.memory_used(),
+            "memoryTotalBytes": self._gauges.memory_total(),
+            "heldBytes": self._holdings.bytes_used(),
+            "reserveBytes": self._reserve_bytes,
+        }
+        if (space := self._gauges.disk(self._data_dir)) is not None:
+            known |= {"diskFreeBytes": space.free, "diskTotalBytes": space.total}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def idle_ms(self, peer: Peer) -> int:
+        """How long nothing has come from this connection."""
+        if self.loop is None or not isinstance(peer, Link):
+            return 0
+        return max(0, self.loop.now_ms - peer.heard_ms)
+
+    def disconnect(self, peer: Peer) -> None:
+        """End this connection, at the beginning of the next turn."""
+        if self.loop is not None and isinstance(peer, Link):
+            self._mailbox.post(partial(self.loop.drop, peer))
