@@ -12,12 +12,13 @@ function options(series, show, width) {
   return {
     width,
     height: HEIGHT,
+    padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map(each => clock(each * 1000).slice(0, 5)), space: 70 },
-      { ...axis, values: (_, ticks) => ticks.map(show), size: 56 },
+      { ...axis, values: (_, ticks) => ticks.map(each => clock(each * 1000)), space: 84, size: 26 },
+      { ...axis, values: (_, ticks) => ticks.map(show), size: 52 },
     ],
     series: [
       {},
@@ -54,8 +55,7 @@ export function Chart({ title, series, data, show }) {
   useEffect(() => plot.current?.setData(drawn(data)))
   const last = series.map((each, n) => `${each.label} ${show(data[n + 1].at(-1) ?? 0)}`)
   return html`<figure class="chart">
-    <figcaption><span>${title}</span>${series.map((each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label}
-      <b>${show(data[n + 1].at(-1) ?? 0)}</b></span>`)}</figcaption>
+    <figcaption><span>${title}</span>${series.map((each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label} <b>${show(data[n + 1].at(-1) ?? 0)}</b></span>`)}</figcaption>
     <div ref=${box} role="img" aria-label=${`${title} over the last minutes; now ${last.join(", ")}`}></div>
   </figure>`
 }

@@ -25,7 +25,8 @@ export function span(ms) {
   if (ms < 1000) return `${Math.round(ms * 10) / 10} ms`
   const s = Math.round(ms / 1000)
   if (s < 120) return `${s} s`
-  if (s < 7200) return `${Math.round(s / 60)} min`
+  if (s < 5400) return `${Math.round(s / 60)} min`
+  if (s < 36_000) return `${Math.round(s / 360) / 10} h`
   if (s < 172_800) return `${Math.round(s / 3600)} h`
   return `${Math.round(s / 86_400)} days`
 }

@@ -3,7 +3,7 @@
 // `/_stats` tells everything once and then, each second, what has changed. When the stream breaks,
 // the page says so and tries again, until the broker is back. Pages draw from `live`.
 
-import { html, useState, useEffect } from "./vendor/preact-htm.js"
+import { useState, useEffect } from "./vendor/preact-htm.js"
 import { Away, Refused, document_, onForbidden, path } from "./api.js"
 
 const KEPT = 600 // moments, of a second each
@@ -65,20 +65,12 @@ export function seesAll() {
 
 // -- moments -------------------------------------------------------------------------------
 
-/** Everything in `changed` is newer; null is gone. */
+/** Everything in `changed` is newer: of a topic it tells all, and null is gone. */
 export function merge(doc, changed) {
   const topics = doc?.topics ?? {}
   for (const [name, topic] of Object.entries(changed.topics ?? {})) {
-    if (topic === null) {
-      delete topics[name]
-      continue
-    }
-    const groups = topics[name]?.groups ?? {}
-    for (const [group, told] of Object.entries(topic.groups ?? {})) {
-      if (told === null) delete groups[group]
-      else groups[group] = { ...groups[group], ...told }
-    }
-    topics[name] = { ...topics[name], ...topic, groups }
+    if (topic === null) delete topics[name]
+    else topics[name] = topic
   }
   return { ...changed, topics }
 }
@@ -93,18 +85,20 @@ function noteRates(before, changed, now) {
     rates[key] = per(now[`${key}Count`], before[`${key}Count`], seconds)
     rates[`${key}Bytes`] = per(now[`${key}Bytes`], before[`${key}Bytes`], seconds)
   }
-  const topics = new Map()
+  // With many topics the broker takes turns, and tells of each every few seconds.
+  const kept = 1_500 + Math.ceil(Object.keys(now.topics).length / 2_000) * 1_000
+  for (const [name, rate] of rates.topics) if (now.time - rate.time > kept) rates.topics.delete(name)
   for (const [name, topic] of Object.entries(changed.topics ?? {})) {
     const old = before.counts.get(name)
-    if (topic && old) {
-      const told = countsOf(now.topics[name])
-      topics.set(name, { in: per(told.in, old.in, seconds), out: per(told.out, old.out, seconds) })
-    }
+    if (!topic || !old || now.time <= old.time) continue
+    const told = countsOf(topic, now.time)
+    const passed = Math.min(now.time - old.time, kept) / 1000
+    rates.topics.set(name, { time: now.time, in: per(told.in, old.in, passed), out: per(told.out, old.out, passed) })
   }
-  rates.topics = topics
 }
 
-const countsOf = topic => ({
+const countsOf = (topic, time) => ({
+  time,
   in: topic.inCount,
   out: Object.values(topic.groups ?? {}).reduce((sum, group) => sum + (group.outCount ?? 0), 0),
 })
@@ -144,13 +138,12 @@ function take(changed, whole) {
   if (before && before.startTime === now.startTime) noteRates(before, changed, now)
   const counts = whole || !before ? new Map() : before.counts
   for (const name of Object.keys(changed.topics ?? {})) {
-    if (now.topics[name]) counts.set(name, countsOf(now.topics[name]))
+    if (now.topics[name]) counts.set(name, countsOf(now.topics[name], now.time))
     else counts.delete(name)
   }
   const { time, startTime, inCount, outCount, inBytes, outBytes } = now
   before = { time, startTime, inCount, outCount, inBytes, outBytes, counts }
   live.doc = now
-  live.names = live.doc.topics
   noteHistory(changed, now)
   live.state = "live"
   tell()
@@ -160,12 +153,14 @@ function take(changed, whole) {
 
 let source = null
 let timer = 0
+let expiry = 0
 let heard = 0
 
 function stop() {
   source?.close()
   source = null
   clearTimeout(timer)
+  clearTimeout(expiry)
 }
 
 /** Begin, or begin anew: after a login, and whenever the broker is back. */
@@ -177,12 +172,8 @@ export async function start() {
     if (error instanceof Refused && [401, 403].includes(error.status)) return become("login")
     return later()
   }
-  if (!may("query") && !may("server")) {
-    // It may use the broker, and sees no figures.
-    live.doc ??= { topics: {} }
-    become("live")
-    return
-  }
+  if (live.rights.expires) expiry = setTimeout(start, Math.min(live.rights.expires - Date.now() + 500, 2 ** 31 - 1))
+  if (!may("server")) return may("query") ? poll() : blind()
   source = new EventSource("/_stats")
   heard = Date.now()
   const told = whole => event => {
@@ -202,7 +193,7 @@ async function broken(closed) {
     if (error instanceof Refused && error.status === 403) return become("login")
     return later()
   }
-  if (closed && !live.doc?.inCount) return poll() // a broker without this stream
+  if (closed) become("away") // it answers, and the stream was refused: it may be stopping
   timer = setTimeout(start, AGAIN_MS)
 }
 
@@ -211,10 +202,16 @@ function later() {
   timer = setTimeout(start, AGAIN_MS)
 }
 
+/** It may use the broker, and sees no figures. */
+function blind() {
+  live.doc ??= { topics: {} }
+  become("live")
+}
+
 /** The same out of the document of the server, as far as it is there. */
 async function poll() {
   try {
-    take(ofServer(await document_("server")), true)
+    take(ofServer(await document_("query")), true)
     timer = setTimeout(poll, POLL_MS)
   } catch (error) {
     if (error instanceof Away) later()
@@ -247,6 +244,15 @@ setInterval(() => {
   if (source && Date.now() - heard > PATIENCE_MS) broken(false)
 }, 5_000)
 
+// A browser opens few connections to one host, and a stream is one: a tab in the back gives it up.
+const HIDDEN_MS = 60_000
+let hiding = 0
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding)
+  if (document.hidden) hiding = setTimeout(stop, HIDDEN_MS)
+  else if (!source && live.state !== "login") start()
+})
+
 // The token is not known any more, or may not do this one thing: the broker says which.
 onForbidden(async () => {
   try {
@@ -256,5 +262,3 @@ onForbidden(async () => {
     if (!(error instanceof Away)) stop(), become("login")
   }
 })
-
-export { html }

@@ -71,6 +71,7 @@ function App() {
   const at = usePlace()
   const [kind, word] = STATES[state]
   const [first = ""] = at
+  useEffect(() => document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [first])
   return html`
     <a class="skip" href="#main" onClick=${event => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the content</a>
     <header class="top">
@@ -79,7 +80,7 @@ function App() {
           href=${"#/" + name} key=${name} aria-current=${name === first ? "page" : undefined}>${text}</a>`)}</nav>`}
       <div class="who">
         <span class=${"state " + kind}>${word}</span>
-        ${doc?.serverVersion && html`<span class="dim server">${doc.serverAddress?.address} · ${doc.serverVersion}</span>`}
+        ${doc?.serverVersion && html`<span class="dim server">${doc.serverAddress?.address ?? doc.serverAddress} · zbus ${doc.serverVersion}</span>`}
         ${rights?.tokens && state !== "login" && html`<${User} rights=${rights}/>`}
       </div>
     </header>

@@ -105,6 +105,9 @@ export const Tabs = ({ tabs, now, label }) => html`<nav class="tabs" aria-label=
   ${tabs.map(([name, text, to]) => html`<a href=${to} key=${name} aria-current=${name === now ? "page" : undefined}>${text}</a>`)}
 </nav>`
 
+/** Text in which what stands between backticks is code. */
+export const marked = text => text.split("`").map((part, n) => (n % 2 ? html`<code key=${n}>${part}</code>` : part))
+
 export const Field = ({ label, hint, children, wide }) => html`<label class=${"field" + (wide ? " wide" : "")}>
   <span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`
 
@@ -130,7 +133,7 @@ export function Table({ columns, rows, search, sort, label, empty = "Nothing is 
     ${search && html`<div class="bar"><input type="search" aria-label=${search} placeholder=${search} value=${wanted}
       onInput=${event => (setWanted(event.target.value), setPage(0))}/>
       <span class="dim" role="status">${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}</span></div>`}
-    <div class="wide" tabindex="0" role="region" aria-label=${label}><table id=${id}>
+    <div class="sheet" tabindex="0" role="region" aria-label=${label}><table id=${id}>
       <thead><tr>${columns.map(column => html`<th scope="col" class=${column.number ? "n" : ""} key=${column.key}
           aria-sort=${order.key === column.key ? (order.down ? "descending" : "ascending") : undefined}>
         ${column.of ? html`<button type="button" onClick=${() => by(column.key)}>${column.label}<span aria-hidden="true">${

@@ -86,27 +86,30 @@ function treeOf(message, cut) {
   }
 }
 
-function Tree({ name, value, open = true }) {
+const OPEN_DEPTH = 2
+const OPEN_SIZE = 20
+
+function Tree({ name, value, depth = 0 }) {
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `
   if (value === null || typeof value !== "object" || value instanceof Exactly) return html`<div class="leaf">${label}<${Leaf} value=${value}/></div>`
-  return html`<${Branch} label=${label} value=${value} open=${open}/>`
+  return html`<${Branch} label=${label} value=${value} depth=${depth}/>`
 }
 
 const Leaf = ({ value }) =>
   value instanceof Exactly ? html`<span class="number">${value.text}</span>`
     : html`<span class=${value === null ? "null" : typeof value}>${JSON.stringify(value)}</span>`
 
-function Branch({ label, value, open: first }) {
-  const [open, setOpen] = useState(first)
+function Branch({ label, value, depth }) {
   const [shown, setShown] = useState(CHILDREN_SHOWN)
   const list = Array.isArray(value)
   const keys = useMemo(() => (list ? null : Object.keys(value)), [value])
   const size = list ? value.length : keys.length
+  const [open, setOpen] = useState(depth === 0 || (depth < OPEN_DEPTH && size <= OPEN_SIZE))
   const told = list ? `[${count(size)}]` : `{${count(size)}}`
   const children = () => Array.from({ length: Math.min(shown, size) }, (_, n) => (list ? [n, value[n]] : [JSON.stringify(keys[n]), value[keys[n]]]))
   return html`<div class="branch"><button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>
       <span aria-hidden="true">${open ? "▾" : "▸"}</span> ${label}<span class="dim">${told}</span></button>
-    ${open && html`<div class="children">${children().map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} open=${size <= 20 && first === true && false}/>`)}
+    ${open && html`<div class="children">${children().map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} depth=${depth + 1}/>`)}
       ${size > shown && html`<${Button} onClick=${() => setShown(n => n * 4)}>${count(size - shown)} more<//>`}</div>`}
   </div>`
 }

@@ -62,7 +62,7 @@ function Letters({ topic, group, letter }) {
   return html`<${Card} title="Dead letters" actions=${mayRedrive && html`<${Button} onClick=${() => open(all)}>Redrive all<//>`}>
     <p class="dim">They are in the topic <a href=${link("topics", letter)}>${letter}</a>. What was redriven stays in its log, and is finished there.</p>
     ${groups.length > 1 && html`<div class="bar"><${Field} label="Redrive out of group"><select value=${chosen} onChange=${event => setReader(event.target.value)}>
-      ${groups.map(each => html`<option key=${each}>${each}</option>`)}</select><//></div>`}
+      ${groups.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//></div>`}
     <${Problem} error=${error}/>
     <${Table} columns=${columns} rows=${told?.rows ?? []} label="Dead letters" sort=${{ key: "timestamp", down: true }} empty="No message of this group has died lately."/>
     ${dialog}<//>`

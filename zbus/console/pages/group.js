@@ -28,7 +28,7 @@ export function Group({ topic, group, tab }) {
         <${Tile} label="Leased" value=${count(now.leased)} note=${info.ack ? `of ${count(info.window)} at once` : "no acknowledgements"}/>
         <${Tile} label="Delayed" value=${count(now.delayed)}/>
         <${Tile} label="Dead" value=${count(now.dead)} kind=${now.dead ? "low" : ""}/>
-        <${Tile} label="Readers" value=${count(told?.consumers ?? info.consumerCount)} note=${told ? `read ${away(told.lastReadTime)}` : ""}/>
+        <${Tile} label="Readers" value=${count(told?.consumers ?? info.consumerCount)} note=${told?.lastReadTime ? `read ${away(told.lastReadTime)}` : ""}/>
         ${info.skippedCount > 0 && html`<${Tile} label="Skipped" value=${count(info.skippedCount)} note="dropped before they were read" kind="low"/>`}
       <//>
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the group"/>
@@ -99,7 +99,7 @@ function Lag({ topic, group, told, info }) {
     <${Card} title="Where it is">
       <dl class="said">
         <div><dt>Next message</dt><dd>${next?.[0] ? html`offset <b>${count(next[0].offset)}</b> of partition ${next[0].partition}, stored ${away(next[0].timestamp)}` : "none waits"}</dd></div>
-        <div><dt>Last read</dt><dd>${told ? away(told.lastReadTime) : "–"}</dd></div>
+        <div><dt>Last read</dt><dd>${told?.lastReadTime ? away(told.lastReadTime) : "not since the broker started"}</dd></div>
         <div><dt>Readers</dt><dd>${info.consumerList?.length ? info.consumerList.map(each => html`<code class="chip" key=${each}>${each}</code> `) : "none"}</dd></div>
       </dl><//>`
 }

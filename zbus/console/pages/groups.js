@@ -1,6 +1,6 @@
 // All groups of all topics.
 
-import { Badge, Head, Table, html, link, useMemo } from "../ui.js"
+import { Badge, Card, Head, Table, html, link, useMemo } from "../ui.js"
 import { away, count, short } from "../format.js"
 import { useLive } from "../live.js"
 
@@ -15,7 +15,7 @@ export const COLUMNS = [
   figure("delayed", "Delayed"),
   { key: "dead", label: "Dead", number: true, of: row => row.dead ?? 0, show: row => html`<span class=${row.dead ? "alarming" : ""}>${short(row.dead ?? 0)}</span>` },
   figure("consumers", "Readers"),
-  { key: "lastReadTime", label: "Last read", number: true, of: row => row.lastReadTime ?? 0, show: row => away(row.lastReadTime) },
+  { key: "lastReadTime", label: "Last read", number: true, of: row => row.lastReadTime ?? 0, show: row => (row.lastReadTime ? away(row.lastReadTime) : "–") },
 ]
 
 export const rowsOf = (topic, told) =>
@@ -26,6 +26,6 @@ export function Groups() {
   const rows = useMemo(() => Object.entries(doc?.topics ?? {}).flatMap(([topic, told]) => rowsOf(topic, told)), [doc])
   return html`
     <${Head} title="Groups" badges=${html`<span class="dim">${count(rows.length)} in all</span>`}/>
-    <${Table} columns=${COLUMNS} rows=${rows} sort=${{ key: "ready", down: true }} search="Search groups and topics" label="Groups"
-      empty="No group reads anything yet."/>`
+    <${Card}><${Table} columns=${COLUMNS} rows=${rows} sort=${{ key: "ready", down: true }} search="Search groups and topics" label="Groups"
+      empty="No group reads anything yet."/><//>`
 }

@@ -28,11 +28,12 @@ function useListed(topic, group, state) {
   return [told?.rows ?? [], error, again, told?.more ? () => setPages(n => n + 1) : null, told?.unseen]
 }
 
-const PLACE = [
+const places = (topic, group) => [
   { key: "offset", label: "Offset", number: true, of: row => row.offset, show: row => html`${row.offset}${row.partition ? html` <span class="dim">in ${row.partition}</span>` : ""}` },
-  { key: "name", label: "Id", of: row => row.name, show: row => html`<code>${row.name}</code>` },
-  { key: "tag", label: "Tag", of: row => row.tag ?? "" },
-  { key: "key", label: "Key", of: row => row.key ?? "" },
+  { key: "name", label: "Id", class: "id", of: row => row.name,
+    show: row => html`<a href=${link("why", topic, group, String(row.partition), String(row.offset))} title="Why?"><code>${row.name}</code></a>` },
+  { key: "tag", label: "Tag", class: "free", of: row => row.tag ?? "" },
+  { key: "key", label: "Key", class: "free", of: row => row.key ?? "" },
   { key: "attempts", label: "Attempts", number: true, of: row => row.attempts ?? 0 },
   { key: "size", label: "Size", number: true, of: row => row.size, show: row => bytes(row.size) },
 ]
@@ -42,7 +43,7 @@ export function Listed({ topic, group, state, title, until, empty, actions, hold
   const [dialog, open] = useDialog()
   const due = until && { key: "until", label: until, of: row => row.until, show: row => html`<span title=${moment(row.until)}>${away(row.until)}</span>` }
   const whose = holder && { key: "holder", label: "Holder", of: row => row.holder ?? "", show: row => (row.holder ? html`<code>${row.holder}</code>` : html`<span class="dim">not connected</span>`) }
-  const columns = [due, whose, ...PLACE, actions && { key: "do", label: "", class: "do", show: row => actions(row, again, open) }].filter(Boolean)
+  const columns = [due, whose, ...places(topic, group), actions && { key: "do", label: "", class: "do", show: row => actions(row, again, open) }].filter(Boolean)
   return html`<${Card} title=${title}>
     <${Problem} error=${error}/>
     <${Table} columns=${columns} rows=${rows} label=${title} sort=${{ key: due ? "until" : "offset", down: false }} empty=${error ? "" : empty}/>
@@ -79,7 +80,7 @@ export function Delayed({ topic, info, group: only }) {
         call=${async () => (await change("cancel", at), again())} done="It is never delivered."><p>The message is finished in this group, and not delivered.</p><//>`)}>Cancel<//>`
   })
   return html`${groups.length > 1 && html`<div class="bar"><${Field} label="Of group"><select value=${group} onChange=${event => setGroup(event.target.value)}>
-      ${groups.map(each => html`<option key=${each}>${each}</option>`)}</select><//></div>`}
+      ${groups.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//></div>`}
     <${Listed} key=${group} topic=${topic} group=${group} state="delayed" title="Delayed" until="Due" empty="Nothing is delayed." actions=${actions}/>`
 }
 

@@ -2,7 +2,7 @@
 
 import { Card, Empty, Head, Tile, Tiles, html, link } from "../ui.js"
 import { Chart } from "../chart.js"
-import { away, bytes, rate, short, span } from "../format.js"
+import { away, bytes, moment, rate, short, span } from "../format.js"
 import { backlogOf, useLive } from "../live.js"
 
 const BUSIEST = 8
@@ -18,7 +18,7 @@ export function Overview() {
       <${Tile} label="Messages in" value=${rate(rates.in)} note="a second"/>
       <${Tile} label="Messages out" value=${rate(rates.out)} note="a second"/>
       <${Tile} label="Backlog" value=${short(history.backlog.at(-1))} note="messages wait"/>
-      <${Tile} label="Topics" value=${short(topics.length)} note=${`${short(topics.reduce((n, [, t]) => n + (t.groupCount ?? 0), 0))} groups`}/>
+      <${Tile} label="Topics" value=${short(topics.length)} note=${`${short(topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0))} groups`}/>
       ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
       ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
       ${doc.diskFreeBytes != null && html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`}
@@ -35,7 +35,7 @@ export function Overview() {
       <${Furthest} topics=${topics}/>
       <${Busiest} topics=${topics} rates=${rates}/>
     </div>
-    <p class="dim foot">${doc.startTime && `Up since ${new Date(doc.startTime).toLocaleString()}, ${away(doc.startTime, doc.time)}. `}${
+    <p class="dim foot">${doc.startTime && `Up since ${moment(doc.startTime).slice(0, 16)}, ${away(doc.startTime, doc.time)}. `}${
       doc.draining ? "It is draining: it will stop. " : ""}${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
 }
 
@@ -65,7 +65,7 @@ function Busiest({ topics, rates }) {
     .slice(0, BUSIEST)
   return html`<${Card} title="Busiest topics">
     ${rows.length === 0 ? html`<${Empty}>There are no topics yet. <a href="#/topics">Make one</a>.<//>` : html`<table class="plain"><thead><tr><th scope="col">Topic</th>
-      <th scope="col" class="n">In, a second</th><th scope="col" class="n">Put</th></tr></thead><tbody>${rows.map(each => html`<tr key=${each.name}>
+      <th scope="col" class="n">In, a second</th><th scope="col" class="n">Stored</th></tr></thead><tbody>${rows.map(each => html`<tr key=${each.name}>
       <td><a href=${link("topics", each.name)}>${each.name}</a></td><td class="n">${rate(each.now)}</td>
       <td class="n">${short(each.depth)}</td></tr>`)}</tbody></table>`}<//>`
 }

@@ -24,14 +24,14 @@ export function Topic({ name, tab }) {
     <${Problem} error=${error}/>
     ${info && html`
       <${Tiles}>
-        <${Tile} label="Messages put" value=${count(told?.depth ?? info.messageDepth)}/>
+        <${Tile} label="Stored" value=${count(told?.depth ?? info.messageDepth)} note=${told?.inCount > told?.depth ? `of ${count(told.inCount)} ever put` : "messages"}/>
         <${Tile} label="In" value=${rate(now?.in ?? 0)} note="a second"/>
         <${Tile} label="Out" value=${rate(now?.out ?? 0)} note="a second, all groups"/>
         <${Tile} label="Backlog" value=${short(told ? backlogOf(told) : 0)} note="of the slowest group"/>
         <${Tile} label="Readers" value=${count(told?.consumerCount ?? info.consumerCount)}/>
       <//>
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the topic"/>
-      ${tab === "" && html`<${Messages} topic=${name} info=${info} depth=${told?.depth}/>`}
+      ${tab === "" && html`<${Messages} topic=${name} info=${info} depth=${told?.inCount}/>`}
       ${tab === "groups" && html`<${GroupList} name=${name} told=${told} info=${info} open=${open}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${name} info=${info}/>`}
       ${tab === "settings" && html`<${Settings} name=${name} info=${info} open=${open} again=${again}/>`}

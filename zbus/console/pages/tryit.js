@@ -1,14 +1,14 @@
 // Every command of the broker as a form, made of its own description; and the same as a line of curl.
 
-import { Badge, Card, Field, Head, Problem, html, useAsked, useRef, useState } from "../ui.js"
+import { Badge, Card, Field, Head, Problem, html, marked, useAsked, useRef, useState } from "../ui.js"
 import { path, send } from "../api.js"
 import { quoted } from "../format.js"
 import { live } from "../live.js"
 import { headersOf } from "./produce.js"
 
 const SHOWN = 100_000
-const REFERENCE = { produce: 1, consume: 1 }
 const WAIT_MS = 60_000
+const FEW = 6 // parameters, which are all seen at once
 
 async function commandsOf() {
   const whole = await path("/_openapi.json")
@@ -28,7 +28,7 @@ export function TryIt({ at }) {
     <${Problem} error=${error}/>
     ${commands && html`<${Card}><${Field} label="Command"><select value=${command} onChange=${choose}>
         ${commands.map(([name, text]) => html`<option value=${name} key=${name}>${name} – ${text.slice(0, 70)}</option>`)}</select><//>
-      <p class="dim">${commands.find(([name]) => name === command)?.[1]}</p>
+      <p class="dim">${marked(commands.find(([name]) => name === command)?.[1] ?? "")}</p>
       <${Command} key=${command} name=${command}/><//>`}
     <p class="dim">The same as links and small forms, without scripts: <a href="/?cmd=home">the home page</a>. All of it as a document: <a href="/_openapi.json">OpenAPI</a>.</p>`
 }
@@ -36,7 +36,8 @@ export function TryIt({ at }) {
 /** One command: where it goes, its parameters, and whether it has a body. */
 async function described(name) {
   const { paths } = await path(`/_openapi.json?command=${encodeURIComponent(name)}`)
-  const [target] = Object.keys(paths).slice(-1)
+  const targets = Object.keys(paths)
+  const target = targets.find(each => paths[each].post) ?? targets.at(-1)
   const methods = paths[target]
   const method = methods.post ? "post" : Object.keys(methods)[0]
   const { parameters = [], requestBody } = methods[method]
@@ -80,7 +81,11 @@ function Form({ name, target, method, parameters, body: hasBody }) {
   const [reply, setReply] = useState(null)
   const [error, setError] = useState(null)
   const end = useRef(null)
-  const shown = parameters.filter(each => each.name !== "cmd" && each.name !== "token")
+  const shown = parameters.filter(each => each.name !== "cmd")
+  const first = shown.filter(each => each.in === "path" || each.required)
+  const others = shown.filter(each => !first.includes(each))
+  const fields = of => html`<div class="fields">${of.map(each => html`<${Input} key=${each.name} of=${each} value=${values[each.name] ?? ""}
+      set=${value => setValues(old => ({ ...old, [each.name]: value }))}/>`)}</div>`
   let url = "", headers = {}, wrong = null
   try {
     ;[url, headers] = requestOf(target, parameters, values, extra)
@@ -103,10 +108,12 @@ function Form({ name, target, method, parameters, body: hasBody }) {
     }
   }
   return html`<form onSubmit=${submit}>
-    <div class="fields">${shown.map(each => html`<${Input} key=${each.name} of=${each} value=${values[each.name] ?? ""}
-      set=${value => setValues(old => ({ ...old, [each.name]: value }))}/>`)}</div>
-    <${Field} label="More headers" hint="One a line, name: value"><textarea rows="2" value=${extra} onInput=${event => setExtra(event.target.value)} spellcheck="false"></textarea><//>
+    ${fields(first)}
+    ${others.length <= FEW ? fields(others) : null}
     ${hasBody && html`<${Field} label="Body"><textarea rows="4" value=${body} onInput=${event => setBody(event.target.value)} spellcheck="false"></textarea><//>`}
+    <details class="more"><summary>${others.length > FEW ? `${others.length} more parameters, and headers` : "More headers"}</summary>
+      ${others.length > FEW && fields(others)}
+      <${Field} label="Headers" hint="One a line, name: value"><textarea rows="2" value=${extra} onInput=${event => setExtra(event.target.value)} spellcheck="false"></textarea><//></details>
     <p class="label" id="curl-label">The same with curl</p><pre class="code curl" tabindex="0" role="region" aria-labelledby="curl-label">${curl}</pre>
     <${Problem} error=${wrong ?? error}/>
     <div class="bar"><button type="submit" class="main" disabled=${!!wrong}>Send</button>
@@ -119,9 +126,10 @@ function Input({ of, value, set }) {
   const { schema, name, required, description = "" } = of
   const options = schema.enum ?? (schema.type === "boolean" ? ["true", "false"] : null)
   const hint = description.split("\n")[0]
-  return html`<${Field} label=${html`${name}${required ? html` <span class="dim">needed</span>` : ""}`} hint=${hint}>
-    ${options ? html`<select value=${value} onChange=${event => set(event.target.value)}><option value=""></option>${options.map(each => html`<option key=${each}>${String(each)}</option>`)}</select>`
-      : html`<input value=${value} onInput=${event => set(event.target.value)} required=${required} inputmode=${schema.type === "integer" ? "numeric" : undefined} autocomplete="off" spellcheck="false"/>`}<//>`
+  const needed = required && name !== "group" // without one the path is shorter
+  return html`<${Field} label=${html`${name}${needed ? html` <span class="dim">needed</span>` : ""}`} hint=${marked(hint)}>
+    ${options ? html`<select value=${value} onChange=${event => set(event.target.value)}><option value=""></option>${options.map(each => html`<option key=${each} value=${each}>${String(each)}</option>`)}</select>`
+      : html`<input value=${value} onInput=${event => set(event.target.value)} required=${needed} inputmode=${schema.type === "integer" ? "numeric" : undefined} autocomplete="off" spellcheck="false"/>`}<//>`
 }
 
 /** As much of a reply as can be shown; the rest is not even loaded. */
