@@ -3,7 +3,7 @@
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js"
 import { logOut } from "./api.js"
 import { live, start, useLive, become } from "./live.js"
-import { Notices, Problem } from "./ui.js"
+import { Notices, Problem, link } from "./ui.js"
 import { Login } from "./pages/login.js"
 import { Overview } from "./pages/overview.js"
 import { Topics } from "./pages/topics.js"
@@ -86,7 +86,7 @@ function App() {
     </header>
     ${state === "away" && html`<p class="banner" role="alert">The broker cannot be reached. What you see is as it was; this page goes on by itself when the broker is back.</p>`}
     ${doc?.refusing && html`<p class="banner" role="alert">The broker takes no messages now: ${doc.refusing}</p>`}
-    <main id="main" tabindex="-1">
+    <main id="main" tabindex="-1" data-place=${link(...at)}>
       ${state === "login" ? html`<${Login}/>` : rights ? html`<${Page} at=${at}/>` : html`<p class="empty">Connecting …</p>`}
     </main>
     <${Notices}/>`

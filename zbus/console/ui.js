@@ -172,8 +172,12 @@ export function Dialog({ title, close, children }) {
   const box = useRef()
   useEffect(() => {
     const opener = document.activeElement
-    box.current.showModal()
-    return () => opener?.focus?.()
+    const dialog = box.current
+    dialog.showModal()
+    return () => {
+      dialog.close() // as long as it is open, nothing behind it can be focused
+      opener?.focus?.()
+    }
   }, [])
   return html`<dialog ref=${box} onCancel=${event => (event.preventDefault(), close())} aria-label=${title}>
     <div class="dialog-head"><h2>${title}</h2>
