@@ -31,6 +31,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
+    **dict.fromkeys(("stats", "connections"), "server"),
     **dict.fromkeys(("txn_stage", "txn_commit", "txn_abort", "txn_query"), "produce"),
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
@@ -39,6 +40,7 @@ ON_A_GROUP = {
     *("peek", "why", *ON_ALL_GROUPS),
 }
 ON_A_GROUP |= {"pause", "resume"}
+ON_EVERYTHING = {"connections"}
 FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
 
 
@@ -50,6 +52,11 @@ class Case:
     topics: dict[str, list[str]]  # as in the file
     sees: dict[str, frozenset[str]]  # topic: its groups
     expires_ms: int = EPOCH_MS + 1_000
+
+    @property
+    def everything(self) -> bool:
+        """All groups of all topics, those to come included."""
+        return any(topic == "*" and set(groups) <= {"*"} for topic, groups in self.topics.items())
 
 
 CASES = {
@@ -90,6 +97,8 @@ def allowed(case: Case | None, command: str, topic: str, group: str) -> bool:
         return True
     operation = NEEDS_OPERATION.get(command)
     if operation is not None and not {operation, "*"} & set(case.operations):
+        return False
+    if command in ON_EVERYTHING and not case.everything:
         return False
     if not topic or command == "query":
         return True

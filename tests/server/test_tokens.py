@@ -150,7 +150,8 @@ BAD = [
     (
         entry(operations='["produce", "pub"]'),
         "entry 1 (x): there is no operation 'pub'; there are produce, consume, route, query, "
-        "declare, empty, remove, track_pub, track_sub, tracker, server, ssl, home, admin, *",
+        "declare, empty, remove, track_pub, track_sub, tracker, server, ssl, home, disconnect, "
+        "admin, *",
     ),
     (
         entry(topics='["Orders"]'),

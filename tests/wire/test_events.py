@@ -57,7 +57,7 @@ def test_any_split_gives_the_same_events(pieces: list[bytes], sizes: list[int]) 
 
 @given(st.lists(st.tuples(st.sampled_from([b"", b"end"]), st.binary(max_size=9)), max_size=5))
 def test_what_a_broker_writes_is_read(told: list[tuple[bytes, bytes]]) -> None:
-    from zbus.faces.native.events import encode_event
+    from zbus.faces.native.event_stream import encode_event
 
     data = b"".join(encode_event(b"%d" % n, body, type) for n, (type, body) in enumerate(told))
     assert read(data) == [

@@ -47,7 +47,7 @@ export function Connections() {
     return now.rows.map(row => ({ ...row, in: a_second(row, "inCount"), out: a_second(row, "outCount") }))
   }, [round])
   const close = row => done => html`<${FormDialog} title="Close a connection" submit="Close it" kind="danger" close=${done} done="It was closed."
-    call=${async () => (await change("disconnect", { connection: row.id }), again())}>
+    call=${async () => (await change("disconnect", { session: row.id }), again())}>
     <p>The connection from <code>${row.address}</code> is closed. Its client may connect again.</p><//>`
   const told = COLUMNS.filter(each => !each.told || rows?.some(row => row[each.told] !== undefined))
   const columns = may("disconnect") ? [...told, { key: "do", label: "", class: "do", show: row => html`<${Button} onClick=${() => open(close(row))}>Close<//>` }] : told

@@ -7,8 +7,6 @@ between two looks, and what happened before the broker's start is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
 
 from zbus.core.broker import Broker
@@ -35,7 +33,7 @@ class Activity:
         self._broker = broker
         self._paces: dict[Group, Pace] = {}
         self._seen: dict[Group, Pace] = {}  # in this round
-        self._left: Iterator[Topic] = iter(())  # topics that this round has still to look at
+        self._left: list[Topic] = []  # that this round has still to look at
 
     def of(self, group: Group, passed: int) -> Pace:
         """What is known of a group that has so many messages behind it now."""
@@ -49,15 +47,14 @@ class Activity:
 
     def look(self, count: int = TOPICS_PER_LOOK) -> None:
         """Look at some more topics. After each round, groups that are gone are forgotten."""
-        seen = self._seen
-        for _ in range(count):
-            topic = next(self._left, None)
-            if topic is None:
-                self._paces, self._seen = {g: p for g, p in seen.items() if not g.gone}, {}
-                self._left = iter(list(self._broker.topics.values()))
-                return
+        if not self._left:
+            self._left = list(self._broker.topics.values())
+        for topic in self._left[:count]:
             for group in topic.groups.values():
-                seen[group] = self.of(group, passed(group))
+                self._seen[group] = self.of(group, passed(group))
+        del self._left[:count]
+        if not self._left:
+            self._paces, self._seen = self._seen, {}
 
 
 def passed(group: Group) -> int:

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.errors import BrokerError, Refusal
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.replies import JSON, NativeReply
+from zbus.faces.native.replies import JSON, NativeReply, forbidden_text
 from zbus.faces.native.settings import Running
 from zbus.faces.peer import Peer
 
@@ -32,13 +31,16 @@ class Connections:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._count = params.number(b"count") or _COUNT_DEFAULT
+        count = params.number(b"count")
+        if count == 0:
+            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        self._count = count or _COUNT_DEFAULT
         self._after = params.fields.get(b"after", b"")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         reply = NativeReply(self._face, self._params, peer, id)
         if not _sees_everything(peer):
-            reply.settle(_FORBIDDEN)
+            reply.tell(403, body=_forbidden("connections"))
             return
         peer.begin(self._list(reply))
 
@@ -66,16 +68,16 @@ class Disconnect:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._id = params.fields.get(b"connection", b"")
+        self._id = params.fields.get(b"session", b"")
         if not self._id:
-            raise BadRequest(400, "400: Bad Format, Missing connection")
+            raise BadRequest(400, "400: Bad Format, Missing session")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face
         reply = NativeReply(face, self._params, peer, id)
         running, other = face.settings.running, face.broker.sessions.get(self._id)
         if not _sees_everything(peer):
-            reply.settle(_FORBIDDEN)
+            reply.tell(403, body=_forbidden("disconnect"))
         elif running is None or not isinstance(other, Peer):
             name = self._id[:100].decode("utf-8", "replace")
             reply.tell(404, body=f"404: Connection({name}) Not Found".encode())
@@ -118,6 +120,5 @@ def _sees_everything(peer: Peer) -> bool:
     return grant is None or grant.sees_everything
 
 
-_FORBIDDEN = BrokerError(
-    Refusal.FORBIDDEN, "connections are for tokens that have all groups of all topics"
-)
+def _forbidden(command: str) -> bytes:
+    return f"{forbidden_text(command, '')}: it is for all groups of all topics".encode()

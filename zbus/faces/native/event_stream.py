@@ -1,4 +1,4 @@
-"""Server-sent events (HTML standard, section 9.2): a reply that goes on, and takes its connection."""
+"""A reply that goes on and takes its connection: server-sent events (HTML standard, 9.2)."""
 
 from __future__ import annotations
 

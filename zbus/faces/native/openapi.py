@@ -20,12 +20,14 @@ from zbus.core.limits import DELAY_MS_MAX, Limits
 from zbus.faces.native import openapi_parts as parts
 from zbus.faces.native.commands import (
     COMMANDS,
+    CONNECTIONS,
     DESCRIPTION,
     GROUP,
     ICON,
     LOG,
     RIGHTS,
     SERVER,
+    STATS,
     TOPIC,
     WHY,
     Command,
@@ -66,6 +68,8 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (LOG, "get"): ("log", "Look at a topic's log"),
     (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
     (RIGHTS, "get"): ("rights", "What whoever asks may do"),
+    (STATS, "get"): ("stats", "How the broker does"),
+    (CONNECTIONS, "get"): ("connections", "Who is connected"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }

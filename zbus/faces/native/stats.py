@@ -63,7 +63,7 @@ class Rows:
         self._encoded: dict[str, msgspec.Raw | None] = {}  # of each topic; None = it is gone
         self._changes: dict[str, int] = {}  # the number of each topic's last change, in order
         self._warned: dict[str, list[Warned]] = {}
-        self._left: Iterator[Topic] = iter(())
+        self._left: list[Topic] = []  # that this round has still to look at
         self.number = 0
         self.in_count = self.out_count = 0
 
@@ -75,12 +75,11 @@ class Rows:
 
     def some(self, count: int) -> None:
         """Look at so many; those that there are take turns."""
-        for _ in range(count):
-            topic = next(self._left, None)
-            if topic is None:
-                self._left = iter(visible_topics(self._broker, self._grant))
-                break
+        if not self._left:
+            self._left = visible_topics(self._broker, self._grant)
+        for topic in self._left[:count]:
             self._look(topic)
+        del self._left[:count]
         self._forget()
 
     def _look(self, topic: Topic) -> int:

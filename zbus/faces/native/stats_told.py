@@ -7,6 +7,7 @@ nothing meanwhile, and then all changes at once: there is no queue.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 

@@ -332,7 +332,7 @@ CONNECTIONS = _parameters("""
 count | listed count | 100 | at most so many
 after | text | none | go on after the connection of this id, as the reply's `next` says
 """)
-DISCONNECT = _parameters("connection | text | required | its id, as `connections` tells it")
+DISCONNECT = _parameters("session | text | required | its id, as `connections` tells it")
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
 EMPTY = _parameters("""
