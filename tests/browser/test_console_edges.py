@@ -22,20 +22,19 @@ RAN = "window.ran = 1; document.title = 'ran'"
 
 HOSTILE = [
     f"<script>{RAN}</script>".encode(),
-    f"<img src=x onerror=\"{RAN}\">".encode(),
-    f"</pre></code></textarea><svg onload=\"{RAN}\">".encode(),
+    f'<img src=x onerror="{RAN}">'.encode(),
+    f'</pre></code></textarea><svg onload="{RAN}">'.encode(),
     f"<iframe srcdoc='<script>parent.{RAN}</script>'></iframe>".encode(),
     b"<link rel=stylesheet href=https://evil.test/x.css><meta http-equiv=refresh content=0>",
-    json.dumps({"__proto__": {"x": 1}, "constructor": "<b>", "html": f"<script>{RAN}</script>"}).encode(),
+    b'{"__proto__": {"x": 1}, "constructor": "<b>", "html": "<script>window.ran = 1</script>"}',
     json.dumps({f"<img src=x onerror={RAN!r}>": [f"javascript:{RAN}"]}).encode(),
-    json.dumps({"type": "script", "props": {"dangerouslySetInnerHTML": {"__html": f"<img onerror={RAN!r}>"}},
-                "__v": 1, "__k": None, "constructor": None}).encode(),
+    b'{"type": "img", "props": {"src": "x", "onerror": "window.ran = 1"}, "__v": 1, "__k": null}',
     b"[" * 50_000 + b"]" * 50_000,
     bytes(range(256)),
     "\u202eevil\u200b\u0000\ufeff \U0001f4a9".encode(),
     b"\xff\xfe<\x00s\x00c\x00r\x00i\x00p\x00t\x00>",
     b"${7*7} {{7*7}} `${document.title='ran'}`",
-]  # fmt: skip
+]
 
 NAMES = [
     "a b+c%20d%zz%",

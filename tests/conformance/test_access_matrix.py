@@ -31,7 +31,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
-    **dict.fromkeys(("stats", "connections"), "server"),
+    **dict.fromkeys(("stats", "metrics", "connections"), "server"),
     **dict.fromkeys(("txn_stage", "txn_commit", "txn_abort", "txn_query"), "produce"),
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
@@ -41,7 +41,7 @@ ON_A_GROUP = {
 }
 ON_A_GROUP |= {"pause", "resume"}
 ON_EVERYTHING = {"connections"}
-FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon"}
+FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon", "health"}
 
 
 @attrs.frozen

@@ -33,6 +33,7 @@ ORDER: Final = (
     *("head_timeout_ms", "body_timeout_ms", "idle_timeout_ms", "stall_timeout_ms"),
     "bytes_per_s_min",
     *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
+    "metrics_topics_max",
     *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
     *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),
     *("open_segments_max", "memory_bytes_max", "memory_topic_bytes_max"),

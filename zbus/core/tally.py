@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from zbus.core.histogram import MS_BOUNDS, Histogram
+
 
 @attrs.define
 class Tally:
@@ -15,9 +17,14 @@ class Tally:
     due_latest_ms: int = 0
     lost: int = 0  # back because nobody acknowledged them in time
     ended: int = 0  # given up, or expired
+    # Milliseconds, ever: whoever puts another tally in the place of this one hands it on.
+    late: Histogram | None = attrs.field(default=None, eq=False)
 
     def became_due(self, count: int, late_ms: int) -> None:
         """So many, of which the first is so late: that is counted for all of them."""
         self.due += count
         self.due_late_ms += count * late_ms
         self.due_latest_ms = max(self.due_latest_ms, late_ms)
+        if self.late is None:
+            self.late = Histogram(MS_BOUNDS)
+        self.late.observe(late_ms, count)

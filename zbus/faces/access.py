@@ -93,6 +93,11 @@ def make_grant(
     return Grant(name, frozenset(operations), folded, expires_ms, limits)
 
 
+def view_of(grant: Grant | None) -> Grant | None:
+    """The same for all who see the same, as far as that is easily told."""
+    return None if grant is None or grant.sees_everything else grant
+
+
 @attrs.frozen
 class Needs:
     """What a request needs; the same for all requests of a head."""

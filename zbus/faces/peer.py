@@ -109,6 +109,7 @@ class Peer(Session):
         "principal",
         "put_lines",
         "reader",
+        "sample",
         "secure",
         "together",
         "turns",
@@ -159,6 +160,7 @@ class Peer(Session):
         self.put_lines: tuple[object, bytes] | None = (
             None  # a plan, and what it stores for this peer
         )
+        self.sample: Callable[[Head], None] | None = None  # is told the next request's head
         self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
@@ -181,6 +183,8 @@ class Peer(Session):
                 return
             if self.heartbeat is not None:  # a stream has begun: nothing else is answered
                 return
+        if self.sample is not None and requests:
+            self.sample(requests[0][0])
         while True:
             if reader.spent:
                 self.work -= reader.spent

@@ -31,6 +31,7 @@ from zbus.server.options import LoopLimits
 from zbus.server.output import Output
 from zbus.server.readiness import READ, WRITE, Events, Readiness
 from zbus.server.ring import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_WORK, Ring
+from zbus.server.sampling import Sampler
 from zbus.server.sockets import Acceptor
 from zbus.server.sweep import Sweep
 from zbus.wire.errors import WireError
@@ -81,6 +82,7 @@ class Loop:
         self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
         self._acceptors: list[Acceptor] = []
         self.sweep: Sweep | None = None
+        self.sampler: Sampler | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
@@ -161,6 +163,8 @@ class Loop:
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
             self.turn(events)
+            if self.sampler is not None:
+                self.sampler.turned(now)
             if self.stopping:
                 drain_until_ms = drain_until_ms or self.now_ms + self.limits.drain_timeout_ms
                 if self.drained() or self.now_ms >= drain_until_ms:
@@ -211,6 +215,8 @@ class Loop:
         into an empty one need not wait for the next turn."""
         self._turn = turn = self._turn + 1
         self._ring.used = 0
+        if self.sampler is not None and events and type(events[0][0]) is Link:
+            self.sampler.begin(events[0][0])
         ran = served = bool(self._queue)
         if ran:
             self._ring.run()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import resource
+import threading
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from zbus.faces.native.settings import Timings
 from zbus.faces.peer import Peer
 from zbus.server.gauges import Gauges
 from zbus.server.holdings import Holdings
 from zbus.server.link import Link
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
+from zbus.server.pressure import Pressure
 
 
 class RunningServer:
-    """See the module. The loop comes later than the faces that ask."""
+    """See the module. Loop and pressure come later than the faces that ask."""
 
     def __init__(
         self,
@@ -31,8 +35,10 @@ class RunningServer:
         self._reserve_bytes = reserve_bytes
         self._holdings = holdings
         self._mailbox = mailbox
+        self.timings = Timings()
         self._start_ms = time.time_ns() // 1_000_000
         self.loop: Loop | None = None
+        self.pressure: Pressure | None = None
 
     def figures(self) -> dict[str, Any]:
         """Of the process and the machine; what the system does not tell is left out."""
@@ -43,9 +49,18 @@ class RunningServer:
             "memoryTotalBytes": self._gauges.memory_total(),
             "heldBytes": self._holdings.bytes_used(),
             "reserveBytes": self._reserve_bytes,
+            "maxFiles": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "threads": threading.active_count(),
         }
         if (space := self._gauges.disk(self._data_dir)) is not None:
             known |= {"diskFreeBytes": space.free, "diskTotalBytes": space.total}
+            if self.pressure is not None:
+                known["diskFreeMinBytes"] = self.pressure.disk_free_min(space)
+        if self.timings.sync.total:
+            known["syncMs"] = {
+                name: round(self.timings.sync.quantile(part) * 1000, 3)
+                for name, part in (("p50", 0.5), ("p99", 0.99))
+            }
         return {name: value for name, value in known.items() if value is not None}
 
     def idle_ms(self, peer: Peer) -> int:

@@ -45,6 +45,7 @@ from zbus.server.pages import BadPages, PageFolder, read_console
 from zbus.server.pressure import Pressure, memory_max
 from zbus.server.reporter import Reporter
 from zbus.server.running import RunningServer
+from zbus.server.sampling import Sampler
 from zbus.server.sockets import Listening
 from zbus.server.telling import TellingLoop
 from zbus.server.tokens import BadTokens, TokenFile
@@ -119,6 +120,9 @@ class Server:
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
+        self.running = RunningServer(
+            *(self._gauges, config.data_dir, self._reserve_bytes(), self.holdings, self.mailbox)
+        )
         try:
             self.journal = LocalJournal(
                 config.data_dir,
@@ -129,6 +133,7 @@ class Server:
                 open_segments_max=min(config.open_segments_max, _shares(_descriptors())[1]),
                 progress=Progress().tell,
                 warmers=WARMERS,
+                observe_sync=self.running.timings.sync.observe,
             )
             topics, time_ms = recover(self.journal)
         except JournalError as error:
@@ -211,10 +216,6 @@ class Server:
 
     def _build(self, clock: Clock) -> None:
         config = self.config
-        reserve_bytes = self._reserve_bytes()
-        self.running = RunningServer(
-            *(self._gauges, config.data_dir, reserve_bytes, self.holdings, self.mailbox)
-        )
         self.broker = make_broker(
             self.journal,
             _ids(),
@@ -249,6 +250,7 @@ class Server:
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
         crowds = Crowds(config.connections_per_address_max)
         self.running.loop = self.loop
+        self.loop.sampler = Sampler(self.running.timings)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
@@ -261,7 +263,7 @@ class Server:
         if self.loop.sweep is not None:
             most = memory_max(self._gauges, config) // OUTPUT_SHARE
             self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
-        self.pressure = Pressure(
+        self.pressure = self.running.pressure = Pressure(
             *(self.broker, self._gauges, config.data_dir, config),
             *(self._give_way, self.holdings, self.collector.tidy),
         )

@@ -109,7 +109,7 @@ class Monitor:
             return
         self._watched[group] = None
         for backlog in group.backlogs:
-            backlog.tally = Tally()
+            backlog.tally = Tally(late=backlog.tally.late)
 
     def last(self) -> Window:
         """The last window that is over."""
@@ -136,7 +136,8 @@ class Monitor:
             del self._watched[group]
             return False
         for backlog in group.backlogs:
-            tally, backlog.tally = backlog.tally, Tally()
+            tally = backlog.tally
+            backlog.tally = Tally(late=tally.late)
             if tally == NOTHING:
                 continue
             stats = window.of(topic.name)

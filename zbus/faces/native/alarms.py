@@ -67,12 +67,11 @@ def server_warnings(figures: dict[str, Any], refusing: str | None) -> list[Warne
     found = []
     if refusing is not None:
         found.append(Warned("refusing", f"The broker refuses messages: {refusing}.", 1 << 62))
-    free, total = figures.get("diskFreeBytes"), figures.get("diskTotalBytes")
-    reserve = figures.get("reserveBytes", 0)
-    if free is not None and total and (free < total // 20 or free < 4 * reserve):
+    free, least = figures.get("diskFreeBytes"), figures.get("diskFreeMinBytes")
+    if free is not None and least is not None and least <= free < 2 * least:
         text = (
-            f"The disk has {_mib(free)} left of {_mib(total)}; below {_mib(reserve)} the broker "
-            "stores no more messages."
+            f"The disk has {_mib(free)} left; below {_mib(least)} the broker stores no more "
+            "messages."
         )
         found.append(Warned("disk", text, 1 << 61))
     return found

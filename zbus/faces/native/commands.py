@@ -19,6 +19,7 @@ from zbus.faces.native.vocabulary import Kind, Parameter
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
 STATS, CONNECTIONS, RIGHTS = "/_stats", "/_connections", "/_rights"
+METRICS, HEALTH = "/_metrics", "/_health/{check}"
 """The paths."""
 
 
@@ -262,6 +263,15 @@ COMMANDS: dict[str, Command] = {
         "server", _ROOT, "disconnect", Groups.NONE,
         {**_timed("It ends."), 404: Answer("There is none of this id.")},
         (), takes.DISCONNECT),
+    "metrics": Command(
+        "The same for monitoring systems that collect figures from time to time.",
+        "server", (METRICS, SERVER), "server", Groups.NONE,
+        _told("OpenMetrics text.", "application/openmetrics-text"), (), (), reads=True),
+    "health": Command(
+        "Whether the broker lives, or is ready for work.", "server", (HEALTH,), None, Groups.NONE,
+        {**_told("It is.", "Health"), 404: Answer("There is no such check."),
+         503: Answer("It is not; `reasons` say why.")},
+        (), takes.HEALTH, reads=True),
     "heartbeat": Command(
         "Keep the connection from being idle.", "server", _ROOT, None, Groups.NONE,
         {204: Answer("Noted.")}, reads=True),
@@ -317,7 +327,7 @@ GROUP_COMMANDS = frozenset(n for n, command in TABLE.items() if b"consume_group"
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""
 
 MOUNTED: dict[bytes, tuple[bytes, int]] = {
-    path.split("/")[1].encode(): (name, 1)
+    path.split("/")[1].encode(): (name, 1 + path.count("{check}"))
     for name, command in TABLE.items()
     for path in command.paths
     if path not in (SERVER, TOPIC, GROUP)

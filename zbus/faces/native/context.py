@@ -10,6 +10,7 @@ from typing import Protocol
 
 from zbus.core.broker import Broker
 from zbus.faces.guard import Guard
+from zbus.faces.native.metrics import Metrics
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.stats_told import Stats
@@ -29,3 +30,4 @@ class Context(Protocol):
     tracking: Tracking
     reloads: Reloads
     stats: Stats
+    metrics: Metrics

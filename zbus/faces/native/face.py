@@ -20,16 +20,19 @@ from zbus.faces.native import (
     consume,
     events,
     granted,
+    health,
     leases,
     listed,
     login,
     manage,
+    metrics,
     openapi,
     page,
     produce,
     read,
     redrive,
     routes,
+    scrape,
     seek,
     single,
     staged,
@@ -81,6 +84,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"query": manage.Query,
     b"server": manage.Query,
     b"stats": stats_plan.Report,
+    b"metrics": scrape.Scrape,
+    b"health": health.Health,
     b"connections": connections.Connections,
     b"disconnect": connections.Disconnect,
     b"tracker": tracker.Tracker,
@@ -132,6 +137,7 @@ class NativeFace:
         self.reloads = Reloads(settings.reload_window_ms)
         self.tracking = track.Tracking(broker, settings)
         self.stats = stats_told.Stats(broker, settings)
+        self.metrics = metrics.Metrics(broker, settings)
 
     def claims(self, head: Head) -> bool:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
@@ -178,7 +184,7 @@ class NativeFace:
         return self.tracking.reports()
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"documents": self.tracking.bytes_used}
+        return {"documents": self.tracking.bytes_used, "metrics": self.metrics.bytes_used}
 
     def upkeep(self) -> None:
         self.stats.upkeep()

@@ -23,8 +23,10 @@ from zbus.faces.native.commands import (
     CONNECTIONS,
     DESCRIPTION,
     GROUP,
+    HEALTH,
     ICON,
     LOG,
+    METRICS,
     RIGHTS,
     SERVER,
     STATS,
@@ -37,6 +39,7 @@ from zbus.faces.native.openapi_parts import Schema, schema_of
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
+from zbus.faces.native.vocabulary import HEALTH as HEALTH_CHECK
 from zbus.faces.native.vocabulary import OF_GROUP, REQUIRED, TEN_YEARS_AHEAD, Parameter, Text
 from zbus.faces.peer import Peer
 from zbus.faces.status import STATUS
@@ -70,6 +73,8 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (RIGHTS, "get"): ("rights", "What whoever asks may do"),
     (STATS, "get"): ("stats", "How the broker does"),
     (CONNECTIONS, "get"): ("connections", "Who is connected"),
+    (METRICS, "get"): ("metrics", "Figures for a monitoring system"),
+    (HEALTH, "get"): ("health", "Whether the broker lives, or is ready"),
     (DESCRIPTION, "get"): ("description", "This description"),
     (ICON, "get"): ("icon", "The icon"),
 }
@@ -93,7 +98,7 @@ _SECURITY = {
 }
 
 _ID = Parameter("id", Text(), "made by the broker", "comes back on the reply")
-_IN_PATH = {"{topic}": OF_GROUP[0], "{group}": OF_GROUP[1]}
+_IN_PATH = {"{topic}": OF_GROUP[0], "{group}": OF_GROUP[1], "{check}": HEALTH_CHECK[0]}
 _IN_HEADER = ("idempotency-key", "last-event-id")
 _EXAMPLES = {"body": "hello", "timeout": 1_000, "count": 10, "command": "consume", "offset": 0}
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
+from zbus.core.histogram import Histogram
 from zbus.faces.peer import Peer
 from zbus.option import ADDRESSES, listed, number, option
 
@@ -64,6 +65,13 @@ class NativeOptions:
         "A browser page that puts a message and is loaded again within this time stores it once; "
         "0 = off.",
     )
+    metrics_topics_max: int = number(
+        1_000,
+        0,
+        100_000,
+        "Topics that `/_metrics` tells of one by one, and as many consumer groups; all others are "
+        "summed up as `other`.",
+    )
     rpc_url: Literal["seed", "module-path"] = option(
         "seed",
         "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
@@ -78,11 +86,24 @@ class NativeOptions:
         return listed(self.tracker_list)
 
 
+@attrs.define
+class Timings:
+    """How long things took, in seconds."""
+
+    sync: Histogram = attrs.field(factory=Histogram)  # rounds of syncing
+    turn: Histogram = attrs.field(factory=Histogram)  # of the loop
+    replies: dict[str, Histogram] = attrs.field(factory=dict)  # samples, by command
+
+
 class Running(Protocol):
     """The server around the broker."""
 
     def figures(self) -> dict[str, Any]:
         """What is known of the process and the machine, as `stats` tells it."""
+
+    @property
+    def timings(self) -> Timings:
+        """How long things took since the start."""
 
     def idle_ms(self, peer: Peer) -> int:
         """How long nothing has come from this connection."""

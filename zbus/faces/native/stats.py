@@ -130,6 +130,10 @@ class Rows:
                 self._replace(name, None)
                 self._warned.pop(name, None)
 
+    def topics(self) -> dict[str, TopicStats]:
+        """As they were last looked at; those that have been there longest first."""
+        return self._known
+
     def table(self) -> dict[str, msgspec.Raw]:
         """All topics that there are."""
         return {name: row for name, row in self._encoded.items() if row is not None}

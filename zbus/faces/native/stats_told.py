@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.faces.access import Bearer, Grant
+from zbus.faces.access import Bearer, Grant, view_of
 from zbus.faces.native.activity import Activity
 from zbus.faces.native.event_stream import encode_event
 from zbus.faces.native.info import encode_document
@@ -67,7 +67,7 @@ class Stats:
 
     def rows(self, grant: Grant | None) -> Rows:
         """Those that streams share, if there are any."""
-        view = _view(grant)
+        view = view_of(grant)
         return self._shared.get(view) or Rows(self._broker, self._activity, view)
 
     def document(self, rows: Rows, grant: Grant | None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Stats:
     ) -> None:
         """Tell this peer all there is, and changes from now on."""
         follower = Follower(peer, rows, bearer, interval_ms, topics)
-        self._shared[_view(follower.grant)] = rows
+        self._shared[view_of(follower.grant)] = rows
         self._followers[peer] = follower
         peer.when_left(self._left)
         self._write(follower, b"stats", rows.table())
@@ -117,8 +117,3 @@ class Stats:
         elif now_ms >= follower.next_ms and not (peer.stalled or peer.out_bytes):
             topics, follower.number = follower.rows.since(follower.number, DELTA_BYTES_MAX)
             self._write(follower, b"delta", topics)
-
-
-def _view(grant: Grant | None) -> Grant | None:
-    """The same for all who see the same, as far as that is easily told."""
-    return None if grant is None or grant.sees_everything else grant

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from zbus.core.broker import Broker
 from zbus.core.changes import PAUSE_MS
-from zbus.faces.access import Bearer, Grant
+from zbus.faces.access import Bearer, Grant, view_of
 from zbus.faces.face import Report
 from zbus.faces.native.containers import JSON
 from zbus.faces.native.info import Document, encode_document, server_info
@@ -106,7 +106,7 @@ class Tracking:
         return self._encode(self._all, grant)
 
     def _encode(self, cache: DocumentCache, grant: Grant | None) -> Encoded:
-        data = encode_document(cache.make(_view(grant)))
+        data = encode_document(cache.make(view_of(grant)))
         return cache.put(grant, Encoded(data, self._changes(), self._broker.now_ms))
 
     def server_answer(self, grant: Grant | None) -> bytes:
@@ -264,7 +264,7 @@ class Tracking:
             if peer.heartbeat is not None or not follower.may(self._broker.now_ms):
                 del self._behind[peer], self._followers[peer]
                 continue
-            key = (_view(follower.grant), follower.json)
+            key = (view_of(follower.grant), follower.json)
             if key not in made:
                 found = self._all.get(follower.grant)
                 if found is None or found.state < self._told:
@@ -282,11 +282,6 @@ class Tracking:
             peer.write(made[key])
         if size:
             self._broker.changes.pause_ms = max(PAUSE_MS, cost_ms)
-
-
-def _view(grant: Grant | None) -> Grant | None:
-    """The same for all who see the same, as far as that is easily told."""
-    return None if grant is None or grant.sees_everything else grant
 
 
 class Encoded:
@@ -309,10 +304,10 @@ class DocumentCache:
         self._made: dict[Grant | None, Encoded] = {}  # the oldest first
 
     def get(self, grant: Grant | None) -> Encoded | None:
-        return self._made.get(_view(grant))
+        return self._made.get(view_of(grant))
 
     def put(self, grant: Grant | None, encoded: Encoded) -> Encoded:
-        made, view = self._made, _view(grant)
+        made, view = self._made, view_of(grant)
         made.pop(view, None)
         made[view] = encoded
         while self.bytes_used > KEPT_BYTES_MAX and len(made) > 1:

@@ -29,6 +29,7 @@ IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
+HEALTH_CHECKS = ("live", "ready")
 STATS_INTERVAL_MS_MIN = 1_000
 STATS_INTERVAL_MS_MAX = 60_000
 REDRIVE_COUNT_DEFAULT = 1_000
@@ -125,6 +126,7 @@ _KINDS: dict[str, Kind] = {
     "durability": Word(DURABILITIES),
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
+    "health check": Word(HEALTH_CHECKS),
     "interval": Number(STATS_INTERVAL_MS_MAX),
     "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
@@ -323,6 +325,7 @@ QUERY = _parameters("""
 topic | name | none: the whole server | the topic
 consume_group | text | none: the topic | the group
 """)
+HEALTH = _parameters("check | health check | ready | which one; the path says it as well")
 STATS = _parameters("topics | switch | true | tell of each topic, too, not of the whole alone")
 STATS_EVENTS = _parameters(f"""
 interval | interval | {STATS_INTERVAL_MS_MIN} | milliseconds between two events, at least

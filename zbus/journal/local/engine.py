@@ -84,9 +84,11 @@ class LocalJournal:
         progress: Callable[[int, int], None] = lambda done, total: None,
         warmers: int = 0,
         worker: Callable[[str], Worker] = ThreadWorker,
+        observe_sync: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`open_segments_max` is of files open for writing. `progress` is told, while lanes are
-        looked through, topics done and topics in all; so many `warmers` read ahead of that."""
+        looked through, topics done and topics in all; so many `warmers` read ahead of that.
+        `observe_sync` is told, by a worker, how long each sync took."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files
@@ -104,7 +106,9 @@ class LocalJournal:
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
         self._landmarks = Landmarks(files, data_dir)
         self._handles = Handles(files, open_segments_max)
-        self._syncer = Syncer(files, worker("zbus-sync"), post, self._fatal, self._lock)
+        self._syncer = Syncer(
+            *(files, worker("zbus-sync"), post, self._fatal, self._lock), observe_sync
+        )
         self._reader = Reader(files, worker("zbus-read"), post)
         self._removal = Removal(
             *(files, data_dir, self._reserve, self._syncer, self._reader),

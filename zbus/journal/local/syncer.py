@@ -16,6 +16,7 @@ tried, and `fail` is told once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -60,11 +61,14 @@ class Syncer:
         post: Post,
         fail: Callable[[str], None],
         anchor: int | None = None,
+        observe: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`anchor` is a file that stays open, to sync everything by. Having been open all the
-        time, it is told of any write that failed meanwhile, whoever closed what."""
+        time, it is told of any write that failed meanwhile, whoever closed what. `observe` is
+        told, on the worker, how long each round took."""
         self._files = files
         self._anchor = anchor
+        self._observe = observe
         self._worker = worker
         self._post = post
         self._fail = fail
@@ -172,7 +176,9 @@ class Syncer:
         if self.failed:  # since it was submitted: a file whose sync failed is not synced again
             round_.error = "sync failed before"
         else:
+            began_s = time.monotonic()
             self._sync(round_)
+            self._observe(time.monotonic() - began_s)
         self._post(partial(self._finished, round_))
 
     def _sync(self, round_: _Round) -> None:

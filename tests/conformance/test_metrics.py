@@ -1,0 +1,244 @@
+"""`metrics` and `health`: what a monitoring system reads."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import attrs
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, pull, put
+from tests.conformance.test_access_matrix import digest
+from tests.docs.metrics_table import PAGE, with_table
+from tests.docs.pages import ROOT
+from zbus.core.errors import BrokerError, Refusal
+from zbus.core.histogram import Histogram
+from zbus.faces.access import Access, Entry, make_grant
+from zbus.faces.native.metrics import FAMILIES
+from zbus.faces.native.settings import NativeSettings
+from zbus.testing.world import Reply
+
+MONITORING = ROOT / "examples/monitoring"
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(client: Client, *lines: str) -> Samples:
+    reply = ok(client, http("/_metrics", *lines))
+    found: Samples = {}
+    for family in text_string_to_metric_families(reply.body.decode()):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def of(found: Samples, name: str, **labels: str) -> float:
+    return found[name, frozenset(labels.items())]
+
+
+def topics_of(found: Samples) -> set[str]:
+    return {dict(labels)["topic"] for name, labels in found if name == "zbus_topic_messages_total"}
+
+
+def later(world: World) -> None:
+    """The text of before is not good any more."""
+    world.advance(1_000)
+
+
+def test_the_text() -> None:
+    world, client = declared("T", "T/g?group_mask=64")
+    put(client, "T", b"0", b"1", b"2")
+    pull(client, "T/g")
+    reply = ok(client, http("/_metrics"))
+    kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert reply.headers["content-type"] == kind
+    assert reply.body.endswith(b"\n# EOF\n")
+    found = scraped(client)
+    assert of(found, "zbus_topic_messages_total", topic="T") == 3
+    assert of(found, "zbus_group_ready_messages", topic="T", group="g") == 2
+    assert of(found, "zbus_group_leased_messages", topic="T", group="g") == 1
+    assert of(found, "zbus_build_info", version="0") == 1
+    put(client, "T", b"3")
+    assert scraped(client) == found, "a text is good for a second"
+    later(world)
+    assert of(scraped(client), "zbus_topic_messages_total", topic="T") == 4
+    assert ok(client, http("/?cmd=metrics")).body.endswith(b"# EOF\n")
+
+
+def test_lateness_of_delayed_messages() -> None:
+    world, client = declared("T", "T/g")
+    put(client, "T", b"0", b"1", query="delay=5000")
+    assert pull(client, "T/g").status == 204
+    world.advance(5_000)
+    found = scraped(client)
+    assert of(found, "zbus_delivery_lateness_seconds_count") == 2
+    assert of(found, "zbus_delivery_lateness_seconds_bucket", le="0.001") == 2
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "new line", "{}", "ümläut", "a,b=c", "# EOF", "$x", "é" * 100]
+)
+def test_names_of_any_kind(name: str) -> None:
+    world = World()
+    client = world.connect()
+    assert client.request(cmd("declare", f"topic: {name}", "id: 1")).status == 200
+    assert topics_of(scraped(client)) == {name}
+
+
+def test_series_are_bounded() -> None:
+    world = World(settings=NativeSettings(metrics_topics_max=3))
+    client = world.connect()
+    for number in range(10):
+        ok(client, http(f"/T{number}/g?cmd=declare"))
+        put(client, f"T{number}", *[b"x"] * number)
+    ok(client, http("/other?cmd=declare"))
+    put(client, "other", b"x")
+    found = scraped(client)
+    assert topics_of(found) == {"T0", "T1", "T2", "other"}
+    assert of(found, "zbus_topic_messages_total", topic="other") == sum(range(3, 10)) + 1
+    total = sum(value for (name, _), value in found.items() if name == "zbus_group_ready_messages")
+    assert total == sum(range(10)) + 1
+
+
+def test_figures_equal_a_recount() -> None:
+    chance = random.Random(2)
+    _, client = declared(*[f"T{number}/g?group_mask=64" for number in range(3)])
+    for _ in range(80):
+        topic = f"T{chance.randrange(3)}"
+        match chance.choice(("put", "put", "pull", "delay", "empty", "ack")):
+            case "put":
+                put(client, topic, *[b"x"] * chance.randrange(1, 4))
+            case "delay":
+                put(client, topic, b"x", query="delay=600000")
+            case "empty":
+                ok(client, http(f"/{topic}/g?cmd=empty"))
+            case "pull":
+                pull(client, f"{topic}/g")
+            case "ack":
+                reply = pull(client, f"{topic}/g")
+                if reply.status == 200:
+                    offset = reply.headers["offset"]
+                    ok(client, http(f"/{topic}/g?cmd=ack&offset={offset}"))
+    found = scraped(client)
+    for name, topic in document(ok(client, http("/?cmd=server")))["topicTable"].items():
+        assert of(found, "zbus_topic_messages_total", topic=name) == topic["messageDepth"]
+        for group in topic["consumeGroupList"]:
+            labels = {"topic": name, "group": group["groupName"]}
+            assert of(found, "zbus_group_ready_messages", **labels) == group["messageCount"]
+            assert of(found, "zbus_group_leased_messages", **labels) == group["leasedCount"]
+            assert of(found, "zbus_group_delayed_messages", **labels) == group["delayedCount"]
+
+
+def test_tokens_see_their_part() -> None:
+    grants = {
+        "all": make_grant("all", ["server"], {"*": []}),
+        "some": make_grant("some", ["server"], {"Orders": ["billing"]}),
+        "none": make_grant("none", ["consume"], {"*": []}),
+        "admin": make_grant("admin", ["admin"], {}),
+    }
+    world = World(access=Access([Entry(g, (digest(name),)) for name, g in grants.items()]))
+    client = world.connect()
+    for path in ("Orders", "Orders/billing", "Orders/audit", "Other"):
+        ok(client, http(f"/{path}?cmd=declare", "token: admin"))
+    assert topics_of(scraped(client, "authorization: Bearer all")) == {"Orders", "Other"}
+    found = scraped(client, "token: some")
+    assert topics_of(found) == {"Orders"}
+    groups = {dict(labels).get("group") for name, labels in found}
+    assert groups == {None, "billing"}
+    assert ("zbus_connections", frozenset()) not in found
+    assert client.request(http("/_metrics", "token: none")).status == 403
+    assert client.request(http("/_health/ready")).status == 200
+
+
+def test_the_page_has_every_metric() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_table(text) == text
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "dashboard.json"])
+def test_alarms_and_dashboard_ask_for_what_there_is(name: str) -> None:
+    text = (MONITORING / name).read_text(encoding="utf-8")
+    there = set()
+    for family in FAMILIES:
+        suffixes = {"counter": ["_total"], "info": ["_info"], "gauge": [""]}.get(
+            family.kind, ["_bucket", "_count", "_sum"]
+        )
+        there |= {family.name + suffix for suffix in suffixes}
+    asked = set(re.findall(r"\b(?:zbus|process)_[a-z_]+\b", text))
+    assert asked
+    assert asked <= there
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    """What Grafana's model of a dashboard requires."""
+    found = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= found.keys()
+    ids = [panel["id"] for panel in found["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in found["panels"]:
+        assert {"type", "title", "gridPos", "datasource", "fieldConfig", "targets"} <= panel.keys()
+        assert set(panel["gridPos"]) == {"x", "y", "w", "h"}
+        assert all({"refId", "expr", "datasource"} <= each.keys() for each in panel["targets"])
+
+
+# -- health -----------------------------------------------------------------------------------
+
+
+def health(client: Client, check: str = "ready") -> tuple[int, list[str]]:
+    reply: Reply = client.request(http(f"/_health/{check}"))
+    found = json.loads(reply.body)
+    assert found["status"] == ("ok" if reply.status == 200 else "failing")
+    return reply.status, found["reasons"]
+
+
+def test_ready_and_not() -> None:
+    world, client = declared("T")
+    assert health(client) == health(client, "live") == (200, [])
+    puts = world.broker.puts
+    puts.refusing = BrokerError(Refusal.FULL, "the disk has 3 MiB free")
+    assert health(client) == (503, ["the disk has 3 MiB free"])
+    assert health(client, "live") == (200, [])
+    puts.refusing = None
+    world.broker.stop()
+    world.settle()
+    assert health(client) == (503, ["the broker is stopping"])
+    assert health(client, "live") == (200, [])
+
+
+@pytest.mark.parametrize("path", ["/_health/", "/_health/x", "/_health/ready%00", "/_health/Ready"])
+def test_other_checks_are_refused(path: str) -> None:
+    _, client = declared("T")
+    wanted = 200 if path == "/_health/" else 404
+    assert client.request(http(path)).status == wanted
+    assert client.request(http("/_health/ready", method="DELETE")).status in (200, 405)
+
+
+# -- histograms -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Observed:
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Observed((), (0, 0, 0)),
+        Observed((0.0, 1.0), (2, 0, 0)),
+        Observed((1.000001, 5.0), (0, 2, 0)),
+        Observed((5.1, 1e9), (0, 0, 2)),
+    ],
+)
+def test_a_histogram(case: Observed) -> None:
+    histogram = Histogram((1.0, 5.0))
+    for value in case.values:
+        histogram.observe(value)
+    assert tuple(histogram.counts) == case.counts
+    assert histogram.total == sum(case.values)
