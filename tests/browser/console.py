@@ -96,8 +96,8 @@ class Console:
 
     def field(self, label: str) -> Locator:
         """What is written into, by what its label begins with."""
-        fields = self.front.locator("label").filter(has_text=re.compile(f"^{label}\\b"))
-        return fields.locator("input, textarea").first
+        named = self.page.locator("span").filter(has_text=re.compile(f"^{label}\\b"))
+        return self.front.locator("label").filter(has=named).locator("input, textarea").first
 
     def violations(self) -> list[str]:
         if not self.page.evaluate("'axe' in window"):
