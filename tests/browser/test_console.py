@@ -27,7 +27,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "dead letters": ("topics", "orders", "groups", "billing", "dead"),
     "settings of a group": ("topics", "orders", "groups", "billing", "settings"),
     "connections": ("connections",),
-    "why": ("why", "orders", "billing", "0", "3"),
+    "why": ("why", "orders", "0", "3", "billing"),
     "try it": ("try", "produce"),
     "an unknown topic": ("topics", "no such topic"),
 }

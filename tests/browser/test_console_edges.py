@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.console import Console, ask, console_of
-from tests.limits import SLOWNESS
+from tests.limits import SLOWNESS, checked
 from tests.process.broker import BrokerProcess
 
 RAN = "window.ran = 1; document.title = 'ran'"
@@ -37,15 +37,14 @@ HOSTILE = [
 ]
 
 NAMES = [
-    "a b+c%20d%zz%",
+    "#?&=;:@!$'()*,~[]{}|^`<>\" a+b%20d%zz%",
+    "__proto__",
+    "queue",
     "ünï-ﬀ-日本-\U0001f4a9",
-    "#?&=;:@!$'()*,~[]{}|^`<>\"",
     "<img src=x onerror=document.title='ran'>",
     "%2e%2e%2f",
-    "queue",
     "_console",
     "constructor",
-    "__proto__",
     "x" * 200,
 ]
 """Each is a topic and a group."""
@@ -134,7 +133,7 @@ def test_a_large_body_comes_when_it_is_wanted(console: Console, broker: BrokerPr
     expect(shown).to_have_text("<b>" + "x" * ((5 * 64 << 10) - 3))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:3], *checked(NAMES[3:])])
 def test_a_name_may_be_any(console: Console, broker: BrokerProcess, name: str) -> None:
     page = console.page
     console.move("topics")
@@ -157,6 +156,8 @@ def test_a_name_may_be_any(console: Console, broker: BrokerProcess, name: str) -
     console.press("Pause")
     expect(page.locator(".badges")).to_contain_text("paused")
     assert name in ask(broker, "query", names=1)
+    console.move("topics")
+    page.get_by_role("searchbox").fill(name)
     page.get_by_role("link", name=name, exact=True).first.click()
     console.press("Remove")
     console.field("Type").fill(name)

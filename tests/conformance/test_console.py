@@ -149,7 +149,9 @@ def test_a_cut_read(body: bytes, cut: int, told: dict[str, object]) -> None:
     client = World().connect()
     ok(client, cmd("declare", "topic: T"))
     ok(client, cmd("produce", "topic: T", body=body))
-    (found,) = msgspec.json.decode(ok(client, http(f"/T?cmd=read&count=1&cut={cut}")).body)
+    reply = ok(client, http(f"/T?cmd=read&count=1&cut={cut}"))
+    assert (reply.headers["first"], reply.headers["end"]) == ("0", "1")
+    (found,) = msgspec.json.decode(reply.body)
     assert {name: found[name] for name in told} == told
     (whole,) = msgspec.json.decode(ok(client, http("/T?cmd=read&count=1")).body)
     assert "size" not in whole

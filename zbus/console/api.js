@@ -71,9 +71,7 @@ export const change = (cmd, params, body = "") => ask(cmd, params, { method: "PO
 
 /** The first and the next offset of a partition. */
 export async function ends(topic, partition) {
-  const headers = { accept: "application/vnd.zbus.batches" }
-  const reply = await send(address("read", { topic, partition, bytes: 1 }), { method: "HEAD", headers })
-  if (!reply.ok) throw new Refused(reply.status, "")
+  const reply = await ask("read", { topic, partition, count: 1, cut: 0 }, AS_JSON)
   return { first: Number(reply.headers.get("first")), end: Number(reply.headers.get("end")) }
 }
 

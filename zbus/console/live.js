@@ -67,7 +67,7 @@ export function seesAll() {
 
 /** Everything in `changed` is newer: of a topic it tells all, and null is gone. */
 export function merge(doc, changed) {
-  const topics = doc?.topics ?? {}
+  const topics = doc?.topics ?? Object.create(null) // a topic may be named like what every object has
   for (const [name, topic] of Object.entries(changed.topics ?? {})) {
     if (topic === null) delete topics[name]
     else topics[name] = topic
@@ -204,7 +204,7 @@ function later() {
 
 /** It may use the broker, and sees no figures. */
 function blind() {
-  live.doc ??= { topics: {} }
+  live.doc ??= { topics: Object.create(null) }
   become("live")
 }
 

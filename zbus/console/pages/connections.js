@@ -53,7 +53,7 @@ export function Connections() {
   const columns = may("disconnect") ? [...told, { key: "do", label: "", class: "do", show: row => html`<${Button} onClick=${() => open(close(row))}>Close<//>` }] : told
   return html`
     <${Head} title="Connections"/>
-    ${!seesAll() ? html`<${Empty}>Connections are shown to whoever may see every topic.<//>` : html`
+    ${!seesAll() ? html`<${Card}><${Empty}>Connections are shown to whoever may see every topic.<//><//>` : html`
       <${Problem} error=${error}/>
       ${rows && html`<${Card}><${Table} columns=${columns} rows=${rows} search="Search connections" label="Connections" sort=${{ key: "address", down: false }} empty="Nobody is connected."/><//>`}`}
     ${dialog}`

@@ -31,7 +31,7 @@ function useListed(topic, group, state) {
 const places = (topic, group) => [
   { key: "offset", label: "Offset", number: true, of: row => row.offset, show: row => html`${row.offset}${row.partition ? html` <span class="dim">in ${row.partition}</span>` : ""}` },
   { key: "name", label: "Id", class: "id", of: row => row.name,
-    show: row => html`<a href=${link("why", topic, group, String(row.partition), String(row.offset))} title="Why?"><code>${row.name}</code></a>` },
+    show: row => html`<a href=${link("why", topic, String(row.partition), String(row.offset), group)} title="Why?"><code>${row.name}</code></a>` },
   { key: "tag", label: "Tag", class: "free", of: row => row.tag ?? "" },
   { key: "key", label: "Key", class: "free", of: row => row.key ?? "" },
   { key: "attempts", label: "Attempts", number: true, of: row => row.attempts ?? 0 },

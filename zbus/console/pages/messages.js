@@ -103,6 +103,6 @@ function Row({ message, open, toggle, topic }) {
         ${key && html`<div><dt>Key</dt><dd><code>${key}</code></dd></div>`}<div><dt>Partition</dt><dd>${message.partition}</dd></div>
         ${Object.entries(message.headers).map(([name, value]) => html`<div key=${name}><dt><code>${name}</code></dt><dd><code>${value}</code></dd></div>`)}</dl>
       <${Body} message=${message}/>
-      <p><a href=${link("why", topic, "", String(message.partition), String(offset))}>Why is it (not) delivered?</a></p></div>`}
+      <p><a href=${link("why", topic, String(message.partition), String(offset))}>Why is it (not) delivered?</a></p></div>`}
   </li>`
 }

@@ -11,7 +11,7 @@ const SAID = { state: "State", offset: "Offset", partition: "Partition", id: "Id
 const TIMES = { timestamp: "Stored", until: "Until", expires: "Expires", ended: "Ended" }
 
 export function Why({ at }) {
-  const [, topic = "", group = "", partition = "", offset = ""] = at
+  const [, topic = "", partition = "", offset = "", group = ""] = at
   const [asked, setAsked] = useState(null)
   const [form, setForm] = useState({ topic, group, partition: partition || "0", where: offset })
   useEffect(() => {
