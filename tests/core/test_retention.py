@@ -146,6 +146,34 @@ def test_each_limit(limits: dict[str, Any], expected: int) -> None:
     assert box.group().skipped_count() == lost
 
 
+@pytest.mark.parametrize(
+    "limits", [{"retention_count": 1}, {"retention_bytes": 1}, {"retention_ms": 1}]
+)
+def test_a_group_that_retains_holds_every_limit_back(limits: dict[str, Any]) -> None:
+    """Until it is done with what would go, or wants it no longer; and over a restart."""
+    options = TopicOptions("T", **limits)
+    box = box_with(TopicOptions("T"), "g")
+    put(box, 9)
+    take(box, count=5)
+    box.declare(options, "g", GroupOptions(retain=True))
+    box.settle(1_000)
+    put(box, 2)
+    look(box)
+    assert first(box) == 4, "its first segment that is not finished begins there"
+    box = again(box)
+    look(box)
+    assert first(box) in (4, 5)
+    assert box.group().skipped_count() == 0
+    assert offsets(take(box, count=3)) == [5, 6, 7]
+    put(box, 2, 1_000)
+    look(box)
+    assert first(box) == 8
+    box.declare(options, "g", GroupOptions())
+    put(box, 2, 1_000)
+    look(box)
+    assert first(box) > 8
+
+
 @LEVELS
 def test_a_group_that_falls_off_is_told_once(durability: str) -> None:
     options = TopicOptions("T", durability=durability, retention_count=2)

@@ -139,6 +139,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
         "group_keep_attempts",
         "Send a delivery when its attempt is written.",
     ),
+    ("--retain", "group_retain", "Retention forgets nothing that the group has not finished."),
 )
 @click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
 @click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")

@@ -50,6 +50,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """What was handed out of a partition has to be settled before there is more of it."""
     keep_attempts: bool = field(default=False, name="keepAttempts")
     """A delivery is sent when its attempt is written, which a limit of attempts implies."""
+    retain: bool = False
+    """Retention forgets nothing that it has not finished."""
     unclaimed: bool = False
     """It came with its topic, and nobody has asked for it yet: nobody waits for its messages."""
     message_count: int = field(default=0, name="messageCount")

@@ -39,6 +39,7 @@ class Retries(TypedDict, total=False):
     rate: int | Nothing  # messages a second
     one_batch: bool  # what was handed out of a partition has to be settled before there is more
     keep_attempts: bool  # a delivery is sent when its attempt is written
+    retain: bool  # retention forgets nothing that the group has not finished
 
 
 _parse_group = document_of(GroupInfo)
@@ -131,6 +132,7 @@ _RETRIES = {
     "rate": "group_rate",
     "one_batch": "group_one_batch",
     "keep_attempts": "group_keep_attempts",
+    "retain": "group_retain",
 }
 """What it calls those of `Retries`."""
 

@@ -176,6 +176,7 @@ class GroupOptions:
     one_batch: bool = False  # a partition is handed out again when its last batch is settled
     rate_per_s: int = 0  # messages handed out; 0 = no limit
     attempts_kept: bool = False  # as with a limit of them (`zbus.core.recorded`)
+    retain: bool = False  # retention forgets nothing that the group has not finished
     # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
     unclaimed: bool = False
 

@@ -215,8 +215,9 @@ class Loop:
         into an empty one need not wait for the next turn."""
         self._turn = turn = self._turn + 1
         self._ring.used = 0
-        if self.sampler is not None and events and type(events[0][0]) is Link:
-            self.sampler.begin(events[0][0])
+        sampler = self.sampler
+        if sampler is not None and self.now_ms >= sampler.next_ms and events:
+            sampler.begin(events[0][0], self.now_ms)
         ran = served = bool(self._queue)
         if ran:
             self._ring.run()

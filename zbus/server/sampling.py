@@ -15,8 +15,13 @@ from zbus.faces.native.settings import Timings
 from zbus.server.link import Link
 from zbus.wire.heads import Head
 
+PAUSE_MS = 5
+"""Between two samples: 200 a second cost nothing that can be measured."""
+
 COMMANDS_MAX = 100
 """Names that are told apart."""
+
+_NEVER_MS = 1 << 62
 
 _NAMES = {
     plan: name.decode() for name, plan in reversed(COMMANDS.items()) if isinstance(plan, type)
@@ -31,12 +36,15 @@ class Sampler:
         self._link: Link | None = None  # whose request is followed
         self._head: Head | None = None  # of it, once it is read
         self._began_s = 0.0
+        self.next_ms = self._after_ms = 0
 
-    def begin(self, link: Link) -> None:
-        """This link is about to be read from."""
-        if self._link is None and not link.open_tickets and link.heartbeat is None:
+    def begin(self, link: object, now_ms: int) -> None:
+        """This is about to be read from, if it is a link. To be called from `next_ms` on."""
+        if type(link) is Link and not link.open_tickets and link.heartbeat is None:
             self._link, self._head, self._began_s = link, None, time.monotonic()
             link.sample = self._read
+            self.next_ms = _NEVER_MS  # one at a time
+            self._after_ms = now_ms + PAUSE_MS
 
     def _read(self, head: Head) -> None:
         self._head = head
@@ -58,6 +66,7 @@ class Sampler:
         else:
             self._observe(name_of(head.plan), now_s - self._began_s)
         self._link = self._head = None
+        self.next_ms = self._after_ms
 
     def _observe(self, name: str, seconds: float) -> None:
         replies = self._timings.replies

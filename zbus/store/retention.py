@@ -67,11 +67,20 @@ def expendable(partition: Partition, now_ms: int) -> int:
             done = min(done, _shown_from(partition, now_ms - options.settled_ms))
             before = bisect_right(segments, done, key=_base) - 1
         keep = max(keep, before)
+    if (held := _held_from(partition)) is not None:
+        keep = min(keep, max(0, bisect_right(segments, held, key=_base) - 1))
     gone = size = 0
     while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
         size += segments[gone].bytes
         gone += 1
     return segments[gone].base
+
+
+def _held_from(partition: Partition) -> int | None:
+    """What the groups that hold retention back have not finished begins there; None = no group."""
+    groups = partition.topic.groups.values()
+    floors = [g.backlogs[partition.index].floor() for g in groups if g.options.retain]
+    return min(floors, default=None)
 
 
 def _shown_from(partition: Partition, before_ms: int) -> int:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +21,7 @@ from tests.docs.pages import DOCS
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
-from zbus.client import connect
+from zbus.client import connect, errors
 from zbus.spark.archive import Archive
 from zbus.spark.archive.command import archive
 from zbus.spark.commands import Common, common_options, spark
@@ -83,11 +85,11 @@ def live(tmp_path: Path) -> Iterator[tuple[Place, BrokerProcess]]:
         yield Place(tmp_path), broker
 
 
-def put(broker: BrokerProcess, count: int, **options: Any) -> None:
+def put(broker: BrokerProcess, count: int, topic: str = "orders", **options: Any) -> None:
     with connect(f"127.0.0.1:{broker.port}") as bus:
-        bus.declare("orders", **options)
+        bus.declare(topic, **options)
         for begin in range(0, count, 50):
-            bus.produce_many("orders", [b"%d" % n * 500 for n in range(begin, begin + 50)])
+            bus.produce_many(topic, [b"%d" % n * 500 for n in range(begin, begin + 50)])
 
 
 LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
@@ -274,3 +276,70 @@ def _first(place: Place, broker: BrokerProcess) -> int:
     put(broker, 500, retention_count=100)
     with Where(broker=f"127.0.0.1:{broker.port}").open() as log:
         return log.spans("orders")[0].first
+
+
+def test_a_lock_needs_a_broker(place: Place) -> None:
+    code, said = place.archived("--retention-lock")
+    assert (code, "needs a broker" in said) == (2, True), said
+
+
+def test_retention_waits_for_the_archive(live: tuple[Place, BrokerProcess]) -> None:
+    """Nothing that is not archived goes, though ten times of what may stay is stored; what is
+    archived does go."""
+    place, broker = live
+    put(broker, 50, retention_count=10)
+    url = f"127.0.0.1:{broker.port}"
+    words = ["--broker", url, "--to", "@/archive", "--engine", "local", "--topics", "orders"]
+    words.append("--retention-lock")
+    assert place.run(*words, "--dry-run")[0] == 0
+    with connect(url) as bus:
+
+        def forgotten(topic: str) -> bool:
+            try:
+                bus.read(topic, offset=50, count=1)
+            except errors.NotFound:
+                return True
+            return False
+
+        assert [group.name for group in bus.query("orders").groups] == ["orders"]
+        assert place.run(*words)[0] == 0
+        [lock] = [group for group in bus.query("orders").groups if group.retain]
+        assert lock.name.startswith("archive-")
+        assert lock.message_count == 0
+        for topic in ("orders", "control"):
+            put(broker, 1_000, topic, retention_count=10)
+        assert wait_for(lambda: forgotten("control")), "retention goes on"
+        assert bus.read("orders", offset=50, count=1)[0].offset == 50
+        assert bus.query("orders", lock.name).skipped_count == 0
+        code, said = place.run(*words)
+        assert (code, "offsets 50 to 1050, 1000 messages" in said) == (0, True), said
+        put(broker, 50)
+        assert wait_for(lambda: forgotten("orders")), "what is archived may go"
+    assert place.run("verify", "@/archive")[0] == 0
+
+
+def test_bodies_as_text(live: tuple[Place, BrokerProcess]) -> None:
+    """The columns of other tools; here, all that is read is bytes as before."""
+    place, broker = live
+    url = f"127.0.0.1:{broker.port}"
+    words = ["--broker", url, "--to", "@/archive", "--engine", "local", "--topics", "orders"]
+    bodies = [b'{"n": 1}', b"2", '"\u00fc"'.encode(), b"[null]"]
+    with connect(url) as bus:
+        bus.declare("orders")
+        bus.produce_many("orders", bodies)
+        assert place.run(*words, "--body", "json")[0] == 0
+        [file] = Archive(place.archive).files()
+        assert pq.read_schema(file.path).field("body").type == pa.string()
+        bus.produce_many("orders", [b"{}", b"{no", b"{}"])
+        code, said = place.run(*words, "--body", "json")
+        assert (code, "orders, partition 0: the body at offset 5 is no JSON" in said) == (2, True)
+        assert "--body raw" in said
+        assert place.run(*words)[0] == 0
+    for _ in range(2):
+        found = Archive(place.archive)
+        table = found.dataset(found.files()).to_table(columns=["offset", "body"])
+        assert table.sort_by("offset").column("body").to_pylist() == [*bodies, b"{}", b"{no", b"{}"]
+        assert place.run("verify", "@/archive", "--live", "--broker", url)[0] == 0
+        assert place.run("compact", "@/archive", "--engine", "local")[0] == 0
+    code, said = place.run(*LOCAL, "--topics", "orders", "--format", "delta", "--body", "json")
+    assert (code, "one schema" in said) == (2, True)

@@ -45,6 +45,8 @@ def group_warnings(group: Group, ready: int, leased: int, dead: int, idle_ms: in
     if not (ready or leased) or idle_ms < IDLE_MS:
         return found
     waiting, idle = f"{_messages(ready)} wait" + ("s" if ready == 1 else ""), spoken(idle_ms)
+    if group.options.retain:
+        waiting += ", and retention waits for it"
     if ready and group.paused:
         found.append(Warned("paused", f"{who} is paused; {waiting}.", ready, topic, name))
     elif ready and not group.readers:

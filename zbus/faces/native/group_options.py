@@ -36,6 +36,8 @@ def group_changes(params: Params) -> dict[str, Any]:
         if order not in GROUP_ORDERS:
             raise BadRequest(400, "400: Bad Format, group_order is one of none, key")
         changes["order"] = "" if order == "none" else order
+    if (retain := params.switch(b"group_retain")) is not None:
+        changes["retain"] = retain
     if b"group_one_batch" in params.fields:
         changes["one_batch"] = params.flag(b"group_one_batch")
     return {field: value for field, value in changes.items() if value is not None}

@@ -54,6 +54,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     order: str | msgspec.UnsetType
     paused: bool
     rate: int | msgspec.UnsetType
+    retain: bool | msgspec.UnsetType
     skipped_count: int
     temporary: bool
     topic_name: str
@@ -129,6 +130,7 @@ def group_info(group: Group) -> GroupInfo:
         options.order or _UNSET,
         group.paused,
         options.rate_per_s or _UNSET,
+        options.retain or _UNSET,
         skipped,
         group.temporary,
         group.topic.name,

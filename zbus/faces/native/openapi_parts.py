@@ -254,7 +254,8 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate unclaimed",
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate retain"
+        " unclaimed",
         ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
         ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
         ackTimeout=_count("The older word for `leaseMs`."),
@@ -281,6 +282,7 @@ SCHEMAS: dict[str, Schema] = {
         order=_described(words("key"), "Messages of a key go out one after another."),
         paused=_described(_BOOLEAN, "Nothing is handed out."),
         rate=_count("Messages a second at most."),
+        retain=_described(_BOOLEAN, "Retention waits for it."),
         skippedCount=_count("Forgotten before the group had them, ever."),
         temporary=_BOOLEAN,
         topicName=_NAME,

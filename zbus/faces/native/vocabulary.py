@@ -306,6 +306,8 @@ group_keep_attempts | switch | false, or as it is | a delivery is sent when its
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
 group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
     handed out of it is [settled](#rates)
+group_retain | switch | false, or as it is | [retention](#retention) forgets nothing that the group
+    has not finished
 group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. 0 goes by the topic's
 from | start | where the most advanced group stands | where a **new** group

@@ -116,6 +116,9 @@ def _chains(directory: str) -> Chains:
 @click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
     help="Messages of a file, as they are stored; about.",
 )  # fmt: skip
+@click.option("--body", type=click.Choice(("raw", "json")), default="raw", show_default=True,
+    help="Bodies as bytes; or as text, for tools that look into JSON, if all of them are that.",
+)  # fmt: skip
 @click.option("--bloom", default="id,key", show_default=True, metavar="COLUMNS",
     help="Columns with Bloom filters; empty: none.",
 )  # fmt: skip
@@ -125,6 +128,9 @@ def _chains(directory: str) -> Chains:
 @click.option("--rate", type=RATE, help="Read no more than that a second from the log, all in all.")
 @click.option("--allow-loss", is_flag=True,
     help="Go on if messages were removed before they were archived, or a topic was made again.",
+)  # fmt: skip
+@click.option("--retention-lock", is_flag=True,
+    help="The broker's retention removes nothing that is not archived yet.",
 )  # fmt: skip
 @_engine_options
 @common_options
@@ -166,15 +172,18 @@ def _job(
     form: str,
     until: str,
     file_bytes: int,
+    body: str,
     bloom: str,
     level: int,
     rate: int | None,
     allow_loss: bool,
+    retention_lock: bool,
     engine: str,
     threads: int,
     once: bool,
     interval: int | None,
 ) -> Job:
+    from zbus.spark.archive.lock import NoLock, RetentionLock
     from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.writer import BLOOM, Shape
 
@@ -183,6 +192,8 @@ def _job(
         raise Usage(f"--bloom {bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
     if file_bytes < 1 or rate == 0:
         raise Usage("--file-bytes and --rate must be more than 0")
+    if body == "json" and form == "delta":
+        raise Usage("--body json is for --format parquet: a table of Delta Lake has one schema")
     root = local_directory(to)
     return Job(
         opener=common.where().open,
@@ -194,8 +205,9 @@ def _job(
         pattern=pattern,
         until_ms=parse_time_ms(until),
         allow_loss=allow_loss,
-        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level),
+        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level, json=body == "json"),
         rate_bytes_s=rate,
+        lock=RetentionLock(common.where(), root) if retention_lock else NoLock(),
         now_ms=_now_ms,
     )
 

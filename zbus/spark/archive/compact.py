@@ -120,6 +120,8 @@ def merge_group(
     first, last = group.files[0], group.files[-1]
     span = Span(group.topic, group.partition, first.incarnation, first.start, last.end, 0)
     try:
+        json = all(_bodies_are_text(system, Path(root), file) for file in group.files)
+        shape = attrs.evolve(shape, json=json)
         batches = _batches(system, Path(root), group.files)
         now_ms = time.time_ns() // 1_000_000
         made = write_files(system, Path(root), run, shape, span, batches, now_ms)
@@ -143,14 +145,24 @@ def _batches(
         try:
             with source(files, root / record.path) as opened:
                 parquet = pq.ParquetFile(opened, page_checksum_verification=True)
+                at = parquet.schema_arrow.get_field_index("body")
                 for batch in parquet.iter_batches(ROWS_MAX):
                     crc = body_crc(batch.column("body"), crc)
                     rows += batch.num_rows
-                    yield batch
+                    yield batch.set_column(at, "body", batch.column("body").cast(pa.binary()))
         except (FileNotFoundError, pa.ArrowInvalid, OSError) as error:
             raise Unverified(f"{root / record.path} cannot be read: {error}") from error
         if (rows, crc) != (record.rows, record.crc):
             raise Unverified(f"{root / record.path} is not what was written; see archive verify")
+
+
+def _bodies_are_text(files: ArchiveFiles, root: Path, record: FileRecord) -> bool:
+    try:
+        with source(files, root / record.path) as opened:
+            kind = pq.read_schema(opened).field("body").type
+    except (FileNotFoundError, pa.ArrowInvalid, OSError) as error:
+        raise Unverified(f"{root / record.path} cannot be read: {error}") from error
+    return bool(kind == pa.string())
 
 
 def _with(lane: Lane, merged: list[Merged]) -> Lane:

@@ -22,6 +22,7 @@ from zbus.journal.local.files import reason
 from zbus.journal.port import JournalError
 from zbus.spark.archive import names
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
+from zbus.spark.archive.lock import Lock, NoLock
 from zbus.spark.archive.names import Attempt
 from zbus.spark.archive.plan import LanePlan, choose_topics, plan_lane, tasks_of
 from zbus.spark.archive.records import Gap
@@ -118,6 +119,7 @@ class Job:
     shape: Shape = attrs.Factory(Shape)
     rate_bytes_s: float | None = None
     progress: Progress = attrs.Factory(Silence)
+    lock: Lock = attrs.Factory(NoLock)
     files: ArchiveFiles | None = None
     now_ms: Callable[[], int]
 
@@ -133,7 +135,9 @@ class Job:
         report: dict[tuple[str, int], LaneReport] = {}
         try:
             with self.opener() as log:
-                plans = self._plans(log)
+                for topic in choose_topics(log, self.topics, self.pattern):
+                    self.lock.hold(topic)
+                plans = self._plans(log, self.lock)
                 self.target.begin(begun_ms)  # nothing is made for what cannot be
                 self.progress.begin(sum(plan.bytes for plan in plans))
                 while plans:
@@ -146,9 +150,12 @@ class Job:
 
     # -- planning -----------------------------------------------------------------------------
 
-    def _plans(self, log: Log) -> list[LanePlan]:
+    def _plans(self, log: Log, lock: Lock | None = None) -> list[LanePlan]:
         topics = choose_topics(log, self.topics, self.pattern)
         plans = [self._plan(log, span) for topic in topics for span in log.spans(topic)]
+        if lock is not None:
+            for plan in plans:
+                lock.move(plan.span.topic, plan.span.partition, plan.first)
         return [plan for plan in plans if plan.stop > plan.start]
 
     def _plan(self, log: Log, span: Span) -> LanePlan:
@@ -218,6 +225,7 @@ class Job:
         if piece is None:
             return
         self.target.commit(piece)
+        self.lock.move(piece.span.topic, piece.span.partition, piece.end)
         said = report.get(_key(lane.plan))
         if said is None or said.incarnation != piece.span.incarnation:
             said = report[_key(lane.plan)] = LaneReport(*piece.span[:3], piece.start, piece.end)

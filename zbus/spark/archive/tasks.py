@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import attrs
+import msgspec
 import pyarrow as pa
 
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
 from zbus.spark.archive.records import FileRecord
 from zbus.spark.archive.writer import COLUMNS, Shape, write_files
 from zbus.spark.arrows import record_batches
-from zbus.spark.errors import SparkProblem
+from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.logs import Log, Span
 
 Opener = Callable[[], Log]
@@ -111,6 +112,8 @@ def archive_task(log: Log, task: Task, setting: Setting, files: ArchiveFiles) ->
     span = task.span
     raw = _throttled(log.raw(span, task.start, task.stop), setting.rate_bytes_s)
     batches: Iterator[pa.RecordBatch] = record_batches(raw, span, task.start, task.stop, COLUMNS)
+    if setting.shape.json:
+        batches = require_json(batches, span)
     now_ms = time.time_ns() // 1_000_000
     try:
         records = write_files(
@@ -119,6 +122,22 @@ def archive_task(log: Log, task: Task, setting: Setting, files: ArchiveFiles) ->
     except SparkProblem as problem:
         return Done(task, problem=problem)
     return Done(task, records)
+
+
+def require_json(batches: Iterable[pa.RecordBatch], span: Span) -> Iterator[pa.RecordBatch]:
+    """The batches. Raises Usage at a body that is no JSON."""
+    decode = msgspec.json.Decoder().decode
+    for batch in batches:
+        for at, body in enumerate(batch.column("body")):
+            try:
+                decode(body.as_buffer())
+            except (ValueError, RecursionError) as error:  # bad UTF-8, too
+                place = f"{span.topic}, partition {span.partition}"
+                raise Usage(
+                    f"{place}: the body at offset {batch.column('offset')[at]} is no JSON"
+                    f" ({error}): archive this topic with --body raw"
+                ) from None
+        yield batch
 
 
 def _throttled(

@@ -19,7 +19,7 @@ from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import ArchiveFiles, In, OsArchiveFiles, source
 from zbus.spark.archive.records import FileRecord, Gap, Lane
 from zbus.spark.archive.tasks import Engine
-from zbus.spark.archive.writer import COLUMNS, body_crc
+from zbus.spark.archive.writer import COLUMNS, body_crc, file_schema
 from zbus.spark.arrows import ROWS_MAX, read
 from zbus.spark.columns import arrow_schema
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Unverified
@@ -166,7 +166,7 @@ def _crc(opened: In) -> int:
 def _footer(look: Look, parquet: pq.ParquetFile) -> str:
     """What is wrong with what it says of itself; empty: nothing."""
     file = look.file
-    if not parquet.schema_arrow.equals(arrow_schema(COLUMNS)):
+    if not any(parquet.schema_arrow.equals(file_schema(json)) for json in (False, True)):
         return "has other columns"
     if parquet.metadata.num_rows != file.rows:
         return f"has {parquet.metadata.num_rows} messages, not {file.rows}"
@@ -234,7 +234,7 @@ def _compare_file(chains: Chains, file: FileRecord, log: Log, span: Span, found:
         parquet = pq.ParquetFile(opened)
         start = file.start
         for number in range(parquet.num_row_groups):
-            table = parquet.read_row_group(number)
+            table = parquet.read_row_group(number).cast(arrow_schema(COLUMNS))
             stop = start + table.num_rows
             first = max(start, span.first)
             found.gone += min(stop, first) - start

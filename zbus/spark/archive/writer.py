@@ -50,6 +50,7 @@ class Shape:
     group_bytes: int = GROUP_BYTES
     bloom: tuple[str, ...] = BLOOM
     level: int = LEVEL  # of zstd; 1 is half again as quick, for files that are some percent larger
+    json: bool = False  # bodies are text, which all of them have to be
     flat: bool = False  # paths without the topic and the date, for tables that say them elsewhere
 
 
@@ -161,6 +162,9 @@ class _File:
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)
+        if self._shape.json:
+            body = table.schema.get_field_index("body")
+            table = table.set_column(body, "body", table.column("body").cast(pa.string()))
         if self._writer is None:
             self._writer = _parquet(self._out, self._shape, table.num_rows)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -215,10 +219,18 @@ class _File:
         self._out.release()
 
 
+def file_schema(json: bool) -> pa.Schema:
+    """Of a file, whose bodies are text or bytes."""
+    schema = arrow_schema(COLUMNS)
+    if json:
+        schema = schema.set(schema.get_field_index("body"), pa.field("body", pa.string()))
+    return schema
+
+
 def _parquet(out: Out, shape: Shape, rows: int) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         pa.PythonFile(out, mode="w"),
-        arrow_schema(COLUMNS),
+        file_schema(shape.json),
         compression="zstd",
         compression_level=shape.level,
         use_dictionary=_DICTIONARY,
