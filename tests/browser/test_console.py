@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -38,8 +39,8 @@ ORDER = {"order": 7, "customer": {"name": "Ada", "id": 12345678901234567890}, "p
 def fill(broker: BrokerProcess) -> None:
     for topic in ("orders", "dead.orders", "payments"):
         ask(broker, "declare", topic=topic)
-    billing = {"topic": "orders", "consume_group": "billing"}
-    retries = {"group_max_attempts": 1, "group_dead_letter": "dead.orders"}
+    billing: dict[str, Any] = {"topic": "orders", "consume_group": "billing"}
+    retries: dict[str, Any] = {"group_max_attempts": 1, "group_dead_letter": "dead.orders"}
     ask(broker, "declare", **billing, ack=1, **retries)
     for _ in range(40):
         ask(broker, "produce", topic="orders", tag="eu.new", body=json.dumps(ORDER).encode())
@@ -258,7 +259,7 @@ def test_dead_letters(console: Console, broker: BrokerProcess) -> None:
 
 def test_a_group_is_made_moved_and_held(console: Console, broker: BrokerProcess) -> None:
     page = console.page
-    at = {"topic": "payments", "consume_group": "audit"}
+    at: dict[str, Any] = {"topic": "payments", "consume_group": "audit"}
     ask(broker, "produce", topic="payments", body=b"1")
     console.move("topics", "payments", "groups")
     console.press("New group")
