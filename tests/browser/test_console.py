@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.console import DESKTOP, PHONE, Console, ask, console_of
+from tests.limits import checked
 from tests.process.broker import BrokerProcess
 
 PAGES: dict[str, tuple[str, ...]] = {
@@ -32,6 +33,12 @@ PAGES: dict[str, tuple[str, ...]] = {
     "try it": ("try", "produce"),
     "an unknown topic": ("topics", "no such topic"),
 }
+
+SIMILAR = (
+    *("groups of a topic", "settings of a topic", "ready", "delayed", "settings of a group"),
+    *("dead letters", "topics"),
+)
+"""Made of the same parts as others: `make check` looks at them."""
 
 ORDER = {"order": 7, "customer": {"name": "Ada", "id": 12345678901234567890}, "paid": True}
 
@@ -92,7 +99,9 @@ def accessible(console: Console, name: str) -> None:
     assert console.page.evaluate(width) <= 0, "nothing is wider than the screen"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [*(name for name in PAGES if name not in SIMILAR), *checked(SIMILAR)]
+)
 def test_every_page_is_accessible(console: Console, name: str) -> None:
     accessible(console, name)
 
@@ -106,13 +115,6 @@ def test_every_page_is_accessible_everywhere(
     with console_of(browser, broker.port, color_scheme=scheme, viewport=viewport) as console:
         console.open()
         for name in PAGES:
-            accessible(console, name)
-
-
-def test_a_dark_phone_is_served(browser: Browser, broker: BrokerProcess) -> None:
-    with console_of(browser, broker.port, color_scheme="dark", viewport=PHONE) as console:
-        console.open()
-        for name in ("overview", "messages", "leases"):
             accessible(console, name)
 
 

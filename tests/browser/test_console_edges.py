@@ -133,7 +133,7 @@ def test_a_large_body_comes_when_it_is_wanted(console: Console, broker: BrokerPr
     expect(shown).to_have_text("<b>" + "x" * ((5 * 64 << 10) - 3))
 
 
-@pytest.mark.parametrize("name", [*NAMES[:3], *checked(NAMES[3:])])
+@pytest.mark.parametrize("name", [*NAMES[:1], *checked(NAMES[1:])])
 def test_a_name_may_be_any(console: Console, broker: BrokerProcess, name: str) -> None:
     page = console.page
     console.move("topics")
