@@ -18,7 +18,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix lint bench bench-cpu bench-large bench-client bench-fanout bench-against \
+.PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against \
   crash crash-archive crash-changes crash-mqcloud crash-semq crash-sink crash-states disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients clean system-packages load-generators
 
@@ -78,6 +78,15 @@ bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 10
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
+
+docs: $(VENV)/test.stamp build/docs/stamp ## Make the documentation's site in build/site, and check its links
+	$(BIN)/python -m tests.docs.site build/pages
+	build/docs/bin/mkdocs --quiet build --clean
+
+build/docs/stamp: pyproject.toml
+	$(PYTHON) -m venv build/docs
+	build/docs/bin/pip install --quiet 'mkdocs-material>=9.5,<10'
+	@touch $@
 
 h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
 	@test -n "$(H1SPEC)" || { echo "say where it is: git clone \

@@ -76,7 +76,7 @@ NATIVE_WORDS = (
 NATIVE = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(NATIVE_WORDS)})(?![A-Za-z0-9_])", re.IGNORECASE)
 NATIVE_FREE = ("wire", "server")
 # What a person may try first, as it is printed at the start.
-NATIVE_KEPT = {"server/serve.py": {"cmd"}}
+NATIVE_KEPT = {"server/banner.py": {"cmd"}}
 
 # The format is older than the names that the program has for these.
 DIALECT_KEPT = {"journal/checkpoint.py": {"mask", "rpc", "delete_on_exit"}}

@@ -33,6 +33,7 @@ PLACES = {
     **dict.fromkeys(("peek", "why"), "single"),
     **dict.fromkeys(("backup", "restore"), "backup"),
     **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token", "semq")},
+    "doctor": "doctor",
     "bench": "bench.command",
     "spark": "zbus.spark.commands",
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,41 +51,59 @@ def _single_option(name: str) -> click.Option:
     )
 
 
-@click.command(params=[_single_option(name) for name in SINGLE_OPTIONS])
-@click.option(
-    "--listen",
-    metavar="ADDRESS",
-    multiple=True,
-    help="Instead of --host and --port: http://HOST:PORT, https://HOST:PORT or unix:PATH; "
-    "may be repeated.",
-)
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="ZBUS_CONFIG",
-    show_envvar=True,
-    help="TOML file of options.",
-)
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_settings,
-    help="Any option of the configuration; may be repeated.",
-)
-def serve(
-    file: Path | None, settings: dict[str, str], listen: tuple[str, ...], **options: str | None
-) -> None:
+Command = Callable[..., None]
+
+
+def configured(function: Command) -> click.Command:
+    """A command that is given a broker's configuration, `loaded`, out of a broker's options."""
+
+    @click.command(params=[_single_option(name) for name in SINGLE_OPTIONS])
+    @click.option(
+        "--listen",
+        metavar="ADDRESS",
+        multiple=True,
+        help="Instead of --host and --port: http://HOST:PORT, https://HOST:PORT or unix:PATH; "
+        "may be repeated.",
+    )
+    @click.option(
+        "--config",
+        "file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="ZBUS_CONFIG",
+        show_envvar=True,
+        help="TOML file of options.",
+    )
+    @click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="Any option of the configuration; may be repeated.",
+    )
+    @wraps(function)
+    def command(
+        file: Path | None,
+        settings: dict[str, str],
+        listen: tuple[str, ...],
+        **options: Any,  # noqa: ANN401 - a broker's, and those of the command
+    ) -> None:
+        names = [name for name in SINGLE_OPTIONS if name in options]
+        given = {name: text for name in names if (text := options.pop(name)) is not None}
+        if listen:
+            given["listen"] = ", ".join(listen)
+        try:
+            loaded = config.load(file, os.environ, given, settings)
+        except config.ConfigError as error:
+            raise click.UsageError(str(error)) from None
+        function(loaded, **options)
+
+    return command
+
+
+@configured
+def serve(loaded: config.Config) -> None:
     """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
-    given = {name: text for name, text in options.items() if text is not None}
-    if listen:
-        given["listen"] = ", ".join(listen)
-    try:
-        loaded = config.load(file, os.environ, given, settings)
-    except config.ConfigError as error:
-        raise click.UsageError(str(error)) from None
     from zbus.server.serve import run  # here: the other commands need neither trio nor the broker
 
     sys.exit(run(loaded))

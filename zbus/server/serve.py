@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from shlex import quote
 
 import trio
 
@@ -30,6 +29,7 @@ from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.advertised import advertised_address
 from zbus.server.allocator import keep_freed_memory
 from zbus.server.assembly import Assembly, make_broker, restore
+from zbus.server.banner import banner
 from zbus.server.certificates import BadCertificate, Certificates, check_options
 from zbus.server.clock import Clock
 from zbus.server.clock_note import boot_id, read_note, write_note
@@ -47,6 +47,7 @@ from zbus.server.reporter import Reporter
 from zbus.server.running import RunningServer
 from zbus.server.sampling import Sampler
 from zbus.server.sockets import Listening
+from zbus.server.supervisor import Supervisor
 from zbus.server.telling import TellingLoop
 from zbus.server.tokens import BadTokens, TokenFile
 from zbus.store.replay import recover
@@ -113,6 +114,7 @@ class Server:
         self.holdings = Holdings()
         self.collector = Collector()
         self.mailbox = Mailbox()
+        self.supervisor = Supervisor()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
         self.tokens = self._read_tokens()
@@ -321,6 +323,7 @@ class Server:
             self._assembly.upkeep,
             self._upkeep_journal,
             self.front.upkeep,
+            self.supervisor.turns,
         ]
         each(parts if self.tokens is None else [self.tokens.look, *parts])
 
@@ -358,6 +361,7 @@ class Server:
                 nursery.start_soon(self._reload_pages)
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.supervisor.stopping()
                 self.mailbox.post(self.loop.stop)
 
     async def _reload_pages(self) -> None:
@@ -371,6 +375,7 @@ class Server:
 
     def reload(self) -> None:
         """Load again what may change under a running broker; what is bad stays as it was."""
+        self.supervisor.reloading()
         failed = 0
         for reload in self.reloads:
             try:
@@ -380,33 +385,12 @@ class Server:
                 log.error("reloading failed, the old stays", extra={"why": error})
         if not failed:
             log.info("reloaded")
+        self.supervisor.ready(len(self.broker.topics))
 
     def close(self) -> None:
         self.loop.close()
         self.journal.close()
         self.mailbox.close()
-
-
-def _banner(server: Server) -> str:
-    config = server.config
-    first, *others = server.addresses
-    if first.kind == "unix":
-        url, base, options = str(first), "http://localhost", f"--unix-socket {quote(first.path)} "
-    else:
-        url = base = f"{'https' if first.tls else 'http'}://{server.address}"
-        options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
-    more = "".join(f"  and             {address}\n" for address in others)
-    tokens = ""
-    if server.tokens is not None:
-        tokens = f"  tokens          {config.token_file}\n"
-        options += "-H 'token: <token>' "
-    return (
-        f"zbus {__version__} serves {url}\n{more}"
-        f"  data directory  {config.data_dir.resolve()}\n"
-        f"  durability      {config.durability}\n"
-        f"  topics          {len(server.broker.topics)}\n{tokens}"
-        f"try: curl {options}'{base}/MyTopic?cmd=declare'"
-    )
 
 
 def run(config: Config) -> int:
@@ -428,10 +412,12 @@ def run(config: Config) -> int:
     def ready() -> None:
         if hung_up:  # what is loaded may be older than what it was sent for
             signal.raise_signal(signal.SIGHUP)
-        print(_banner(server), flush=True)
+        topics = len(server.broker.topics)
+        print(banner(config, server.addresses, server.address, topics), flush=True)
         server.pressure.look()
         for address in server.addresses:
             log.info("listening", extra={"address": address})
+        server.supervisor.ready(topics)
 
     try:
         trio.run(server.run, ready)
