@@ -150,14 +150,16 @@ def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerP
     console.press("Produce")
     console.field("Body").fill("hello, <b>you</b>")
     console.field("Tag").fill("a.b")
-    page.get_by_label("Headers").fill("colour: blue")
+    page.get_by_label("Headers").fill("colour: blue\nname: Jürgen ✓")
     console.press("Put the message")
     console.shows("Stored at offset 0.")
     page.locator(".log .row").first.click()
     console.shows("blue")
     expect(page.get_by_role("region", name="Body as text")).to_have_text("hello, <b>you</b>")
     (stored,) = ask(broker, "read", topic="made here", count=9)
-    assert (stored["tag"], stored["headers"]["colour"]) == ("a.b", "blue")
+    told = {name: text for name, text in stored["headers"].items() if name != "sender"}
+    assert told == {"colour": "blue", "name": "Jürgen ✓", "origin_method": "POST"}
+    assert stored["tag"] == "a.b"
 
     console.move("topics", "made here", "settings")
     console.press("Change")

@@ -33,8 +33,9 @@ export async function send(url, options = {}) {
   const end = new AbortController()
   const timer = setTimeout(() => end.abort(), timeout)
   signal?.addEventListener("abort", () => end.abort())
+  const request = new Request(url, { signal: end.signal, ...rest }) // it may be malformed
   try {
-    return await fetch(url, { cache: "no-store", signal: end.signal, ...rest })
+    return await fetch(request)
   } catch (error) {
     if (signal?.aborted) throw error
     throw new Away()

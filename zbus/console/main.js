@@ -63,7 +63,7 @@ const STATES = {
   connecting: ["wait", "Connecting"],
   live: ["good", "Live"],
   away: ["bad", "Not connected"],
-  login: ["wait", "Logged out"],
+  login: ["wait", "Not logged in"],
 }
 
 function App() {

@@ -17,7 +17,7 @@ export function Messages({ topic, info, depth }) {
   // The newest are followed as they come, as long as none is looked at.
   const [seen, setSeen] = useState(depth)
   useEffect(() => void (from === null && open === null && setSeen(depth)), [depth, from, open])
-  const [shown, error, again, loading] = useAsked(async () => {
+  const [shown, error, again] = useAsked(async () => {
     const place = await ends(topic, partition)
     const start = from === null ? Math.max(place.first, place.end - PAGE) : Math.min(Math.max(from, place.first), place.end)
     const end = Math.min(start + PAGE, place.end)
@@ -40,7 +40,7 @@ export function Messages({ topic, info, depth }) {
         <span class="dim">${shown.rows.length ? `Offsets ${count(shown.start)} to ${count(shown.next - 1)} of ${count(shown.first)} to ${count(shown.end - 1)}`
           : shown.end > shown.first ? "There is nothing from there on." : "There are no messages."}</span>
         <span class="grow"></span>
-        <${Button} onClick=${() => move(null)} disabled=${loading}>Newest<//>
+        <${Button} onClick=${() => move(null)}>Newest<//>
         <${Button} onClick=${() => move(Math.max(shown.first, shown.start - PAGE))} disabled=${shown.start <= shown.first}>Older<//>
         <${Button} onClick=${() => move(shown.next)} disabled=${shown.next >= shown.end}>Newer<//>
         ${from !== null && html`<${Button} onClick=${again}>Again<//>`}

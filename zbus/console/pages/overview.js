@@ -2,7 +2,7 @@
 
 import { Card, Empty, Head, Tile, Tiles, html, link } from "../ui.js"
 import { Chart } from "../chart.js"
-import { away, bytes, moment, rate, short, span } from "../format.js"
+import { away, bytes, moment, plural, rate, short, span } from "../format.js"
 import { backlogOf, useLive } from "../live.js"
 
 const BUSIEST = 8
@@ -18,7 +18,7 @@ export function Overview() {
       <${Tile} label="Messages in" value=${rate(rates.in)} note="a second"/>
       <${Tile} label="Messages out" value=${rate(rates.out)} note="a second"/>
       <${Tile} label="Backlog" value=${short(history.backlog.at(-1))} note="messages wait"/>
-      <${Tile} label="Topics" value=${short(topics.length)} note=${`${short(topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0))} groups`}/>
+      <${Tile} label="Topics" value=${short(topics.length)} note=${plural(topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0), "group")}/>
       ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
       ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
       ${doc.diskFreeBytes != null && html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`}
