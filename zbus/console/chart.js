@@ -8,7 +8,12 @@ const dark = matchMedia("(prefers-color-scheme: dark)")
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
 function options(series, show, width) {
-  const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" }
+  const axis = {
+    stroke: colour("--dim"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { show: false },
+    font: "12px system-ui",
+  }
   return {
     width,
     height: HEIGHT,
@@ -43,7 +48,9 @@ export function Chart({ title, series, data, show }) {
       plot.current = new uPlot(options(series, show, box.current.clientWidth || 300), drawn(data), box.current)
     }
     make()
-    const watch = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth || 300, height: HEIGHT }))
+    const watch = new ResizeObserver(() =>
+      plot.current.setSize({ width: box.current.clientWidth || 300, height: HEIGHT }),
+    )
     watch.observe(box.current)
     dark.addEventListener("change", make)
     return () => {

@@ -43,8 +43,7 @@ export function become(state) {
 
 // -- rights --------------------------------------------------------------------------------
 
-const stands = (pattern, name) =>
-  pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : pattern === name
+const stands = (pattern, name) => (pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : pattern === name)
 
 /** Whether the token may do this; `group` null = all groups of the topic. */
 export function may(operation, topic, group) {
@@ -107,7 +106,12 @@ function noteHistory(changed, now) {
   const { history } = live
   let backlog = 0
   for (const topic of Object.values(now.topics)) backlog += backlogOf(topic)
-  for (const [key, value] of [["t", now.time], ["in", live.rates.in], ["out", live.rates.out], ["backlog", backlog]]) {
+  for (const [key, value] of [
+    ["t", now.time],
+    ["in", live.rates.in],
+    ["out", live.rates.out],
+    ["backlog", backlog],
+  ]) {
     history[key].push(value)
     if (history[key].length > KEPT) history[key].shift()
   }
@@ -225,14 +229,23 @@ function ofServer(told) {
     const groups = {}
     for (const group of topic.consumeGroupList)
       groups[group.groupName] = {
-        ready: group.messageCount, leased: group.leasedCount, delayed: group.delayedCount,
-        dead: group.deadCount, skipped: group.skippedCount, consumers: group.consumerCount,
+        ready: group.messageCount,
+        leased: group.leasedCount,
+        delayed: group.delayedCount,
+        dead: group.deadCount,
+        skipped: group.skippedCount,
+        consumers: group.consumerCount,
         paused: group.paused,
       }
     topics[name] = {
-      inCount: topic.messageDepth, depth: topic.messageDepth, partitionCount: topic.partitionCount,
-      paused: topic.paused, consumerCount: topic.consumerCount,
-      groupCount: topic.consumeGroupList.length, mask: topic.mask, groups,
+      inCount: topic.messageDepth,
+      depth: topic.messageDepth,
+      partitionCount: topic.partitionCount,
+      paused: topic.paused,
+      consumerCount: topic.consumerCount,
+      groupCount: topic.consumeGroupList.length,
+      mask: topic.mask,
+      groups,
     }
   }
   const inCount = Object.values(topics).reduce((sum, topic) => sum + topic.depth, 0)
@@ -259,6 +272,6 @@ onForbidden(async () => {
     live.rights = await path("/_rights")
     tell()
   } catch (error) {
-    if (!(error instanceof Away)) stop(), become("login")
+    if (!(error instanceof Away)) (stop(), become("login"))
   }
 })

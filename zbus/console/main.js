@@ -71,13 +71,21 @@ function App() {
   const at = usePlace()
   const [kind, word] = STATES[state]
   const [first = ""] = at
-  useEffect(() => document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [first])
+  useEffect(
+    () => document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }),
+    [first],
+  )
   return html`
     <a class="skip" href="#main" onClick=${event => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24"/><span>zbus</span></a>
-      ${state !== "login" && html`<nav class="main-nav" aria-label="Pages">${PAGES.map(([name, text]) => html`<a
-          href=${"#/" + name} key=${name} aria-current=${name === first ? "page" : undefined}>${text}</a>`)}</nav>`}
+      ${
+        state !== "login" &&
+        html`<nav class="main-nav" aria-label="Pages">${PAGES.map(
+          ([name, text]) => html`<a
+          href=${"#/" + name} key=${name} aria-current=${name === first ? "page" : undefined}>${text}</a>`,
+        )}</nav>`
+      }
       <div class="who">
         <span class=${"state " + kind}>${word}</span>
         ${doc?.serverVersion && html`<span class="dim server">${doc.serverAddress?.address ?? doc.serverAddress} · zbus ${doc.serverVersion}</span>`}

@@ -50,7 +50,10 @@ export function useAsked(call, inputs) {
     Promise.resolve()
       .then(call)
       .then(value => current && setState({ value, error: null, loading: false }))
-      .catch(error => current && setState(old => ({ value: error instanceof Away ? old.value : undefined, error, loading: false })))
+      .catch(
+        error =>
+          current && setState(old => ({ value: error instanceof Away ? old.value : undefined, error, loading: false })),
+      )
     return () => (current = false)
   }, [...inputs, round])
   return [state.value, state.error, () => setRound(n => n + 1), state.loading]
@@ -66,8 +69,7 @@ export function useEvery(ms) {
   return round
 }
 
-export const Problem = ({ error }) =>
-  error && html`<p class="problem" role="alert">${error.message}</p>`
+export const Problem = ({ error }) => error && html`<p class="problem" role="alert">${error.message}</p>`
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`
 
@@ -93,8 +95,11 @@ export const Head = ({ title, path = [], badges, actions }) => {
   useEffect(() => void (document.title = `${title} · zbus`), [title])
   return html`<div class="head">
     <div>
-      ${path.length > 0 && html`<nav class="crumbs" aria-label="Where this is">
-        ${path.map(([text, to]) => html`<a href=${to} key=${to}>${text}</a><span aria-hidden="true">/</span>`)}</nav>`}
+      ${
+        path.length > 0 &&
+        html`<nav class="crumbs" aria-label="Where this is">
+        ${path.map(([text, to]) => html`<a href=${to} key=${to}>${text}</a><span aria-hidden="true">/</span>`)}</nav>`
+      }
       <h1>${title}</h1>${badges && html`<span class="badges">${badges}</span>`}
     </div>
     <div class="actions">${actions}</div>
@@ -128,26 +133,45 @@ export function Table({ columns, rows, search, sort, label, empty = "Nothing is 
   const found = useMemo(() => sorted(matching(rows, columns, wanted), columns, order), [rows, wanted, order])
   const last = Math.max(0, Math.ceil(found.length / PAGE) - 1)
   const at = Math.min(page, last)
-  const by = key => setOrder(old => ({ key, down: old.key === key ? !old.down : columns.find(c => c.key === key).number === true }))
+  const by = key =>
+    setOrder(old => ({ key, down: old.key === key ? !old.down : columns.find(c => c.key === key).number === true }))
   return html`
-    ${search && html`<div class="bar"><input type="search" aria-label=${search} placeholder=${search} value=${wanted}
+    ${
+      search &&
+      html`<div class="bar"><input type="search" aria-label=${search} placeholder=${search} value=${wanted}
       onInput=${event => (setWanted(event.target.value), setPage(0))}/>
-      <span class="dim" role="status">${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}</span></div>`}
+      <span class="dim" role="status">${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}</span></div>`
+    }
     <div class="sheet" tabindex="0" role="region" aria-label=${label}><table id=${id}>
-      <thead><tr>${columns.map(column => html`<th scope="col" class=${column.number ? "n" : ""} key=${column.key}
+      <thead><tr>${columns.map(
+        column => html`<th scope="col" class=${column.number ? "n" : ""} key=${column.key}
           aria-sort=${order.key === column.key ? (order.down ? "descending" : "ascending") : undefined}>
-        ${column.of ? html`<button type="button" onClick=${() => by(column.key)}>${column.label}<span aria-hidden="true">${
-            order.key === column.key ? (order.down ? " ↓" : " ↑") : ""}</span></button>`
-          : column.label || html`<span class="unseen">Actions</span>`}</th>`)}</tr></thead>
-      <tbody>${found.slice(at * PAGE, at * PAGE + PAGE).map(row => html`<tr key=${row.id}>
-        ${columns.map(column => html`<td class=${(column.number ? "n " : "") + (column.class ?? "")} data-label=${column.label} key=${column.key}>${
-          column.show ? column.show(row) : column.of(row)}</td>`)}</tr>`)}</tbody>
+        ${
+          column.of
+            ? html`<button type="button" onClick=${() => by(column.key)}>${column.label}<span aria-hidden="true">${
+                order.key === column.key ? (order.down ? " ↓" : " ↑") : ""
+              }</span></button>`
+            : column.label || html`<span class="unseen">Actions</span>`
+        }</th>`,
+      )}</tr></thead>
+      <tbody>${found.slice(at * PAGE, at * PAGE + PAGE).map(
+        row => html`<tr key=${row.id}>
+        ${columns.map(
+          column =>
+            html`<td class=${(column.number ? "n " : "") + (column.class ?? "")} data-label=${column.label} key=${column.key}>${
+              column.show ? column.show(row) : column.of(row)
+            }</td>`,
+        )}</tr>`,
+      )}</tbody>
     </table></div>
     ${found.length === 0 && html`<${Empty}>${wanted ? `Nothing matches “${wanted}”.` : empty}<//>`}
-    ${last > 0 && html`<div class="bar pager">
+    ${
+      last > 0 &&
+      html`<div class="bar pager">
       <${Button} disabled=${at === 0} onClick=${() => setPage(at - 1)}>Previous<//>
       <span>Page ${at + 1} of ${last + 1}</span>
-      <${Button} disabled=${at === last} onClick=${() => setPage(at + 1)}>Next<//></div>`}`
+      <${Button} disabled=${at === last} onClick=${() => setPage(at + 1)}>Next<//></div>`
+    }`
 }
 
 function matching(rows, columns, wanted) {
@@ -162,8 +186,12 @@ const WORDS = new Intl.Collator("en", { numeric: true })
 function sorted(rows, columns, { key, down }) {
   const column = columns.find(each => each.key === key)
   const sign = down ? -1 : 1
-  const compare = (a, b) => (typeof a === "string" || typeof b === "string" ? WORDS.compare(a ?? "", b ?? "") : (a ?? -1) - (b ?? -1))
-  return rows.map(row => [column.of(row), row]).sort((a, b) => sign * compare(a[0], b[0])).map(each => each[1])
+  const compare = (a, b) =>
+    typeof a === "string" || typeof b === "string" ? WORDS.compare(a ?? "", b ?? "") : (a ?? -1) - (b ?? -1)
+  return rows
+    .map(row => [column.of(row), row])
+    .sort((a, b) => sign * compare(a[0], b[0]))
+    .map(each => each[1])
 }
 
 // -- dialogs -------------------------------------------------------------------------------

@@ -14,7 +14,10 @@ const CHILDREN_SHOWN = 100
 export function Body({ message }) {
   const [all, setAll] = useState(false)
   const [loaded, error, , loading] = useAsked(
-    async () => (all ? (await messages(message.topic, message.partition, message.offset, message.offset + 1, LOADED_BYTES))[0] : null),
+    async () =>
+      all
+        ? (await messages(message.topic, message.partition, message.offset, message.offset + 1, LOADED_BYTES))[0]
+        : null,
     [all],
   )
   const told = loaded ?? message
@@ -28,16 +31,24 @@ export function Body({ message }) {
   const whole = address("consume", { topic: message.topic, partition: message.partition, offset: message.offset })
   return html`<div class="body">
     <div class="bar">
-      <div class="choice" role="group" aria-label="Show the body as">${forms.map(([name, label]) => html`<button type="button" key=${name}
-        aria-pressed=${form === name} onClick=${() => setChosen(name)}>${label}</button>`)}</div>
+      <div class="choice" role="group" aria-label="Show the body as">${forms.map(
+        ([name, label]) => html`<button type="button" key=${name}
+        aria-pressed=${form === name} onClick=${() => setChosen(name)}>${label}</button>`,
+      )}</div>
       <span class="dim">${bytes(size)}${cut ? `, the first ${bytes(data.length)} of it` : ""}</span>
       ${cut && !all && html`<${Button} onClick=${() => setAll(true)} disabled=${loading}>${size > LOADED_BYTES ? `Load ${bytes(LOADED_BYTES)}` : "Load all of it"}<//>`}
       ${size > 0 && html`<a href=${whole} download=${`${message.topic}-${message.partition}-${message.offset}`}>Download</a>`}
     </div>
     <${Problem} error=${error}/>
-    ${size === 0 ? html`<${Empty}>The body is empty.<//>`
-      : form === "json" && value !== undefined ? html`<div class="tree code" tabindex="0" role="region" aria-label="Body as JSON"><${Tree} value=${value}/></div>`
-      : form === "hex" ? html`<${Hex} data=${data}/>` : html`<${Text} data=${data} told=${told}/>`}
+    ${
+      size === 0
+        ? html`<${Empty}>The body is empty.<//>`
+        : form === "json" && value !== undefined
+          ? html`<div class="tree code" tabindex="0" role="region" aria-label="Body as JSON"><${Tree} value=${value}/></div>`
+          : form === "hex"
+            ? html`<${Hex} data=${data}/>`
+            : html`<${Text} data=${data} told=${told}/>`
+    }
   </div>`
 }
 
@@ -80,7 +91,10 @@ function treeOf(message, cut) {
   if (cut || !text || !/^\s*[[{]/.test(text)) return undefined
   try {
     return JSON.parse(text, (_, value, context) =>
-      typeof value === "number" && context?.source && String(value) !== context.source ? new Exactly(context.source) : value)
+      typeof value === "number" && context?.source && String(value) !== context.source
+        ? new Exactly(context.source)
+        : value,
+    )
   } catch {
     return undefined // it is no JSON, or nested deeper than a browser goes
   }
@@ -91,12 +105,14 @@ const OPEN_SIZE = 20
 
 function Tree({ name, value, depth = 0 }) {
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `
-  if (value === null || typeof value !== "object" || value instanceof Exactly) return html`<div class="leaf">${label}<${Leaf} value=${value}/></div>`
+  if (value === null || typeof value !== "object" || value instanceof Exactly)
+    return html`<div class="leaf">${label}<${Leaf} value=${value}/></div>`
   return html`<${Branch} label=${label} value=${value} depth=${depth}/>`
 }
 
 const Leaf = ({ value }) =>
-  value instanceof Exactly ? html`<span class="number">${value.text}</span>`
+  value instanceof Exactly
+    ? html`<span class="number">${value.text}</span>`
     : html`<span class=${value === null ? "null" : typeof value}>${JSON.stringify(value)}</span>`
 
 function Branch({ label, value, depth }) {
@@ -106,10 +122,16 @@ function Branch({ label, value, depth }) {
   const size = list ? value.length : keys.length
   const [open, setOpen] = useState(depth === 0 || (depth < OPEN_DEPTH && size <= OPEN_SIZE))
   const told = list ? `[${count(size)}]` : `{${count(size)}}`
-  const children = () => Array.from({ length: Math.min(shown, size) }, (_, n) => (list ? [n, value[n]] : [JSON.stringify(keys[n]), value[keys[n]]]))
+  const children = () =>
+    Array.from({ length: Math.min(shown, size) }, (_, n) =>
+      list ? [n, value[n]] : [JSON.stringify(keys[n]), value[keys[n]]],
+    )
   return html`<div class="branch"><button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>
       <span aria-hidden="true">${open ? "▾" : "▸"}</span> ${label}<span class="dim">${told}</span></button>
-    ${open && html`<div class="children">${children().map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} depth=${depth + 1}/>`)}
-      ${size > shown && html`<${Button} onClick=${() => setShown(n => n * 4)}>${count(size - shown)} more<//>`}</div>`}
+    ${
+      open &&
+      html`<div class="children">${children().map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} depth=${depth + 1}/>`)}
+      ${size > shown && html`<${Button} onClick=${() => setShown(n => n * 4)}>${count(size - shown)} more<//>`}</div>`
+    }
   </div>`
 }

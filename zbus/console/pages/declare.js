@@ -18,8 +18,13 @@ function changed(form, before, nothing) {
 }
 
 export function TopicForm({ topic, info, close, again }) {
-  const before = { retention_ms: info.retentionMs, retention_bytes: info.retentionBytes, retention_count: info.retentionCount,
-    dedupe_ms: info.dedupeMs, settled_ms: info.settledMs }
+  const before = {
+    retention_ms: info.retentionMs,
+    retention_bytes: info.retentionBytes,
+    retention_count: info.retentionCount,
+    dedupe_ms: info.dedupeMs,
+    settled_ms: info.settledMs,
+  }
   const call = async form => {
     await change("declare", { topic, ...changed(form, before, {}) })
     again()
@@ -41,11 +46,24 @@ export function TopicForm({ topic, info, close, again }) {
 /** A new group, or with `info` the settings of one. */
 export function GroupForm({ topic, info, close, done, again }) {
   const before = info
-    ? { group_lease: info.leaseMs, group_window: info.window, group_filter: info.filter, group_max_attempts: info.maxAttempts,
-        group_dead_letter: info.deadLetter, group_rate: info.rate,
-        group_backoff: info.backoffMs && (info.backoffMaxMs ? `${info.backoffMs},${info.backoffMaxMs}` : info.backoffMs) }
+    ? {
+        group_lease: info.leaseMs,
+        group_window: info.window,
+        group_filter: info.filter,
+        group_max_attempts: info.maxAttempts,
+        group_dead_letter: info.deadLetter,
+        group_rate: info.rate,
+        group_backoff:
+          info.backoffMs && (info.backoffMaxMs ? `${info.backoffMs},${info.backoffMaxMs}` : info.backoffMs),
+      }
     : {}
-  const nothing = { group_filter: NOTHING, group_dead_letter: NOTHING, group_max_attempts: "none", group_rate: "none", group_backoff: "none" }
+  const nothing = {
+    group_filter: NOTHING,
+    group_dead_letter: NOTHING,
+    group_max_attempts: "none",
+    group_rate: "none",
+    group_backoff: "none",
+  }
   const call = async form => {
     const { consume_group = info?.groupName, ...rest } = form
     const name = consume_group.trim()
@@ -54,8 +72,11 @@ export function GroupForm({ topic, info, close, done, again }) {
     else go("topics", topic, "groups", name)
   }
   return html`<${FormDialog} title=${info ? `Change ${info.groupName}` : `New group of ${topic}`} submit=${info ? "Change it" : "Make it"} close=${close} call=${call} done=${done}>
-    ${!info && html`<div class="fields"><${Field} label="Name"><input name="consume_group" required maxlength="200" autocomplete="off" spellcheck="false"/><//>
-      <${Field} label="Begin at" hint="earliest, latest, an offset, or a time such as 2027-01-15T08:00:00Z"><input name="from" placeholder="where the furthest group stands"/><//></div>`}
+    ${
+      !info &&
+      html`<div class="fields"><${Field} label="Name"><input name="consume_group" required maxlength="200" autocomplete="off" spellcheck="false"/><//>
+      <${Field} label="Begin at" hint="earliest, latest, an offset, or a time such as 2027-01-15T08:00:00Z"><input name="from" placeholder="where the furthest group stands"/><//></div>`
+    }
     <div class="fields">
       <${Field} label="Leases until acknowledged"><${Switch} name="ack" value=${info && !!info.ack}/><//>
       <${Field} label="Lease, ms"><${Number_} name="group_lease" value=${before.group_lease}/><//>

@@ -26,8 +26,11 @@ export function Login() {
   return html`<form class="login card" onSubmit=${submit}>
     <img src="icon.svg" alt="" width="48" height="48"/>
     <h1>Log in</h1>
-    ${over ? html`<p role="alert">Your token is not taken any more: its time is over, or it was replaced. Log in again to go on.</p>`
-      : html`<p class="dim">This broker wants to know who you are.</p>`}
+    ${
+      over
+        ? html`<p role="alert">Your token is not taken any more: its time is over, or it was replaced. Log in again to go on.</p>`
+        : html`<p class="dim">This broker wants to know who you are.</p>`
+    }
     <label class="field"><span>Token</span>
       <input type="password" name="token" autocomplete="current-password" required/></label>
     <${Problem} error=${error}/>

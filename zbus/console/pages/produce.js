@@ -20,7 +20,9 @@ const bytes = text => new TextEncoder().encode(text)
 
 /** A container with one message: what stands in it is stored, and nothing that the browser adds. */
 function contained(fields, body) {
-  const lines = Object.entries({ ...fields, "content-length": body.length }).map(([name, value]) => `${name}: ${value}\r\n`)
+  const lines = Object.entries({ ...fields, "content-length": body.length }).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  )
   return new Blob([bytes(`POST / HTTP/1.1\r\n${lines.join("")}\r\n`), body])
 }
 
@@ -30,7 +32,11 @@ export function Produce({ topic, info, close }) {
     const url = address("produce", { topic, ...params })
     const reply = info.rpc
       ? await send(url, { method: "POST", headers: fields, body: bytes(body) }) // a call is no container
-      : await send(url, { method: "POST", headers: { "content-type": "application/vnd.zbus.messages" }, body: contained(fields, bytes(body)) })
+      : await send(url, {
+          method: "POST",
+          headers: { "content-type": "application/vnd.zbus.messages" },
+          body: contained(fields, bytes(body)),
+        })
     if (!reply.ok) throw await refusal(reply)
     const where = reply.headers.get("offset")
     notify(where == null ? `The service answered ${reply.status}.` : `Stored at offset ${where}.`)

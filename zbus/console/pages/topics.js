@@ -6,8 +6,15 @@ import { count, rate, short } from "../format.js"
 import { backlogOf, may, useLive } from "../live.js"
 
 const COLUMNS = [
-  { key: "name", label: "Topic", of: row => row.name, find: true, class: "name",
-    show: row => html`<a href=${link("topics", row.name)}>${row.name}</a>${row.paused && html` <${Badge} kind="warn">paused<//>`}` },
+  {
+    key: "name",
+    label: "Topic",
+    of: row => row.name,
+    find: true,
+    class: "name",
+    show: row =>
+      html`<a href=${link("topics", row.name)}>${row.name}</a>${row.paused && html` <${Badge} kind="warn">paused<//>`}`,
+  },
   { key: "depth", label: "Stored", number: true, of: row => row.depth, show: row => count(row.depth) },
   { key: "in", label: "In, a second", number: true, of: row => row.in, show: row => rate(row.in) },
   { key: "backlog", label: "Backlog", number: true, of: row => row.backlog, show: row => short(row.backlog) },
@@ -22,12 +29,21 @@ export function Topics() {
   const rows = useMemo(
     () =>
       Object.entries(doc?.topics ?? {}).map(([name, topic]) => ({
-        id: name, name, depth: topic.depth ?? 0, in: rates.topics.get(name)?.in ?? 0, backlog: backlogOf(topic),
-        groups: Object.keys(topic.groups ?? {}).length, consumers: topic.consumerCount ?? 0, partitions: topic.partitionCount, paused: topic.paused,
+        id: name,
+        name,
+        depth: topic.depth ?? 0,
+        in: rates.topics.get(name)?.in ?? 0,
+        backlog: backlogOf(topic),
+        groups: Object.keys(topic.groups ?? {}).length,
+        consumers: topic.consumerCount ?? 0,
+        partitions: topic.partitionCount,
+        paused: topic.paused,
       })),
     [doc],
   )
-  const add = may("declare") && html`<${Button} kind="main" onClick=${() => open(close => html`<${NewTopic} close=${close}/>`)}>New topic<//>`
+  const add =
+    may("declare") &&
+    html`<${Button} kind="main" onClick=${() => open(close => html`<${NewTopic} close=${close}/>`)}>New topic<//>`
   return html`
     <${Head} title="Topics" actions=${add}/>
     <${Card}><${Table} columns=${COLUMNS} rows=${rows} search="Search topics" label="Topics" empty="There are no topics yet."/><//>

@@ -26,10 +26,13 @@ export function TryIt({ at }) {
   return html`
     <${Head} title="Try it"/>
     <${Problem} error=${error}/>
-    ${commands && html`<${Card}><${Field} label="Command"><select value=${command} onChange=${choose}>
+    ${
+      commands &&
+      html`<${Card}><${Field} label="Command"><select value=${command} onChange=${choose}>
         ${commands.map(([name, text]) => html`<option value=${name} key=${name}>${name} – ${text.slice(0, 70)}</option>`)}</select><//>
       <p class="dim">${marked(commands.find(([name]) => name === command)?.[1] ?? "")}</p>
-      <${Command} key=${command} name=${command}/><//>`}
+      <${Command} key=${command} name=${command}/><//>`
+    }
     <p class="dim">The same as links and small forms, without scripts: <a href="/?cmd=home">the home page</a>. All of it as a document: <a href="/_openapi.json">OpenAPI</a>.</p>`
 }
 
@@ -56,8 +59,11 @@ function requestOf(target, parameters, values, extra) {
   const headers = headersOf(extra)
   let url = target
   for (const parameter of parameters) {
-    const value = values[parameter.name] ?? (parameter.name === "cmd" ? parameter.schema.enum?.[0] ?? "" : "")
-    if (parameter.in === "path") url = value ? url.replace(`{${parameter.name}}`, encodeURIComponent(value)) : url.replace(`/{${parameter.name}}`, "")
+    const value = values[parameter.name] ?? (parameter.name === "cmd" ? (parameter.schema.enum?.[0] ?? "") : "")
+    if (parameter.in === "path")
+      url = value
+        ? url.replace(`{${parameter.name}}`, encodeURIComponent(value))
+        : url.replace(`/{${parameter.name}}`, "")
     else if (value === "") continue
     else if (parameter.in === "header") headers[parameter.name] = value
     else query.set(parameter.name, value)
@@ -84,9 +90,14 @@ function Form({ name, target, method, parameters, body: hasBody }) {
   const shown = parameters.filter(each => each.name !== "cmd")
   const first = shown.filter(each => each.in === "path" || each.required)
   const others = shown.filter(each => !first.includes(each))
-  const fields = of => html`<div class="fields">${of.map(each => html`<${Input} key=${each.name} of=${each} value=${values[each.name] ?? ""}
-      set=${value => setValues(old => ({ ...old, [each.name]: value }))}/>`)}</div>`
-  let url = "", headers = {}, wrong = null
+  const fields = of =>
+    html`<div class="fields">${of.map(
+      each => html`<${Input} key=${each.name} of=${each} value=${values[each.name] ?? ""}
+      set=${value => setValues(old => ({ ...old, [each.name]: value }))}/>`,
+    )}</div>`
+  let url = "",
+    headers = {},
+    wrong = null
   try {
     ;[url, headers] = requestOf(target, parameters, values, extra)
   } catch (problem) {
@@ -100,7 +111,14 @@ function Form({ name, target, method, parameters, body: hasBody }) {
     setError(null)
     setReply("busy")
     try {
-      const options = { method, headers, signal: end.current.signal, timeout: WAIT_MS, redirect: "manual", ...(method === "POST" && { body: new TextEncoder().encode(body) }) }
+      const options = {
+        method,
+        headers,
+        signal: end.current.signal,
+        timeout: WAIT_MS,
+        redirect: "manual",
+        ...(method === "POST" && { body: new TextEncoder().encode(body) }),
+      }
       setReply(await toldOf(await send(url, options), end.current))
     } catch (problem) {
       setReply(null)
@@ -128,13 +146,17 @@ function Input({ of, value, set }) {
   const hint = description.split("\n")[0]
   const needed = required && name !== "group" // without one the path is shorter
   return html`<${Field} label=${html`${name}${needed ? html` <span class="dim">needed</span>` : ""}`} hint=${marked(hint)}>
-    ${options ? html`<select value=${value} onChange=${event => set(event.target.value)}><option value=""></option>${options.map(each => html`<option key=${each} value=${each}>${String(each)}</option>`)}</select>`
-      : html`<input value=${value} onInput=${event => set(event.target.value)} required=${needed} inputmode=${schema.type === "integer" ? "numeric" : undefined} autocomplete="off" spellcheck="false"/>`}<//>`
+    ${
+      options
+        ? html`<select value=${value} onChange=${event => set(event.target.value)}><option value=""></option>${options.map(each => html`<option key=${each} value=${each}>${String(each)}</option>`)}</select>`
+        : html`<input value=${value} onInput=${event => set(event.target.value)} required=${needed} inputmode=${schema.type === "integer" ? "numeric" : undefined} autocomplete="off" spellcheck="false"/>`
+    }<//>`
 }
 
 /** As much of a reply as can be shown; the rest is not even loaded. */
 async function toldOf(reply, end) {
-  if (reply.type === "opaqueredirect") return { status: "30x", headers: [], text: "A redirect, which a page may not look at." }
+  if (reply.type === "opaqueredirect")
+    return { status: "30x", headers: [], text: "A redirect, which a page may not look at." }
   const headers = [...reply.headers].map(([name, value]) => `${name}: ${value}`)
   let text = ""
   const reader = reply.body?.pipeThrough(new TextDecoderStream()).getReader()
@@ -153,6 +175,8 @@ async function toldOf(reply, end) {
   return { status: `${reply.status} ${reply.statusText}`, headers, text: text.slice(0, SHOWN) }
 }
 
-const Reply = ({ reply }) => html`<section aria-label="Reply" class="reply"><p role="status"><${Badge} kind=${/^2/.test(reply.status) ? "good" : "warn"}>${reply.status}<//></p>
+const Reply = ({
+  reply,
+}) => html`<section aria-label="Reply" class="reply"><p role="status"><${Badge} kind=${/^2/.test(reply.status) ? "good" : "warn"}>${reply.status}<//></p>
   <pre class="code" tabindex="0" role="region" aria-label="Headers of the reply">${reply.headers.join("\n")}</pre>
   <pre class="code" tabindex="0" role="region" aria-label="Body of the reply">${reply.text}</pre></section>`

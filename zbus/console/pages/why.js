@@ -7,7 +7,18 @@ import { live } from "../live.js"
 
 const NAMES_SHOWN = 500
 
-const SAID = { state: "State", offset: "Offset", partition: "Partition", id: "Id", tag: "Tag", key: "Key", attempts: "Attempts", holder: "Holder", before: "Messages before it", behind: "Waits for offset" }
+const SAID = {
+  state: "State",
+  offset: "Offset",
+  partition: "Partition",
+  id: "Id",
+  tag: "Tag",
+  key: "Key",
+  attempts: "Attempts",
+  holder: "Holder",
+  before: "Messages before it",
+  behind: "Waits for offset",
+}
 const TIMES = { timestamp: "Stored", until: "Until", expires: "Expires", ended: "Ended" }
 
 export function Why({ at }) {
@@ -15,7 +26,13 @@ export function Why({ at }) {
   const [asked, setAsked] = useState(null)
   const [form, setForm] = useState({ topic, group, partition: partition || "0", where: offset })
   useEffect(() => {
-    if (topic) setForm({ topic, group: group || Object.keys(live.doc?.topics[topic]?.groups ?? {})[0] || "", partition: partition || "0", where: offset })
+    if (topic)
+      setForm({
+        topic,
+        group: group || Object.keys(live.doc?.topics[topic]?.groups ?? {})[0] || "",
+        partition: partition || "0",
+        where: offset,
+      })
   }, [topic, group, partition, offset])
   const [told, error, , loading] = useAsked(async () => asked && answer(asked), [asked])
   const set = name => event => setForm(old => ({ ...old, [name]: event.target.value }))
@@ -34,10 +51,13 @@ export function Why({ at }) {
         <datalist id="groups">${groups.map(each => html`<option value=${each} key=${each}/>`)}</datalist>
         <button type="submit" class="main" disabled=${loading && !!asked}>Why?</button></form><//>
     <${Problem} error=${error}/>
-    ${told && html`<${Card}><p class="sentence" role="status">${told.text}</p><dl class="said">
+    ${
+      told &&
+      html`<${Card}><p class="sentence" role="status">${told.text}</p><dl class="said">
       ${Object.entries(SAID).map(([key, label]) => told[key] !== undefined && html`<div key=${key}><dt>${label}</dt><dd><code>${String(told[key])}</code></dd></div>`)}
       ${Object.entries(TIMES).map(([key, label]) => told[key] !== undefined && html`<div key=${key}><dt>${label}</dt><dd>${moment(told[key])}, ${away(told[key])}</dd></div>`)}</dl>
-      <p><a href=${link("topics", told.topic)}>The topic</a> · <a href=${link("topics", told.topic, "groups", told.consume_group)}>the group</a></p><//>`}`
+      <p><a href=${link("topics", told.topic)}>The topic</a> · <a href=${link("topics", told.topic, "groups", told.consume_group)}>the group</a></p><//>`
+    }`
 }
 
 async function answer({ topic, group, partition, where }) {
