@@ -17,7 +17,7 @@ function options(series, show, width) {
   return {
     width,
     height: HEIGHT,
-    padding: [8, 8, 0, 0],
+    padding: [8, 28, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },

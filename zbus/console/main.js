@@ -3,7 +3,7 @@
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js"
 import { logOut } from "./api.js"
 import { live, start, useLive, become } from "./live.js"
-import { Notices, Problem, link } from "./ui.js"
+import { Notices, Problem, link, reveal } from "./ui.js"
 import { Login } from "./pages/login.js"
 import { Overview } from "./pages/overview.js"
 import { Topics } from "./pages/topics.js"
@@ -71,10 +71,7 @@ function App() {
   const at = usePlace()
   const [kind, word] = STATES[state]
   const [first = ""] = at
-  useEffect(
-    () => document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }),
-    [first],
-  )
+  useEffect(() => reveal(document.querySelector(".main-nav [aria-current]")), [first])
   return html`
     <a class="skip" href="#main" onClick=${event => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the content</a>
     <header class="top">

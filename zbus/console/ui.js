@@ -106,9 +106,19 @@ export const Head = ({ title, path = [], badges, actions }) => {
   </div>`
 }
 
-export const Tabs = ({ tabs, now, label }) => html`<nav class="tabs" aria-label=${label}>
-  ${tabs.map(([name, text, to]) => html`<a href=${to} key=${name} aria-current=${name === now ? "page" : undefined}>${text}</a>`)}
-</nav>`
+/** Where a row of links is wider than the screen, the one of this page is in the middle. */
+export function reveal(current) {
+  const row = current?.parentElement
+  if (row) row.scrollLeft = current.offsetLeft - row.offsetLeft - (row.clientWidth - current.clientWidth) / 2
+}
+
+export function Tabs({ tabs, now, label }) {
+  const row = useRef()
+  useEffect(() => reveal(row.current.querySelector("[aria-current]")), [now])
+  return html`<nav class="tabs" aria-label=${label} ref=${row}>
+    ${tabs.map(([name, text, to]) => html`<a href=${to} key=${name} aria-current=${name === now ? "page" : undefined}>${text}</a>`)}
+  </nav>`
+}
 
 /** Text in which what stands between backticks is code. */
 export const marked = text => text.split("`").map((part, n) => (n % 2 ? html`<code key=${n}>${part}</code>` : part))
