@@ -1,6 +1,6 @@
 """What the documentation's site is made of: the pages and what they link to, as they lie here.
 
-    python -m tests.docs.site build/pages      (make docs)
+python -m tests.docs.site build/pages      (make docs)
 """
 
 from __future__ import annotations

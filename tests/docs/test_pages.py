@@ -40,7 +40,9 @@ MAY_BE_ABSENT = {DOCS / "explanation/performance.md"}
 
 BLOCK = re.compile(r"^<!-- begin ([\w ]+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|home|root|tmp|Users|var|mnt|opt)/(?!zbus\b|lib/zbus\b)")
+MACHINE_PATH = re.compile(
+    r"(?<![\w.])/(?:work|home|root|tmp|Users|var|mnt|opt)/(?!zbus\b|lib/zbus\b)"
+)
 
 pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
 

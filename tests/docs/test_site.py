@@ -1,4 +1,4 @@
-"""The site of the documentation: that it has every page. `make docs` builds it, and checks links."""
+"""The documentation's site has every page. `make docs` builds it, and checks links."""
 
 from __future__ import annotations
 
