@@ -104,6 +104,17 @@ def test_a_message_runs_nothing(console: Console, broker: BrokerProcess) -> None
     assert kinds.count() == 0
 
 
+def test_no_text_can_become_markup(console: Console) -> None:
+    """Not even by a mistake of the console's own scripts."""
+    console.allowed = ["TrustedHTML", "Content Security Policy"]
+    page = console.page
+    script = "() => { try { document.body.innerHTML = '<b>' } catch (error) { return error.name } }"
+    assert page.evaluate(script) == "TypeError"
+    style = "() => { document.body.setAttribute('style', 'opacity: 0') }"
+    page.evaluate(style)
+    assert page.evaluate("getComputedStyle(document.body).opacity") == "1"
+
+
 def test_a_download_stays_a_download(console: Console, broker: BrokerProcess) -> None:
     page = console.page
     ask(broker, "declare", topic="pages")
