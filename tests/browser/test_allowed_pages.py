@@ -51,11 +51,11 @@ def test_a_page_that_is_loaded_again_puts_once(page: Page, broker: BrokerProcess
 
 
 def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
-    page.goto(f"http://127.0.0.1:{broker.port}/")
+    page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
     links = page.eval_on_selector_all("li a", "all => all.map(a => a.getAttribute('href'))")
     assert len(links) >= 4
     for link in links:
-        page.goto(f"http://127.0.0.1:{broker.port}/")
+        page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
         with page.expect_response(lambda answer: "MyTopic" in answer.url) as answered:
             page.click(f"a[href='{link}']")
         assert answered.value.status == 200, link
@@ -63,7 +63,7 @@ def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
 
 def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
     """They send a topic of any name, and what is written."""
-    home = f"http://127.0.0.1:{broker.port}/"
+    home = f"http://127.0.0.1:{broker.port}/?cmd=home"
     for button, more, shown in (
         ("Make", "", '"topicName":"a b&c"'),
         ("Put", "<what> & why?", "1"),
@@ -75,7 +75,7 @@ def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
         if more:
             form.locator("input[name=body]").fill(more)
         form.locator("button").click()
-        page.wait_for_url("**/?cmd=*")
+        page.wait_for_url("**/?cmd=*&topic=*")
         assert shown in page.inner_text("body")
     page.goto(home)
     page.click("text=a b&c")
@@ -88,7 +88,7 @@ def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
 def test_the_home_page_keeps_its_style(page: Page, broker: BrokerProcess) -> None:
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
-    page.goto(f"http://127.0.0.1:{broker.port}/")
+    page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
     width = page.evaluate("getComputedStyle(document.body).maxWidth")
     assert (width != "none", problems) == (True, [])
 
@@ -196,10 +196,11 @@ def test_logging_in_by_form(page: Page, site: Site, tmp_path: Path) -> None:
         assert answered.value.status == 403, "nobody is logged in by others"
         assert page.context.cookies() == []
 
-        page.goto(home)
+        page.goto(f"{home}?cmd=login")
         page.fill("input", "secret")
         page.click("button")
-        page.wait_for_url(home)
+        page.wait_for_url(f"{home}_console/")
+        page.goto(f"{home}?cmd=home")
         assert "me" in page.inner_text("body")
         answer = page.goto(f"{home}T?cmd=declare")
         assert answer is not None

@@ -45,7 +45,7 @@ def log_in(page: Page, token: str) -> None:
 
 def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
     home = f"http://127.0.0.1:{broker.port}/"
-    page.goto(home)
+    page.goto(home + "?cmd=home")
     assert page.url == home + "?cmd=login"
     log_in(page, "wrong")
     assert page.url == home + "?cmd=login"
@@ -53,7 +53,8 @@ def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
     assert page.context.cookies() == []
 
     log_in(page, "anna's +token%41;")
-    assert page.url == home
+    assert page.url == home + "_console/"
+    page.goto(home + "?cmd=home")
     text = page.inner_text("body")
     assert "Orders" in text
     assert "Secret" not in text

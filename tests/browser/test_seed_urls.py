@@ -81,7 +81,7 @@ def test_rpc_by_url(page: Page, broker: BrokerProcess) -> None:
 
 
 def test_home(page: Page, broker: BrokerProcess) -> None:
-    status, text = visit(page, broker, "/")
+    status, text = visit(page, broker, "/?cmd=home")
     assert status == 200
     assert "/MyTopic?cmd=consume" in text
     page.click("text=/MyTopic?cmd=declare")

@@ -20,7 +20,7 @@ from zbus.core.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
 from zbus.faces.native import face
 from zbus.faces.native.commands import COMMANDS, MOUNTED
 from zbus.faces.native.openapi import DAY_MS, describe
-from zbus.faces.native.openapi_parts import ANYWHERE
+from zbus.faces.native.openapi_refusals import ANYWHERE
 from zbus.faces.native.params import LOOKING
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.vocabulary import REQUIRED, Number, Parameter

@@ -81,8 +81,8 @@ def test_the_document() -> None:
         ("?cmd=connections&count=0", 400),
         ("?cmd=connections&count=1001", 400),
         ("?cmd=disconnect", 400),
-        ("?cmd=disconnect&connection=nobody", 404),
-        ("?cmd=disconnect&connection=%ff%00", 404),
+        ("?cmd=disconnect&session=nobody", 404),
+        ("?cmd=disconnect&session=%ff%00", 404),
     ],
 )
 def test_bad_requests(query: str, status: int) -> None:
@@ -265,7 +265,7 @@ def test_tokens_see_their_part() -> None:
     found = stats(client, "", "token: some")
     assert list(found["topics"]["Orders"]["groups"]) == ["billing"]
     assert (list(found["topics"]), "connectionCount" in found) == (["Orders"], False)
-    for target in ("/_connections", "/?cmd=disconnect&connection=x"):
+    for target in ("/_connections", "/?cmd=disconnect&session=x"):
         assert client.request(http(target, "token: some")).status == 403
         assert client.request(http(target, "token: none")).status == 403
     assert client.request(http("/_stats", "token: none")).status == 403

@@ -61,7 +61,10 @@ def stored(world: World) -> int:
 
 
 def test_every_face_is_in_the_table() -> None:
-    assert {dialect.name for dialect in DIALECTS} == set(FACES) - {"pages"}  # of files alone
+    assert {dialect.name for dialect in DIALECTS} == set(FACES) - {
+        "pages",
+        "console",
+    }  # of files alone
 
 
 @every_dialect

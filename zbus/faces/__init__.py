@@ -20,6 +20,7 @@ from zbus.faces.native.face import POLICY as NATIVE_POLICY
 from zbus.faces.native.face import build as build_native
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.pages import build as build_pages
+from zbus.faces.pages import build_console
 from zbus.faces.rights import Rights
 from zbus.faces.semq.face import SemqFace
 from zbus.faces.semq.settings import SemqSettings
@@ -29,6 +30,7 @@ FACES: Final[dict[str, Callable[[Parts], Face]]] = {
     "semq": SemqFace,  # before the one that takes all that has a `cmd`
     "native": build_native,
     "pages": build_pages,
+    "console": build_console,
     "adf": build_adf,
     "camellia": CamelliaFace,
     "mqcloud": MqcloudFace,

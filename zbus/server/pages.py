@@ -1,10 +1,12 @@
-"""The folder of the option `pages`: read at the start and at SIGHUP, not while a request waits."""
+"""The folder of the option `pages`: read at the start and at SIGHUP, not while a request waits. The
+files of the console, which are part of the package: read at the start."""
 
 from __future__ import annotations
 
 import logging
 import os
 from hashlib import sha256
+from importlib.resources import as_file, files
 from mimetypes import MimeTypes
 from pathlib import Path
 
@@ -71,6 +73,12 @@ def _media_type(name: str) -> bytes:
     if kind is None or encoding is not None:
         return b"application/octet-stream"
     return (f"{kind}; charset=utf-8" if kind.startswith(_UTF_8) else kind).encode()
+
+
+def read_console() -> Pages:
+    """The console's files, wherever the package is."""
+    with as_file(files("zbus") / "console") as folder:
+        return Pages(read_pages(folder))
 
 
 class PageFolder:

@@ -41,7 +41,7 @@ from zbus.server.holdings import OUTPUT_SHARE, Holdings, count_holdings, within
 from zbus.server.listener import Listener
 from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
-from zbus.server.pages import BadPages, PageFolder
+from zbus.server.pages import BadPages, PageFolder, read_console
 from zbus.server.pressure import Pressure, memory_max
 from zbus.server.reporter import Reporter
 from zbus.server.running import RunningServer
@@ -291,7 +291,7 @@ class Server:
         told: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
         }
-        return {**told, "pages": self.pages and self.pages.pages}
+        return {**told, "pages": self.pages and self.pages.pages, "console": read_console()}
 
     @property
     def addresses(self) -> list[Address]:

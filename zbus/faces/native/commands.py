@@ -18,7 +18,7 @@ from zbus.faces.native.vocabulary import Kind, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
-STATS, CONNECTIONS = "/_stats", "/_connections"
+STATS, CONNECTIONS, RIGHTS = "/_stats", "/_connections", "/_rights"
 METRICS, HEALTH = "/_metrics", "/_health/{check}"
 """The paths."""
 
@@ -292,6 +292,9 @@ COMMANDS: dict[str, Command] = {
         "Log in: without a body the form, with one the cookie.", "server", _ROOT, None, Groups.NONE,
         {**_told("The form.", "text/html"), 302: _GO_ON}, body=("form",)),
     "logout": Command("Log out.", "server", _ROOT, None, Groups.NONE, {302: _GO_ON}),
+    "rights": Command(
+        "What whoever asks may do.", "server", (RIGHTS,), "", Groups.NONE,
+        _told("The operations and topics that are granted.", "RightsInfo"), reads=True),
     "tracker": Command(
         "The servers that this one knows of.", "server", _ROOT, "tracker", Groups.NONE,
         _told("The document.", "TrackerInfo"), reads=True),

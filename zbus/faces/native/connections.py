@@ -68,9 +68,9 @@ class Disconnect:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        self._id = params.fields.get(b"connection", b"")
+        self._id = params.fields.get(b"session", b"")
         if not self._id:
-            raise BadRequest(400, "400: Bad Format, Missing connection")
+            raise BadRequest(400, "400: Bad Format, Missing session")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         face = self._face

@@ -10,6 +10,7 @@ as `body_base64`.
 from __future__ import annotations
 
 import base64
+from codecs import utf_8_decode
 from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
@@ -82,12 +83,16 @@ def wanted_container(accept: bytes) -> bytes:
 
 
 def encode_pieces(
-    container: bytes, topic: Topic, group: Group | None, pieces: list[Piece]
+    container: bytes,
+    topic: Topic,
+    group: Group | None,
+    pieces: list[Piece],
+    cut: int | None = None,
 ) -> bytes:
-    """The body of a reply with many messages."""
+    """The body of a reply with many messages; as JSON, with `cut` bytes of each body at most."""
     if container == MESSAGES:
         return b"".join([_encode_messages(topic, group, piece) for piece in pieces])
-    objects = chain.from_iterable([_objects(topic, group, piece) for piece in pieces])
+    objects = chain.from_iterable([_objects(topic, group, piece, cut) for piece in pieces])
     if container == NDJSON:
         return b"".join([item + b"\n" for item in objects])
     return b"[%b]" % b",".join(objects)
@@ -140,7 +145,9 @@ def _known_headers(lines: bytes) -> bytes:
     return _json(split_lines(lines))
 
 
-def _objects(topic: Topic, group: Group | None, piece: Piece) -> Iterator[bytes]:
+def _objects(
+    topic: Topic, group: Group | None, piece: Piece, cut: int | None = None
+) -> Iterator[bytes]:
     """The messages of a piece as JSON objects. Most of an object is known before the message is."""
     index, chunk, start, stop, attempts = piece
     place = b'","topic":%b,"partition":%d,"offset":' % (_json(topic.name), index)
@@ -159,14 +166,21 @@ def _objects(topic: Topic, group: Group | None, piece: Piece) -> Iterator[bytes]
         short = len(lines) <= _HEADERS_BYTES_MAX
         headers = _known_headers(lines) if short else _json(split_lines(lines))
         try:
-            content = b'"body":%b}' % _json(body.decode())
+            content = b'"body":%b}' % _json(body.decode() if cut is None else _start(body, cut))
         except UnicodeDecodeError:
-            content = b'"body_base64":"%b"}' % base64.b64encode(body)
+            content = b'"body_base64":"%b"}' % base64.b64encode(body[:cut])
+        if cut is not None:
+            content = b'"size":%d,%b' % (len(body), content)
         time_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
         yield b'{"id":"%b%b%d,"timestamp":%d%b%b%b,"headers":%b,%b' % (
             *(text, place, offset, time_ms),
             *(reader, label, again, headers, content),
         )
+
+
+def _start(body: bytes, cut: int) -> str:
+    """So many bytes of a text at most, and no part of a character."""
+    return utf_8_decode(body[:cut], "strict", len(body) <= cut)[0]
 
 
 def _text(value: bytes) -> bytes:

@@ -19,6 +19,7 @@ from zbus.faces.native import (
     connections,
     consume,
     events,
+    granted,
     health,
     leases,
     listed,
@@ -104,12 +105,14 @@ COMMANDS: dict[bytes, Prepare] = {
     b"openapi": openapi.Describe,
     b"login": login.Login,
     b"logout": login.Logout,
+    b"rights": granted.Rights,
 }
 
 POLICY = Policy(by_address=True, mark=b"cmd")
 """To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
 
 HTML = b"content-type: text/html\r\n"
+TO_CONSOLE = BadRequest(302, "", b"location: /_console/\r\nvary: accept\r\n")
 
 
 class NativeFace:
@@ -150,6 +153,8 @@ class NativeFace:
         params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
             params.plain = False
+        if params.implied and opens_console(head):
+            return ConsoleAsked(self, params)
         return NativeAsked(self, params, stray)
 
     def prepare(self, params: Params) -> Plan:
@@ -201,6 +206,12 @@ def build(parts: Parts) -> NativeFace:
     settings = parts.settings
     assert isinstance(settings, NativeSettings)
     return NativeFace(parts.broker, parts.heads, settings, parts.guard, parts.rights)
+
+
+def opens_console(head: Head) -> bool:
+    """Whether somebody opens the bare address in a browser: what is there is the console."""
+    looks = head.method in (b"GET", b"HEAD") and head.target == b"/" and not head.contained
+    return looks and b"text/html" in head.fields.get(b"accept", b"")
 
 
 class NativeAsked:
@@ -258,6 +269,21 @@ class NativeAsked:
             hint = "; log in anew at /?cmd=logout" if params.opened else ""
             error = BadRequest(403, spelled(text, params.seed) + hint)
         return Refuse(self._face, params, error, loud=True)
+
+
+class ConsoleAsked(NativeAsked):
+    """A browser at `/`, which is sent on to the console; that is for everybody."""
+
+    __slots__ = ()
+
+    def __init__(self, face: NativeFace, params: Params) -> None:
+        super().__init__(face, params, b"")
+
+    def needs(self) -> None:
+        return None
+
+    def plan(self) -> Plan:
+        return Refuse(self._face, self._params, TO_CONSOLE)
 
 
 class Refuse:

@@ -27,6 +27,7 @@ from zbus.faces.native.commands import (
     ICON,
     LOG,
     METRICS,
+    RIGHTS,
     SERVER,
     STATS,
     TOPIC,
@@ -35,6 +36,7 @@ from zbus.faces.native.commands import (
 )
 from zbus.faces.native.context import Context
 from zbus.faces.native.openapi_parts import Schema, schema_of
+from zbus.faces.native.openapi_refusals import ANYWHERE, refusal_text
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
@@ -69,6 +71,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (GROUP, "get"): ("group", "A group of a topic: `cmd` says what"),
     (LOG, "get"): ("log", "Look at a topic's log"),
     (WHY, "get"): ("why", "Why a message is not where somebody waits for it"),
+    (RIGHTS, "get"): ("rights", "What whoever asks may do"),
     (STATS, "get"): ("stats", "How the broker does"),
     (CONNECTIONS, "get"): ("connections", "Who is connected"),
     (METRICS, "get"): ("metrics", "Figures for a monitoring system"),
@@ -277,8 +280,8 @@ class _Operation:
                 response["headers"] |= _headers(answer.headers)
                 for media, schema in map(parts.content_of, answer.content):
                     _add_content(response.setdefault("content", {}), media, schema)
-        for code in sorted({*parts.ANYWHERE, *(STATUS[each] for each in reasons)}):
-            responses[str(code)] = _refusal(code, parts.refusal_text(code, tuple(reasons)))
+        for code in sorted({*ANYWHERE, *(STATUS[each] for each in reasons)}):
+            responses[str(code)] = _refusal(code, refusal_text(code, tuple(reasons)))
         if "produce" in self._table:
             text = "Of a call only: whatever status the service answers with."
             responses["default"] = {"description": text}

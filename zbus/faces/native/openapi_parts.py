@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from zbus.core.declare import DURABILITIES
-from zbus.core.errors import Refusal
 from zbus.core.listing import STATES
 from zbus.core.names import NAME_BYTES_MAX
 from zbus.core.outcomes import EmptyReason
 from zbus.core.retries import LOSSES
 from zbus.core.why import Cause
 from zbus.faces.native.commands import COMMANDS
-from zbus.faces.native.replies import TEXTS
 from zbus.faces.native.vocabulary import (
     IDEMPOTENCY_KEY_BYTES_MAX,
     Duration,
@@ -28,7 +26,6 @@ from zbus.faces.native.vocabulary import (
     Text,
     Word,
 )
-from zbus.faces.status import STATUS
 from zbus.wire.numbers import UNITS_MS
 
 Schema = dict[str, Any]
@@ -206,33 +203,6 @@ HEADERS: dict[str, tuple[str, Schema]] = {
 
 EVERY_REPLY = ("connection", "id", "topic")
 
-ANYWHERE: dict[int, str] = {
-    400: "The request is not well-formed",
-    403: "A browser sends this for a page that may not",
-    405: "HEAD or OPTIONS, and it would change something",
-    408: "Head or body did not come in time",
-    413: "The body is over `body_bytes_max`",
-    414: "The request line is over `line_bytes_max`",
-    421: "The `Host` is none of this broker",
-    425: "A browser asks ahead of time",
-    417: "An expectation other than `100-continue`",
-    426: "A WebSocket of another version than 13",
-    431: "The headers are over their limits",
-    503: "Unfinished bodies of all connections take `bodies_bytes_max`",
-    505: "Neither HTTP/1.0 nor HTTP/1.1",
-}
-"""What any request can get, whatever it asks for: from the wire, and from what guards browsers."""
-
-
-def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
-    """One line for each reason that this status can have."""
-    lines = [f"{ANYWHERE[status]}."] if status in ANYWHERE else []
-    for refusal in refusals:
-        if STATUS[refusal] == status:
-            said = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""
-            lines.append(f"{refusal.value.capitalize()}{said}.")
-    return " ".join(lines)
-
 
 def _count(text: str) -> Schema:
     return _described(_COUNT, text)
@@ -291,7 +261,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Message": {
         **_document(
-            "consume_group tag key retry body body_base64",
+            "consume_group tag key retry size body body_base64",
             id=_TEXT,
             topic=_NAME,
             partition=_COUNT,
@@ -301,6 +271,7 @@ SCHEMAS: dict[str, Schema] = {
             tag=_TEXT,
             key=_TEXT,
             retry=_count("Which redelivery this is, from 1."),
+            size=_count("Bytes of the body, which is cut: with `cut`."),
             headers=_table(_TEXT),
             body=_described(_TEXT, "If it is UTF-8."),
             body_base64=_described(_TEXT, "If it is not."),
@@ -362,6 +333,14 @@ SCHEMAS: dict[str, Schema] = {
         serverVersion=_TEXT,
         topicTable=_table(_ref("TopicInfo")),
         trackerList=_list(_ref("ServerAddress")),
+    ),
+    "RightsInfo": _document(
+        "expires name",
+        expires=_described(_TIME, "When they end, epoch milliseconds; absent if they do not."),
+        name=_described(_TEXT, "Whose they are."),
+        operations=_described(_list(_TEXT), "`*` is all, `admin` all on every topic."),
+        tokens=_described(_BOOLEAN, "Whether this broker has tokens; else all may do everything."),
+        topics=_described(_table(_list(_TEXT)), "Topics, each with groups of it; `*` is all."),
     ),
     "Connection": _document(
         "idleMs principal user",

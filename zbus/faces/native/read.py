@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zbus.core.errors import topic_unknown
 from zbus.core.outcomes import Outcome, Peeked
+from zbus.core.topic import Partition
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
@@ -29,9 +30,11 @@ class Read:
         self._json = count is not None or b"json" in accept or b"text/html" in accept
         self._count = count or READ_COUNT_DEFAULT
         self._container = containers.wanted_container(accept)
+        self._cut = params.number(b"cut")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         reply = ReadReply(self._face, self._params, peer, id, self._container, self._bytes_max)
+        reply.cut = self._cut
         topic = self._face.broker.topic(self._params.topic)
         if topic is None:
             reply.settle(topic_unknown(self._params.topic))
@@ -41,6 +44,7 @@ class Read:
             partition = topic.partitions[self._partition]
             offset = partition.first if self._offset is None else self._offset
             if self._json:
+                reply.partition = partition
                 self._face.broker.browse(reply, partition, offset, self._count)
             else:
                 self._face.broker.read(reply, partition, offset, self._bytes_max)
@@ -49,7 +53,7 @@ class Read:
 class ReadReply(NativeReply):
     """Of a read. Until it is answered, what it may bring counts as held by the peer."""
 
-    __slots__ = ("container", "reserved_bytes")
+    __slots__ = ("container", "cut", "partition", "reserved_bytes")
 
     def __init__(
         self, face: Context, params: Params, peer: Peer, id: bytes, container: bytes, size: int
@@ -58,13 +62,19 @@ class ReadReply(NativeReply):
         self.reserved_bytes = size
         peer.held_bytes += size
         self.container = container
+        self.cut: int | None = None
+        self.partition: Partition | None = None  # whose messages are told
 
     def answer(self, outcome: Outcome) -> None:
         self.peer.held_bytes -= self.reserved_bytes
         if isinstance(outcome, Peeked):
-            body = containers.encode_pieces(self.container, outcome.topic, None, outcome.pieces)
+            body = containers.encode_pieces(
+                self.container, outcome.topic, None, outcome.pieces, self.cut
+            )
             count = sum([piece.stop - piece.start for piece in outcome.pieces])
             lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, count)
+            if (partition := self.partition) is not None:
+                lines += b"first: %d\r\nend: %d\r\n" % (partition.first, partition.visible)
             self.tell(200, lines, body)
         else:
             super().answer(outcome)

@@ -337,7 +337,7 @@ CONNECTIONS = _parameters("""
 count | listed count | 100 | at most so many
 after | text | none | go on after the connection of this id, as the reply's `next` says
 """)
-DISCONNECT = _parameters("connection | text | required | its id, as `connections` tells it")
+DISCONNECT = _parameters("session | text | required | its id, as `connections` tells it")
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
 EMPTY = _parameters("""
@@ -351,6 +351,8 @@ offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
     batch
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
+cut | number | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
+    is its length
 """)
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with

@@ -1,0 +1,356 @@
+"""The console: every page of it, and everything that it can do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.console import DESKTOP, PHONE, Console, ask, console_of
+from tests.limits import checked
+from tests.process.broker import BrokerProcess
+
+PAGES: dict[str, tuple[str, ...]] = {
+    "overview": (),
+    "topics": ("topics",),
+    "messages": ("topics", "orders"),
+    "groups of a topic": ("topics", "orders", "groups"),
+    "delayed": ("topics", "orders", "delayed"),
+    "settings of a topic": ("topics", "orders", "settings"),
+    "groups": ("groups",),
+    "group": ("topics", "orders", "groups", "billing"),
+    "ready": ("topics", "orders", "groups", "billing", "ready"),
+    "leases": ("topics", "orders", "groups", "billing", "leases"),
+    "dead letters": ("topics", "orders", "groups", "billing", "dead"),
+    "settings of a group": ("topics", "orders", "groups", "billing", "settings"),
+    "connections": ("connections",),
+    "why": ("why", "orders", "0", "3", "billing"),
+    "try it": ("try", "produce"),
+    "an unknown topic": ("topics", "no such topic"),
+}
+
+SIMILAR = (
+    *("groups of a topic", "settings of a topic", "ready", "delayed", "settings of a group"),
+    *("dead letters", "topics"),
+)
+"""Made of the same parts as others: `make check` looks at them."""
+
+ORDER = {"order": 7, "customer": {"name": "Ada", "id": 12345678901234567890}, "paid": True}
+
+
+def fill(broker: BrokerProcess) -> None:
+    for topic in ("orders", "dead.orders", "payments"):
+        ask(broker, "declare", topic=topic)
+    billing: dict[str, Any] = {"topic": "orders", "consume_group": "billing"}
+    retries: dict[str, Any] = {"group_max_attempts": 1, "group_dead_letter": "dead.orders"}
+    ask(broker, "declare", **billing, ack=1, **retries)
+    for _ in range(40):
+        ask(broker, "produce", topic="orders", tag="eu.new", body=json.dumps(ORDER).encode())
+    for delay_ms in (3_600_000, 7_200_000, 9_000_000):
+        ask(broker, "produce", topic="orders", delay=delay_ms, body=b"later")
+    ask(broker, "consume", **billing, batch=2, on_loss="keep")
+    ask(broker, "nack", **billing, offset="0-1")  # dead: it was the last attempt
+    ask(broker, "consume", **billing, batch=3, on_loss="keep", lease=3_600_000)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("console") / "data") as process:
+        fill(process)
+        yield process
+
+
+@pytest.fixture(scope="module")
+def console(browser: Browser, broker: BrokerProcess) -> Iterator[Console]:
+    with console_of(browser, broker.port) as console:
+        console.open()
+        yield console
+
+
+@pytest.fixture(autouse=True)
+def no_problems(console: Console) -> Iterator[None]:
+    yield
+    assert console.problems == []
+    console.problems.clear()
+
+
+def test_a_browser_is_led_to_it(console: Console, broker: BrokerProcess) -> None:
+    console.page.goto(f"http://127.0.0.1:{broker.port}/")
+    console.shows("Busiest topics")
+    assert console.page.url.startswith(console.url)
+    assert broker.get("/").body.startswith(b"<!doctype html>")  # and curl is not
+
+
+def accessible(console: Console, name: str) -> None:
+    console.allowed = ["404"] if "unknown" in name else []  # the browser says so of any reply
+    console.move(*PAGES[name])
+    if name == "messages":
+        console.page.locator(".log .row").first.click()
+    elif name == "why":
+        console.page.get_by_role("button", name="Why?", exact=True).click()
+        console.page.locator(".sentence").wait_for()
+    assert console.violations() == []
+    width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert console.page.evaluate(width) <= 0, "nothing is wider than the screen"
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in PAGES if name not in SIMILAR), *checked(SIMILAR)]
+)
+def test_every_page_is_accessible(console: Console, name: str) -> None:
+    accessible(console, name)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_every_page_is_accessible_everywhere(
+    browser: Browser, broker: BrokerProcess, scheme: str, viewport: dict[str, int]
+) -> None:
+    with console_of(browser, broker.port, color_scheme=scheme, viewport=viewport) as console:
+        console.open()
+        for name in PAGES:
+            accessible(console, name)
+
+
+def test_it_is_used_with_the_keyboard(console: Console) -> None:
+    page = console.page
+    console.open("topics")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+    page.keyboard.press("Enter")
+    expect(page.locator(":focus")).to_have_id("main")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("New topic")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    assert page.evaluate("document.activeElement.closest('dialog') !== null")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator(":focus")).to_have_text("New topic")
+
+
+def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    console.move("topics")
+    console.press("New topic")
+    console.field("Name").fill("made here")
+    console.field("Keep for, ms").fill("60000")
+    console.press("Make it")
+    expect(page.locator("h1")).to_have_text("made here")
+    told = ask(broker, "query", topic="made here")
+    assert (told["topicName"], told["retentionMs"]) == ("made here", 60_000)
+
+    console.press("Produce")
+    console.field("Body").fill("hello, <b>you</b>")
+    console.field("Tag").fill("a.b")
+    page.get_by_label("Headers").fill("colour: blue\nname: Jürgen ✓")
+    console.press("Put the message")
+    console.shows("Stored at offset 0.")
+    page.locator(".log .row").first.click()
+    console.shows("blue")
+    expect(page.get_by_role("region", name="Body as text")).to_have_text("hello, <b>you</b>")
+    (stored,) = ask(broker, "read", topic="made here", count=9)
+    told = {name: text for name, text in stored["headers"].items() if name != "sender"}
+    assert told == {"colour": "blue", "name": "Jürgen ✓", "origin_method": "POST"}
+    assert stored["tag"] == "a.b"
+
+    console.move("topics", "made here", "settings")
+    console.press("Change")
+    console.field("Keep for, ms").fill("")
+    console.press("Change it")
+    console.shows("The topic is changed.")
+    assert "retentionMs" not in ask(broker, "query", topic="made here")
+
+    for button, done in (("Purge", "The topic is empty."), ("Remove", "The topic is gone.")):
+        console.press(button)
+        dialog = page.get_by_role("dialog")
+        sure = dialog.get_by_role("button", name=button, exact=True)
+        expect(sure).to_be_disabled()
+        dialog.locator("input").fill("made her")
+        expect(sure).to_be_disabled()
+        dialog.locator("input").fill("made here")
+        sure.click()
+        console.shows(done)
+    assert broker.get("/?cmd=query&topic=made+here").status == 404
+    expect(page.get_by_role("link", name="made here")).to_have_count(0)  # the stream told so
+
+
+def test_messages_are_found(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    before = ask(broker, "query", topic="orders")["consumeGroupList"]
+    console.move("topics", "orders")
+    rows = page.locator(".log .row")
+    expect(rows).to_have_count(25)
+    expect(rows.first.locator(".offset")).to_have_text("42")
+    console.press("Older")
+    expect(rows.first.locator(".offset")).to_have_text("0")
+    console.field("Offset").fill("7")
+    console.press("Go")
+    expect(page.locator(".log .open .offset")).to_have_text("7")
+    tree = page.get_by_role("region", name="Body as JSON")
+    expect(tree).to_contain_text("12345678901234567890")  # exactly, beyond what a double holds
+    console.press("Hex")
+    expect(page.get_by_role("region", name="Body as bytes")).to_contain_text("7b 22 6f")
+    page.get_by_label("Find by").select_option("id")
+    console.field("Message id").fill("0-12")
+    console.press("Go")
+    expect(page.locator(".log .open .offset")).to_have_text("12")
+    page.get_by_label("Find by").select_option("time")
+    console.field("Stored at or after").fill("2020-01-01T00:00:00")
+    console.press("Go")
+    expect(rows.first.locator(".offset")).to_have_text("0")
+    console.field("Stored at or after").fill("2100-01-01T00:00:00")
+    console.press("Go")
+    console.shows("There is nothing from there on.")
+    assert ask(broker, "query", topic="orders")["consumeGroupList"] == before, "nobody noticed"
+
+
+def test_delayed_messages(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    console.move("topics", "orders", "delayed")
+    page.get_by_label("Of group").select_option("billing")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    rows.nth(0).get_by_role("button", name="Fire now").click()
+    console.shows("It is due now.")
+    expect(rows).to_have_count(2)
+    rows.nth(0).get_by_role("button", name="Cancel").click()
+    console.press("Cancel it")
+    console.shows("It is never delivered.")
+    expect(rows).to_have_count(1)
+    rows.nth(0).get_by_role("button", name="Reschedule").click()
+    console.field("Due at").fill("2030-01-01T00:00:00")
+    console.press("Reschedule")
+    console.shows("It is due then.")
+    listed = ask(broker, "peek", topic="orders", consume_group="billing", state="delayed")
+    assert [each["offset"] for each in listed] == [42]
+    assert 1_893_400_000_000 < listed[0]["until"] < 1_893_600_000_000
+
+
+def test_leases(console: Console, broker: BrokerProcess) -> None:
+    console.move(*PAGES["leases"])
+    rows = console.page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    rows.nth(0).get_by_role("button", name="Acknowledge").click()
+    console.shows("It is acknowledged.")
+    expect(rows).to_have_count(2)
+    rows.nth(0).get_by_role("button", name="Give back").click()
+    console.shows("It was given back")
+    expect(rows).to_have_count(1)
+    told = ask(broker, "query", topic="orders", consume_group="billing")
+    assert told["leasedCount"] == 1
+
+
+def test_dead_letters(console: Console, broker: BrokerProcess) -> None:
+    console.move(*PAGES["dead letters"])
+    page = console.page
+    console.shows("it was given back")
+    page.get_by_role("button", name="Redrive", exact=True).first.click()
+    console.shows("1 of them were put back")
+    console.press("Redrive all")
+    console.press("Redrive")
+    expect(page.locator(".notices")).to_contain_text("were put back to where they come from")
+    told = ask(broker, "query", topic="dead.orders", consume_group="dead.orders")
+    assert told["messageCount"] == 0
+
+
+def test_a_group_is_made_moved_and_held(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    at: dict[str, Any] = {"topic": "payments", "consume_group": "audit"}
+    ask(broker, "produce", topic="payments", body=b"1")
+    console.move("topics", "payments", "groups")
+    console.press("New group")
+    console.field("Name").fill("audit")
+    console.field("Begin at").fill("latest")
+    console.field("Filter on tags").fill("a.*")
+    console.press("Make it")
+    expect(page.locator("h1")).to_have_text("audit")
+    assert ask(broker, "query", **at)["filter"] == "a.*"
+    console.press("Seek")
+    console.press("Move it")
+    console.shows("The group reads on from there.")
+    assert ask(broker, "query", **at)["messageCount"] == 1
+    console.press("Pause")
+    expect(page.locator(".badges")).to_contain_text("paused")
+    assert ask(broker, "query", **at)["paused"] is True
+    console.press("Resume")
+    expect(page.locator(".badges")).not_to_contain_text("paused")
+    console.move("topics", "payments", "groups", "audit", "settings")
+    console.press("Change")
+    console.field("Filter on tags").fill("")
+    console.press("Change it")
+    console.shows("The group is changed.")
+    assert "filter" not in ask(broker, "query", **at)
+    console.press("Remove")
+    console.field("Type").fill("audit")
+    console.press("Remove")
+    console.shows("The group is gone.")
+    assert broker.get("/payments/audit?cmd=query").status == 404
+
+
+def test_figures_come_by_themselves(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    console.move("topics", "payments")
+    ask(broker, "produce", topic="payments", body=b"by a program")
+    console.shows("by a program")
+    console.move()
+    expect(page.locator(".chart canvas")).to_have_count(2)
+
+
+def test_a_connection_is_closed(console: Console, broker: BrokerProcess) -> None:
+    wire = broker.connect()
+    assert wire.get("/payments?cmd=declare").status == 200
+    (port,) = {wire.sock.getsockname()[1]}
+    console.move("connections")
+    row = console.page.locator("tr", has_text=f":{port}")
+    row.get_by_role("button", name="Close").click()
+    console.press("Close it")
+    console.shows("It was closed.")
+    expect(row).to_have_count(0)
+    assert wire.at_end()
+    wire.close()
+
+
+def test_why(console: Console, broker: BrokerProcess) -> None:
+    console.move("why")
+    console.field("Topic").fill("orders")
+    console.field("Group").fill("billing")
+    console.field("Offset or id").fill("0-30")
+    console.press("Why?")
+    sentence = console.page.locator(".sentence")
+    expect(sentence).to_contain_text("offset 30 of orders")
+    assert (
+        sentence.inner_text()
+        == ask(
+            broker, "why", "accept: application/json", topic="orders", group="billing", offset=30
+        )["text"]
+    )
+
+
+def test_every_command_is_a_form(console: Console, broker: BrokerProcess) -> None:
+    page = console.page
+    console.move("try", "produce")
+    commands = page.locator("select").first.locator("option").all_inner_texts()
+    assert len(commands) >= 35
+    console.field("topic").fill("payments")
+    page.locator("textarea:visible").first.fill("it's <b>")
+    curl = shlex.split(page.get_by_role("region", name="The same with curl").inner_text())
+    assert curl == ["curl", "--data-binary", "it's <b>", f"http://127.0.0.1:{broker.port}/payments"]
+    console.press("Send")
+    expect(page.locator(".reply")).to_contain_text("200 OK")
+    offset = re.search(r"offset: (\d+)", page.locator(".reply").inner_text())
+    assert offset is not None
+    got = ask(broker, "read", topic="payments", count=1, offset=offset[1])
+    assert got[0]["body"] == "it's <b>"
+    console.allowed = ["404"]
+    console.move("try", "query")
+    console.field("topic").fill("nothing")
+    console.press("Send")
+    expect(page.locator(".reply")).to_contain_text("404: Topic(nothing) Not Found")

@@ -1,0 +1,70 @@
+// Lines over time, drawn by uPlot.
+
+import { html, useEffect, useRef } from "./vendor/preact-htm.js"
+import { clock } from "./format.js"
+
+const HEIGHT = 160
+const dark = matchMedia("(prefers-color-scheme: dark)")
+const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+
+function options(series, show, width) {
+  const axis = {
+    stroke: colour("--dim"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { show: false },
+    font: "12px system-ui",
+  }
+  return {
+    width,
+    height: HEIGHT,
+    padding: [8, 28, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map(each => clock(each * 1000)), space: 84, size: 26 },
+      { ...axis, values: (_, ticks) => ticks.map(show), size: 52 },
+    ],
+    series: [
+      {},
+      ...series.map(each => ({
+        label: each.label,
+        stroke: colour(each.colour),
+        fill: each.fill ? colour(each.colour) + "22" : undefined,
+        width: 2,
+        points: { show: false },
+      })),
+    ],
+  }
+}
+
+/** `series` are {label, colour, fill}, `data` is [times in ms, values, …]. */
+export function Chart({ title, series, data, show }) {
+  const box = useRef()
+  const plot = useRef()
+  useEffect(() => {
+    const make = () => {
+      plot.current?.destroy()
+      plot.current = new uPlot(options(series, show, box.current.clientWidth || 300), drawn(data), box.current)
+    }
+    make()
+    const watch = new ResizeObserver(() =>
+      plot.current.setSize({ width: box.current.clientWidth || 300, height: HEIGHT }),
+    )
+    watch.observe(box.current)
+    dark.addEventListener("change", make)
+    return () => {
+      watch.disconnect()
+      dark.removeEventListener("change", make)
+      plot.current.destroy()
+    }
+  }, [])
+  useEffect(() => plot.current?.setData(drawn(data)))
+  const last = series.map((each, n) => `${each.label} ${show(data[n + 1].at(-1) ?? 0)}`)
+  return html`<figure class="chart">
+    <figcaption><span>${title}</span>${series.map((each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label} <b>${show(data[n + 1].at(-1) ?? 0)}</b></span>`)}</figcaption>
+    <div ref=${box} role="img" aria-label=${`${title} over the last minutes; now ${last.join(", ")}`}></div>
+  </figure>`
+}
+
+const drawn = ([times, ...values]) => [times.map(each => each / 1000), ...values]

@@ -1,0 +1,277 @@
+// What the broker is like now, and was in the last minutes: one stream of events for all pages.
+//
+// `/_stats` tells everything once and then, each second, what has changed. When the stream breaks,
+// the page says so and tries again, until the broker is back. Pages draw from `live`.
+
+import { useState, useEffect } from "./vendor/preact-htm.js"
+import { Away, Refused, document_, onForbidden, path } from "./api.js"
+
+const KEPT = 600 // moments, of a second each
+const GROUPS_KEPT = 1_000 // histories of groups, those that changed last
+const AGAIN_MS = 1_000
+const POLL_MS = 2_000
+const PATIENCE_MS = 20_000
+
+export const live = {
+  state: "connecting", // live, away or login
+  doc: null,
+  rights: null,
+  rates: { in: 0, out: 0, inBytes: 0, outBytes: 0, topics: new Map() },
+  history: { t: [], in: [], out: [], backlog: [] },
+  groups: new Map(), // "topic\ngroup" -> [[t, ready, leased, outCount], …]
+}
+
+const listeners = new Set()
+const tell = () => listeners.forEach(each => each())
+
+/** A component that uses this is drawn again with each moment. */
+export function useLive() {
+  const [, again] = useState(0)
+  useEffect(() => {
+    const call = () => again(n => n + 1)
+    listeners.add(call)
+    return () => listeners.delete(call)
+  }, [])
+  return live
+}
+
+export function become(state) {
+  if (live.state === state) return
+  live.state = state
+  tell()
+}
+
+// -- rights --------------------------------------------------------------------------------
+
+const stands = (pattern, name) => (pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : pattern === name)
+
+/** Whether the token may do this; `group` null = all groups of the topic. */
+export function may(operation, topic, group) {
+  const { operations = [], topics = {} } = live.rights ?? {}
+  if (operations.includes("admin")) return true
+  if (!operations.includes("*") && operation && !operations.includes(operation)) return false
+  if (topic == null) return true
+  const fits = Object.entries(topics).filter(([pattern]) => stands(pattern, topic.toLowerCase()))
+  if (group === undefined) return fits.length > 0
+  if (group === null) return fits.some(([, groups]) => groups.includes("*"))
+  return fits.some(([, groups]) => groups.some(each => stands(each, group.toLowerCase())))
+}
+
+export function seesAll() {
+  const { operations = [], topics = {} } = live.rights ?? {}
+  return operations.includes("admin") || (topics["*"] ?? []).includes("*")
+}
+
+// -- moments -------------------------------------------------------------------------------
+
+/** Everything in `changed` is newer: of a topic it tells all, and null is gone. */
+export function merge(doc, changed) {
+  const topics = doc?.topics ?? Object.create(null) // a topic may be named like what every object has
+  for (const [name, topic] of Object.entries(changed.topics ?? {})) {
+    if (topic === null) delete topics[name]
+    else topics[name] = topic
+  }
+  return { ...changed, topics }
+}
+
+const per = (after, before, seconds) => Math.max(0, (after ?? 0) - (before ?? 0)) / seconds
+
+function noteRates(before, changed, now) {
+  const seconds = (now.time - before.time) / 1000
+  if (!(seconds > 0)) return
+  const rates = live.rates
+  for (const key of ["in", "out"]) {
+    rates[key] = per(now[`${key}Count`], before[`${key}Count`], seconds)
+    rates[`${key}Bytes`] = per(now[`${key}Bytes`], before[`${key}Bytes`], seconds)
+  }
+  // With many topics the broker takes turns, and tells of each every few seconds.
+  const kept = 1_500 + Math.ceil(Object.keys(now.topics).length / 2_000) * 1_000
+  for (const [name, rate] of rates.topics) if (now.time - rate.time > kept) rates.topics.delete(name)
+  for (const [name, topic] of Object.entries(changed.topics ?? {})) {
+    const old = before.counts.get(name)
+    if (!topic || !old || now.time <= old.time) continue
+    const told = countsOf(topic, now.time)
+    const passed = Math.min(now.time - old.time, kept) / 1000
+    rates.topics.set(name, { time: now.time, in: per(told.in, old.in, passed), out: per(told.out, old.out, passed) })
+  }
+}
+
+const countsOf = (topic, time) => ({
+  time,
+  in: topic.inCount,
+  out: Object.values(topic.groups ?? {}).reduce((sum, group) => sum + (group.outCount ?? 0), 0),
+})
+
+function noteHistory(changed, now) {
+  const { history } = live
+  let backlog = 0
+  for (const topic of Object.values(now.topics)) backlog += backlogOf(topic)
+  for (const [key, value] of [
+    ["t", now.time],
+    ["in", live.rates.in],
+    ["out", live.rates.out],
+    ["backlog", backlog],
+  ]) {
+    history[key].push(value)
+    if (history[key].length > KEPT) history[key].shift()
+  }
+  for (const [name, topic] of Object.entries(changed.topics ?? {}))
+    for (const group of Object.keys(topic?.groups ?? {})) {
+      const told = now.topics[name]?.groups[group]
+      if (told) noteGroup(`${name}\n${group}`, now.time, told)
+    }
+}
+
+function noteGroup(key, time, told) {
+  const points = live.groups.get(key) ?? []
+  live.groups.delete(key) // and to the end: the map is in order of change
+  live.groups.set(key, points)
+  points.push([time, told.ready, told.leased, told.outCount])
+  if (points.length > KEPT) points.shift()
+  if (live.groups.size > GROUPS_KEPT) live.groups.delete(live.groups.keys().next().value)
+}
+
+/** Messages that wait in the group that is furthest behind. */
+export const backlogOf = topic =>
+  Object.values(topic.groups ?? {}).reduce((most, group) => Math.max(most, (group.ready ?? 0) + (group.leased ?? 0)), 0)
+
+let before = null
+
+function take(changed, whole) {
+  const now = merge(whole ? null : live.doc, changed)
+  if (before && before.startTime === now.startTime) noteRates(before, changed, now)
+  const counts = whole || !before ? new Map() : before.counts
+  for (const name of Object.keys(changed.topics ?? {})) {
+    if (now.topics[name]) counts.set(name, countsOf(now.topics[name], now.time))
+    else counts.delete(name)
+  }
+  const { time, startTime, inCount, outCount, inBytes, outBytes } = now
+  before = { time, startTime, inCount, outCount, inBytes, outBytes, counts }
+  live.doc = now
+  noteHistory(changed, now)
+  live.state = "live"
+  tell()
+}
+
+// -- the stream ----------------------------------------------------------------------------
+
+let source = null
+let timer = 0
+let expiry = 0
+let heard = 0
+
+function stop() {
+  source?.close()
+  source = null
+  clearTimeout(timer)
+  clearTimeout(expiry)
+}
+
+/** Begin, or begin anew: after a login, and whenever the broker is back. */
+export async function start() {
+  stop()
+  try {
+    live.rights = await path("/_rights")
+  } catch (error) {
+    if (error instanceof Refused && [401, 403].includes(error.status)) return become("login")
+    return later()
+  }
+  if (live.rights.expires) expiry = setTimeout(start, Math.min(live.rights.expires - Date.now() + 500, 2 ** 31 - 1))
+  if (!may("server")) return may("query") ? poll() : blind()
+  source = new EventSource("/_stats")
+  heard = Date.now()
+  const told = whole => event => {
+    heard = Date.now()
+    take(JSON.parse(event.data), whole)
+  }
+  source.addEventListener("stats", told(true))
+  source.addEventListener("delta", told(false))
+  source.onerror = () => broken(source?.readyState === EventSource.CLOSED)
+}
+
+async function broken(closed) {
+  stop()
+  try {
+    live.rights = await path("/_rights")
+  } catch (error) {
+    if (error instanceof Refused && error.status === 403) return become("login")
+    return later()
+  }
+  if (closed) become("away") // it answers, and the stream was refused: it may be stopping
+  timer = setTimeout(start, AGAIN_MS)
+}
+
+function later() {
+  become("away")
+  timer = setTimeout(start, AGAIN_MS)
+}
+
+/** It may use the broker, and sees no figures. */
+function blind() {
+  live.doc ??= { topics: Object.create(null) }
+  become("live")
+}
+
+/** The same out of the document of the server, as far as it is there. */
+async function poll() {
+  try {
+    take(ofServer(await document_("query")), true)
+    timer = setTimeout(poll, POLL_MS)
+  } catch (error) {
+    if (error instanceof Away) later()
+    else if (live.state !== "login") become("live")
+  }
+}
+
+function ofServer(told) {
+  const topics = {}
+  for (const [name, topic] of Object.entries(told.topicTable)) {
+    const groups = {}
+    for (const group of topic.consumeGroupList)
+      groups[group.groupName] = {
+        ready: group.messageCount,
+        leased: group.leasedCount,
+        delayed: group.delayedCount,
+        dead: group.deadCount,
+        skipped: group.skippedCount,
+        consumers: group.consumerCount,
+        paused: group.paused,
+      }
+    topics[name] = {
+      inCount: topic.messageDepth,
+      depth: topic.messageDepth,
+      partitionCount: topic.partitionCount,
+      paused: topic.paused,
+      consumerCount: topic.consumerCount,
+      groupCount: topic.consumeGroupList.length,
+      mask: topic.mask,
+      groups,
+    }
+  }
+  const inCount = Object.values(topics).reduce((sum, topic) => sum + topic.depth, 0)
+  return { ...told, time: Date.now(), inCount, topics }
+}
+
+// A broker that is silent for long has gone without a word, as behind a proxy or a lost network.
+setInterval(() => {
+  if (source && Date.now() - heard > PATIENCE_MS) broken(false)
+}, 5_000)
+
+// A browser opens few connections to one host, and a stream is one: a tab in the back gives it up.
+const HIDDEN_MS = 60_000
+let hiding = 0
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding)
+  if (document.hidden) hiding = setTimeout(stop, HIDDEN_MS)
+  else if (!source && live.state !== "login") start()
+})
+
+// The token is not known any more, or may not do this one thing: the broker says which.
+onForbidden(async () => {
+  try {
+    live.rights = await path("/_rights")
+    tell()
+  } catch (error) {
+    if (!(error instanceof Away)) (stop(), become("login"))
+  }
+})

@@ -1,0 +1,63 @@
+// All groups of all topics.
+
+import { Badge, Card, Head, Table, html, link, useMemo } from "../ui.js"
+import { away, count, short } from "../format.js"
+import { useLive } from "../live.js"
+
+const figure = (key, label) => ({
+  key,
+  label,
+  number: true,
+  of: row => row[key] ?? 0,
+  show: row => short(row[key] ?? 0),
+})
+
+export const COLUMNS = [
+  {
+    key: "group",
+    label: "Group",
+    of: row => row.group,
+    find: true,
+    class: "name",
+    show: row =>
+      html`<a href=${link("topics", row.topic, "groups", row.group)}>${row.group}</a>${row.paused && html` <${Badge} kind="warn">paused<//>`}`,
+  },
+  {
+    key: "topic",
+    label: "Topic",
+    of: row => row.topic,
+    find: true,
+    class: "name",
+    show: row => html`<a href=${link("topics", row.topic)}>${row.topic}</a>`,
+  },
+  figure("ready", "Waiting"),
+  figure("leased", "Leased"),
+  figure("delayed", "Delayed"),
+  {
+    key: "dead",
+    label: "Dead",
+    number: true,
+    of: row => row.dead ?? 0,
+    show: row => html`<span class=${row.dead ? "alarming" : ""}>${short(row.dead ?? 0)}</span>`,
+  },
+  figure("consumers", "Readers"),
+  {
+    key: "lastReadTime",
+    label: "Last read",
+    number: true,
+    of: row => row.lastReadTime ?? 0,
+    show: row => (row.lastReadTime ? away(row.lastReadTime) : "–"),
+  },
+]
+
+export const rowsOf = (topic, told) =>
+  Object.entries(told.groups ?? {}).map(([group, of]) => ({ ...of, id: topic + "\n" + group, topic, group }))
+
+export function Groups() {
+  const { doc } = useLive()
+  const rows = useMemo(() => Object.entries(doc?.topics ?? {}).flatMap(([topic, told]) => rowsOf(topic, told)), [doc])
+  return html`
+    <${Head} title="Groups" badges=${html`<span class="dim">${count(rows.length)} in all</span>`}/>
+    <${Card}><${Table} columns=${COLUMNS} rows=${rows} sort=${{ key: "ready", down: true }} search="Search groups and topics" label="Groups"
+      empty="No group reads anything yet."/><//>`
+}

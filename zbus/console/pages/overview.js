@@ -1,0 +1,95 @@
+// How the broker is, at a glance.
+
+import { Card, Empty, Head, Tile, Tiles, html, link } from "../ui.js"
+import { Chart } from "../chart.js"
+import { away, bytes, moment, plural, rate, short, span } from "../format.js"
+import { backlogOf, useLive } from "../live.js"
+
+const BUSIEST = 8
+
+export function Overview() {
+  const { doc, rates, history } = useLive()
+  if (!doc) return html`<${Empty}>Waiting for the first figures …<//>`
+  const topics = Object.entries(doc.topics)
+  return html`
+    <${Head} title="Overview"/>
+    <${Warnings} warnings=${doc.warnings ?? []}/>
+    <${Tiles}>
+      <${Tile} label="Messages in" value=${rate(rates.in)} note="a second"/>
+      <${Tile} label="Messages out" value=${rate(rates.out)} note="a second"/>
+      <${Tile} label="Backlog" value=${short(history.backlog.at(-1))} note="messages wait"/>
+      <${Tile} label="Topics" value=${short(topics.length)} note=${plural(
+        topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0),
+        "group",
+      )}/>
+      ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
+      ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
+      ${
+        doc.diskFreeBytes != null &&
+        html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`}
+        kind=${doc.diskFreeBytes < 2 * (doc.reserveBytes ?? 0) ? "low" : ""}/>`
+      }
+      ${doc.memoryBytes != null && html`<${Tile} label="Memory" value=${bytes(doc.memoryBytes)} note=${doc.memoryTotalBytes && `of ${bytes(doc.memoryTotalBytes)}`}/>`}
+    <//>
+    <div class="two">
+      <${Card}><${Chart} title="Messages a second" show=${rate}
+        series=${[
+          { label: "in", colour: "--one", fill: true },
+          { label: "out", colour: "--two" },
+        ]} data=${[history.t, history.in, history.out]}/><//>
+      <${Card}><${Chart} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
+        data=${[history.t, history.backlog]}/><//>
+    </div>
+    <div class="two">
+      <${Furthest} topics=${topics}/>
+      <${Busiest} topics=${topics} rates=${rates}/>
+    </div>
+    <p class="dim foot">${doc.startTime && `Up since ${moment(doc.startTime).slice(0, 16)}, ${away(doc.startTime, doc.time)}. `}${
+      doc.draining ? "It is draining: it will stop. " : ""
+    }${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
+}
+
+function Warnings({ warnings }) {
+  if (!warnings.length) return html`<p class="fine"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`
+  return html`<ul class="warnings" aria-label="Warnings">${warnings.map(
+    (each, n) => html`<li key=${n}>
+    ${each.text} ${each.topic && html`<a href=${each.group ? link("topics", each.topic, "groups", each.group) : link("topics", each.topic)}>Look at it</a>`}</li>`,
+  )}</ul>`
+}
+
+function Furthest({ topics }) {
+  const rows = topics
+    .flatMap(([topic, told]) => Object.entries(told.groups ?? {}).map(([group, of]) => ({ topic, group, ...of })))
+    .filter(each => each.ready > 0)
+    .sort((a, b) => b.ready - a.ready)
+    .slice(0, BUSIEST)
+  return html`<${Card} title="Groups that are behind">
+    ${
+      rows.length === 0
+        ? html`<${Empty}>Every group has read everything.<//>`
+        : html`<table class="plain"><thead><tr><th scope="col">Group</th>
+      <th scope="col">Topic</th><th scope="col" class="n">Waiting</th></tr></thead><tbody>${rows.map(
+        each => html`<tr key=${each.topic + "\n" + each.group}>
+      <td><a href=${link("topics", each.topic, "groups", each.group)}>${each.group}</a></td><td>${each.topic}</td>
+      <td class="n">${short(each.ready)}</td></tr>`,
+      )}</tbody></table>`
+    }<//>`
+}
+
+function Busiest({ topics, rates }) {
+  const rows = topics
+    .map(([name, told]) => ({ name, ...told, now: rates.topics.get(name)?.in ?? 0, backlog: backlogOf(told) }))
+    .sort((a, b) => b.now - a.now || (b.inCount ?? 0) - (a.inCount ?? 0))
+    .slice(0, BUSIEST)
+  return html`<${Card} title="Busiest topics">
+    ${
+      rows.length === 0
+        ? html`<${Empty}>There are no topics yet. <a href="#/topics">Make one</a>.<//>`
+        : html`<table class="plain"><thead><tr><th scope="col">Topic</th>
+      <th scope="col" class="n">In, a second</th><th scope="col" class="n">Stored</th></tr></thead><tbody>${rows.map(
+        each => html`<tr key=${each.name}>
+      <td><a href=${link("topics", each.name)}>${each.name}</a></td><td class="n">${rate(each.now)}</td>
+      <td class="n">${short(each.depth)}</td></tr>`,
+      )}</tbody></table>`
+    }<//>`
+}

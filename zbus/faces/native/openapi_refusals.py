@@ -1,0 +1,34 @@
+"""What the description of the HTTP surface says of refusals: the reasons that a status can have."""
+
+from __future__ import annotations
+
+from zbus.core.errors import Refusal
+from zbus.faces.native.replies import TEXTS
+from zbus.faces.status import STATUS
+
+ANYWHERE: dict[int, str] = {
+    400: "The request is not well-formed",
+    403: "A browser sends this for a page that may not",
+    405: "HEAD or OPTIONS, and it would change something",
+    408: "Head or body did not come in time",
+    413: "The body is over `body_bytes_max`",
+    414: "The request line is over `line_bytes_max`",
+    421: "The `Host` is none of this broker",
+    425: "A browser asks ahead of time",
+    417: "An expectation other than `100-continue`",
+    426: "A WebSocket of another version than 13",
+    431: "The headers are over their limits",
+    503: "Unfinished bodies of all connections take `bodies_bytes_max`",
+    505: "Neither HTTP/1.0 nor HTTP/1.1",
+}
+"""What any request can get, whatever it asks for: from the wire, and from what guards browsers."""
+
+
+def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
+    """One line for each reason that this status can have."""
+    lines = [f"{ANYWHERE[status]}."] if status in ANYWHERE else []
+    for refusal in refusals:
+        if STATUS[refusal] == status:
+            said = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""
+            lines.append(f"{refusal.value.capitalize()}{said}.")
+    return " ".join(lines)
