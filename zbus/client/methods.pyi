@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
+
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
