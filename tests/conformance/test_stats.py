@@ -271,14 +271,17 @@ def test_tokens_see_their_part() -> None:
     assert client.request(http("/_stats", "token: none")).status == 403
 
 
-def test_a_stream_ends_with_its_right() -> None:
+@pytest.mark.parametrize("left", [None, ["Orders"]])
+def test_a_stream_ends_with_its_right(left: list[str] | None) -> None:
+    """Or when it is another one: who comes again is told what may be seen now."""
     grant = make_grant("one", ["server"], {"*": []})
     access = Access([Entry(grant, (digest("one"),))])
     world = World(access=access)
     reader = stream(world, "/_stats", "token: one")
     seconds(world)
     assert len(told(reader)) == 2
-    access.update([])
+    fewer = [] if left is None else [make_grant("one", ["server"], {name: [] for name in left})]
+    access.update([Entry(grant, (digest("one"),)) for grant in fewer])
     seconds(world)
     assert reader.closed
 
