@@ -31,7 +31,17 @@ DELTA_BYTES_MAX = 1 << 20
 class Follower:
     """One stream."""
 
-    __slots__ = ("bearer", "interval_ms", "next_ms", "number", "peer", "rows", "sent", "topics")
+    __slots__ = (
+        "bearer",
+        "granted",
+        "interval_ms",
+        "next_ms",
+        "number",
+        "peer",
+        "rows",
+        "sent",
+        "topics",
+    )
 
     def __init__(
         self, peer: Peer, rows: Rows, bearer: Bearer | None, interval_ms: int, topics: bool
