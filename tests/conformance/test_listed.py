@@ -216,6 +216,7 @@ def test_by_header() -> None:
         ("count=1001", 400, "400: Bad Format, count is a number from 0 to 1000, not '1001'"),
         ("count=x", 400, "400: Bad Format, count is a number from 0 to 1000, not 'x'"),
         (f"tag={'a' * 128}", 400, "400: Bad Format, tag has at most 127 bytes"),
+        (f"key={'a' * 1_025}", 400, "400: Bad Format, key length should be <= 1024"),
         *(
             (f"after={after}", 400, NO_PLACE)
             for after in ("1", "1-2", "1-2-3-4", "a-b-c", "1--2", "-1-0-0", f"0-0-{1 << 63}")

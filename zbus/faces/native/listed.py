@@ -15,6 +15,7 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
 from zbus.faces.native.replies import JSON, NativeReply
+from zbus.faces.native.vocabulary import KEY_BYTES_MAX
 from zbus.faces.peer import Peer
 from zbus.wire.numbers import parse_number
 
@@ -42,6 +43,9 @@ class Peek(GroupPlan):
         text = params.text(b"tag") or ""
         if len(text.encode()) > FILTER_BYTES_MAX:
             raise BadRequest(400, f"400: Bad Format, tag has at most {FILTER_BYTES_MAX} bytes")
+        if len(params.fields.get(b"key", b"")) > KEY_BYTES_MAX:
+            text = f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}"
+            raise BadRequest(400, text)
         self.body = params.flag(b"body")
         self.wanted = Wanted(
             STATES[state],
