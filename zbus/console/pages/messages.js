@@ -16,7 +16,7 @@ export function Messages({ topic, info, depth }) {
   const [found, setFound] = useState(null)
   // The newest are followed as they come, as long as none is looked at.
   const [seen, setSeen] = useState(depth)
-  useEffect(() => void (from === null && open === null && setSeen(depth)), [depth, from, open])
+  useEffect(() => void (from === null && open === null && depth !== undefined && setSeen(depth)), [depth, from, open])
   const [shown, error, again] = useAsked(async () => {
     const place = await ends(topic, partition)
     const start =
