@@ -46,13 +46,16 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-sqs",
         "consume-transform-produce",
         "idempotent-produce",
+        "monitor",
         "order-per-key",
+        "production",
         "quotas",
         "retention",
         "retries",
         "server-sent-events",
         "shell",
         "tokens",
+        "tracing",
         "why-is-my-message-not-there",
     }
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
