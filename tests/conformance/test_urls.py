@@ -157,7 +157,7 @@ def test_unknown_commands(request_bytes: bytes, name: str) -> None:
     assert client.request(request_bytes).headers["content-type"] == "text/html"
 
 
-@pytest.mark.parametrize("prefix", ["queue", "camellia", "mq", "_metrics"])
+@pytest.mark.parametrize("prefix", ["queue", "camellia", "mq", "_nothing"])
 def test_reserved_paths(prefix: str) -> None:
     _, client = declared()
     assert client.request(http(f"/{prefix}?cmd=declare")).status == 404

@@ -20,6 +20,7 @@ from zbus.testing.world import World
 MIB = 1 << 20
 KINDS = {
     *("bodies", "cache", "calls", "connections", "documents", "heads", "history", "output"),
+    "metrics",
     *("adfLeases", "memoryTopics", "mqcloudLocks", "pulls", "semqLinks"),
 }
 

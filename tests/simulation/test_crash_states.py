@@ -22,7 +22,7 @@ from zbus.store.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
 from zbus.testing.engines import Writer, recovered, split, stored_lanes
 
-STATES = [2_000, *checked([10_000])]
+STATES = [1_200, *checked([10_000])]
 BODY = bytes(range(256)) * 3  # more than a sector
 
 
