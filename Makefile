@@ -29,7 +29,7 @@ help: ## Say what can be made
 run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
 
-test: system-packages lint ## Set up, lint, check types, run the tests: seven minutes on two cores
+test: system-packages lint ## Set up, lint, check types, run the tests: eight minutes on two cores
 	tests/process/stock/set_up.sh $(VENV)/stock python
 	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS)
 
