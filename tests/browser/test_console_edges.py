@@ -216,8 +216,12 @@ def test_a_token_its_rights_and_its_end(browser: Browser, tmp_path: Path) -> Non
         for topic in ("orders", "secret"):
             ask(broker, "declare", "token: admin", topic=topic)
         page = console.page
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
         page.goto(f"http://127.0.0.1:{broker.port}/")
         console.shows("This broker wants to know who you are.")
+        page.wait_for_function("() => performance.now() > 1000")
+        assert sum(url.endswith("/_rights") for url in asked) <= 2, "it waits for a token"
         assert console.violations() == []
         console.field("Token").fill("wrong")
         console.press("Log in")

@@ -30,6 +30,7 @@ export function useLive() {
   useEffect(() => {
     const call = () => again(n => n + 1)
     listeners.add(call)
+    call() // what was told between drawing and this, nobody heard
     return () => listeners.delete(call)
   }, [])
   return live
