@@ -86,6 +86,14 @@ def test_durations(command: str, field: str, value: str) -> None:
     assert text == expected or not value.isascii()
 
 
+@pytest.mark.parametrize("value", ["0", "00", "0s", "-1", "25d"])
+def test_a_lease_of_the_consumers_own(value: str) -> None:
+    _, client = declared("T")
+    form = "milliseconds from 1 to 2147483647, or with a unit: 500ms, 30s, 5m, 2h"
+    expected = f"400: Bad Format, lease is {form}, not {value!r}"
+    assert refused(client, cmd("consume", "topic: T", f"lease: {value}")) == (400, expected)
+
+
 @pytest.mark.parametrize(
     ("value", "ms"),
     [

@@ -39,10 +39,7 @@ class GroupPlan:
 
 def lease_of(params: Params) -> int:
     """How long what a consume is given is leased, in milliseconds; 0 = as the group says."""
-    lease_ms = params.duration(b"lease")
-    if lease_ms == 0:
-        raise BadRequest(400, "400: Bad Format, lease is at least 1")
-    return lease_ms or 0
+    return params.duration(b"lease") or 0
 
 
 class Consume(GroupPlan):

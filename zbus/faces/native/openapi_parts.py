@@ -90,18 +90,20 @@ def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
             return {"type": ["boolean", "string"]}
         case Switch():
             return {"type": ["boolean", "string"], "enum": [True, False, "true", "false", "1", "0"]}
-        case Duration(maximum_ms):
-            schema: Schema = {"type": ["integer", "string"], "minimum": 0, "maximum": maximum_ms}
-            return {**schema, "pattern": _durations(maximum_ms)}
+        case Duration(maximum_ms, minimum_ms):
+            limits: Schema = {"minimum": minimum_ms, "maximum": maximum_ms}
+            pattern = _durations(maximum_ms, none=minimum_ms == 0)
+            return {"type": ["integer", "string"], **limits, "pattern": pattern}
         case Form():
             return _FORMS[kind]
 
 
-def _durations(maximum_ms: int) -> str:
+def _durations(maximum_ms: int, *, none: bool) -> str:
     """A pattern of none that is longer; of the longest ones it leaves some out."""
     digits = {unit: len(str(maximum_ms // ms)) - 1 for unit, ms in UNITS_MS.items()}
     forms = [f"[0-9]{{1,{most}}}{unit.decode()}" for unit, most in digits.items() if most]
-    return f"^({'|'.join(forms)})$"
+    least = "" if none else "(?!0+[a-z]*$)"
+    return f"^{least}({'|'.join(forms)})$"
 
 
 def _ref(name: str) -> Schema:

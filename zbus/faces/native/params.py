@@ -201,10 +201,9 @@ class Params:
             return None
         assert type(kind) is Duration
         duration_ms = parse_duration(value, kind.maximum_ms)
-        if duration_ms is None:
-            form = (
-                f"is milliseconds from 0 to {kind.maximum_ms}, or with a unit: 500ms, 30s, 5m, 2h"
-            )
+        if duration_ms is None or duration_ms < kind.minimum_ms:
+            bounds = f"{kind.minimum_ms} to {kind.maximum_ms}"
+            form = f"is milliseconds from {bounds}, or with a unit: 500ms, 30s, 5m, 2h"
             raise self._wrong(name, value, form)
         return duration_ms
 

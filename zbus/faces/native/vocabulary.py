@@ -71,6 +71,7 @@ class Duration:
     """Milliseconds, or a number with a unit: `30s`, `5m`."""
 
     maximum_ms: int
+    minimum_ms: int = 0
 
 
 @attrs.frozen
@@ -104,6 +105,7 @@ _KINDS: dict[str, Kind] = {
     "switch": Switch(),
     "start": Form.START,
     "lease": Duration(MASK_MAX),
+    "own lease": Duration(MASK_MAX, minimum_ms=1),
     "number": Number(),
     "duration": Number(DELAY_MS_MAX),
     "time to come": Number(TEN_YEARS_AHEAD),
@@ -197,7 +199,7 @@ batch | batch | one message | up to so many messages in a [container](#container
     `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
-lease | lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
+lease | own lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
     acknowledgements
 on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
     connection ends: with `keep`, a client that makes a connection for each request has them
