@@ -82,7 +82,7 @@ def messages(data_dir: Path) -> Found:
 LATER = {
     *("attempts_max", "backoff_ms", "backoff_max_ms", "dead_letter", "on_loss", "order"),
     *("one_batch", "rate_per_s", "settled_ms", "bare", "notes", "unclaimed"),
-    *("dedupe_live", "attempts_kept", "retain"),
+    *("dedupe_live", "attempts_kept", "retain", "push"),
 }
 """Options that there were not yet."""
 

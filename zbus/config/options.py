@@ -22,6 +22,7 @@ from zbus.faces.semq.settings import SemqOptions
 from zbus.option import DECLARED, listed
 from zbus.server.options import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.wire.limits import WireLimits
+from zbus.wire.networks import parse_networks
 
 ORDER: Final = (
     *("host", "port", "listen", "unix_socket_mode", "tls_cert_file", "tls_key_file"),
@@ -33,6 +34,7 @@ ORDER: Final = (
     *("head_timeout_ms", "body_timeout_ms", "idle_timeout_ms", "stall_timeout_ms"),
     "bytes_per_s_min",
     *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
+    *("push_networks", "push_connections_max"),
     "metrics_topics_max",
     *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
     *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),
@@ -137,6 +139,10 @@ class Config(
         if self.message_bytes_max != DEFAULT_LIMITS.message_bytes_max:  # else the body's holds, too
             _at_least(self, "body_bytes_max", "message_bytes_max")
         _at_least(self, "bodies_bytes_max", "body_bytes_max")
+        try:
+            parse_networks(listed(self.push_networks))
+        except ValueError as error:
+            raise ConfigError(f"push_networks: {error}") from None
 
     def part(self, kind: type[_Part], **more: object) -> _Part:
         """An object of this class: of the options, and of what else is known, what it has a field

@@ -165,6 +165,8 @@ class Declaring:
             return None
         lease = topic.lease if options.lease is None else options.lease
         text = retries.problem(options, lease)
+        if options.push is not None and topic.calls:
+            text = "push: calls are answered by services, not by webhooks"
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, text)
         if not options.dead_letter or options.dead_letter == before.dead_letter:

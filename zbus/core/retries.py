@@ -95,9 +95,12 @@ def problem(options: GroupOptions, lease: bool) -> str | None:
         return f"lost leases: one of {', '.join(LOSSES)}"
     if not 0 <= options.rate_per_s <= RATE_MAX:
         return f"rate: at most {RATE_MAX} messages a second"
+    if options.push is not None and not options.push.url:
+        return "push: the group has no push_url"
     if lease:
         return None
     leasing = (
+        (options.push is not None, "push"),
         (options.attempts_kept, "kept attempts"),
         *((options.attempts_max, "attempts"), (options.backoff_ms, "backoff")),
         *((options.on_loss != "keep", "lost leases"), (options.one_batch, "one batch")),

@@ -19,6 +19,7 @@ from zbus.core.delays import NOTHING, Columns
 from zbus.core.fates import NO_ENDINGS, Endings
 from zbus.core.live_ids import NO_IDS, IdColumns
 from zbus.core.originals import Original
+from zbus.core.push import Push
 
 
 class EntryState(enum.IntEnum):
@@ -177,6 +178,7 @@ class GroupOptions:
     rate_per_s: int = 0  # messages handed out; 0 = no limit
     attempts_kept: bool = False  # as with a limit of them (`zbus.core.recorded`)
     retain: bool = False  # retention forgets nothing that the group has not finished
+    push: Push | None = None  # its messages are sent to an HTTP endpoint
     # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
     unclaimed: bool = False
 

@@ -22,6 +22,7 @@ from zbus.core.followed import Followed
 from zbus.core.live_ids import LiveIds
 from zbus.core.log import Found, Log, Size
 from zbus.core.originals import Originals
+from zbus.core.push import PushState
 from zbus.core.quotas import Bucket, Quota
 from zbus.core.settlements import Settlements
 from zbus.core.state import GroupOptions, Origin, TopicOptions
@@ -125,8 +126,19 @@ class Group:
 
     __slots__ = (
         *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
-        *("lease", "match", "name", "options", "ordered", "origin", "paused", "rate", "readers"),
-        *("recorded", "temporary", "topic", "turn", "untold", "updated_ms", "usual", "waiting"),
+        *("lease", "match", "name", "options", "ordered", "origin", "paused", "pushed"),
+        *(
+            "rate",
+            "readers",
+            "recorded",
+            "temporary",
+            "topic",
+            "turn",
+            "untold",
+            "updated_ms",
+            "usual",
+            "waiting",
+        ),
     )
 
     def __init__(
@@ -153,6 +165,7 @@ class Group:
         self.untold = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
         self.rate: Bucket | None = None  # what is left of its messages a second
+        self.pushed: PushState | None = None  # of a webhook, since the start
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:

@@ -21,6 +21,7 @@ from zbus import __version__
 from zbus.config import Config
 from zbus.faces import SETTINGS
 from zbus.faces.guard import GuardSettings
+from zbus.faces.native.webhooks import reachable
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
 from zbus.journal.port import JournalError
@@ -43,6 +44,7 @@ from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pages import BadPages, PageFolder, read_console
 from zbus.server.pressure import Pressure, memory_max
+from zbus.server.push.pushing import Pushing, Sender, Told
 from zbus.server.reporter import Reporter
 from zbus.server.running import RunningServer
 from zbus.server.sampling import Sampler
@@ -252,6 +254,9 @@ class Server:
         connections_max = min(config.connections_max, _shares(_descriptors())[0])
         crowds = Crowds(config.connections_per_address_max)
         self.running.loop = self.loop
+        self.pushing = Pushing(
+            self.broker, self.mailbox.post, self._courier, config.push_connections_max
+        )
         self.loop.sampler = Sampler(self.running.timings)
         self.listeners = []
         for listening in self._listening:
@@ -269,6 +274,14 @@ class Server:
             *(self.broker, self._gauges, config.data_dir, config),
             *(self._give_way, self.holdings, self.collector.tidy),
         )
+
+    def _courier(self, told: Told) -> Sender:
+        """What sends webhooks. Most brokers need none, and a client takes long to import."""
+        from zbus.server.push.courier import Courier
+
+        config = self.config
+        reach = reachable(config.push_networks)
+        return Courier(reach, config.push_connections_max, f"zbus/{__version__}", told)
 
     def _give_way(self) -> None:
         """Memory is short: what is remembered for speed alone goes."""
@@ -319,6 +332,7 @@ class Server:
         parts = [
             *[listener.resume for listener in self.listeners],
             self.pressure.look,
+            self.pushing.look,
             self._upkeep_collector,
             self._assembly.upkeep,
             self._upkeep_journal,
@@ -388,6 +402,7 @@ class Server:
         self.supervisor.ready(len(self.broker.topics))
 
     def close(self) -> None:
+        self.pushing.close()
         self.loop.close()
         self.journal.close()
         self.mailbox.close()

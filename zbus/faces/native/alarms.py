@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -34,7 +35,9 @@ class Warned:
         return {"kind": self.kind, **{k: v for k, v in names.items() if v}, "text": self.text}
 
 
-def group_warnings(group: Group, ready: int, leased: int, dead: int, idle_ms: int) -> list[Warned]:
+def group_warnings(
+    group: Group, ready: int, leased: int, dead: int, idle_ms: int, now_ms: int
+) -> list[Warned]:
     """Of a group with so many messages in each state, that has not moved on for so long."""
     name, topic = group.name, group.topic.name
     who = f"Group {name} of topic {topic}" if name.lower() != topic.lower() else f"Group {name}"
@@ -42,6 +45,8 @@ def group_warnings(group: Group, ready: int, leased: int, dead: int, idle_ms: in
     if dead:
         text = f"{who} has given up {_messages(dead)} after too many attempts."
         found.append(Warned("dead", text, dead, topic, name))
+    if (failing := _failing(group, who, ready + leased + group.delayed_count(), now_ms)) is not None:
+        return [*found, failing]
     if not (ready or leased) or idle_ms < IDLE_MS:
         return found
     waiting, idle = f"{_messages(ready)} wait" + ("s" if ready == 1 else ""), spoken(idle_ms)
@@ -62,6 +67,16 @@ def group_warnings(group: Group, ready: int, leased: int, dead: int, idle_ms: in
         text = f"{who} has not read for {idle}; {waiting}."
         found.append(Warned("idle", text, ready, topic, name))
     return found
+
+
+def _failing(group: Group, who: str, waiting: int, now_ms: int) -> Warned | None:
+    """Its webhook is not taken."""
+    push, state = group.options.push, group.pushed
+    if push is None or state is None or not (state.streak and waiting):
+        return None
+    text = f"{who} is sent to {urlsplit(push.url).netloc}, which has failed"
+    text += f" for {spoken(max(1_000, now_ms - state.failing_ms))}: {state.error}."
+    return Warned("webhook", text, waiting, group.topic.name, group.name)
 
 
 def server_warnings(figures: dict[str, Any], refusing: str | None) -> list[Warned]:

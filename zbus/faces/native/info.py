@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from zbus.core.broker import Broker
+from zbus.core.push import PushState
 from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native.masks import group_mask, topic_mask
@@ -21,6 +22,19 @@ _UNSET = msgspec.UNSET
 
 def encode_document(document: Document | GroupInfo | TopicInfo) -> bytes:
     return msgspec.json.encode(document, order="sorted")
+
+
+class PushInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """A webhook, and how it goes since the start of the broker. Its secret is told to nobody."""
+
+    concurrency: int
+    delivered: int
+    error: str | msgspec.UnsetType
+    failed: int
+    failing_since: int | msgspec.UnsetType
+    signed: bool
+    timeout_ms: int
+    url: str
 
 
 class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -53,6 +67,7 @@ class GroupInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     one_batch: bool | msgspec.UnsetType
     order: str | msgspec.UnsetType
     paused: bool
+    push: PushInfo | msgspec.UnsetType
     rate: int | msgspec.UnsetType
     retain: bool | msgspec.UnsetType
     skipped_count: int
@@ -129,6 +144,7 @@ def group_info(group: Group) -> GroupInfo:
         options.one_batch or _UNSET,
         options.order or _UNSET,
         group.paused,
+        _push_info(group),
         options.rate_per_s or _UNSET,
         options.retain or _UNSET,
         skipped,
@@ -136,6 +152,22 @@ def group_info(group: Group) -> GroupInfo:
         group.topic.name,
         options.unclaimed or _UNSET,
         options.window,
+    )
+
+
+def _push_info(group: Group) -> PushInfo | msgspec.UnsetType:
+    push, state = group.options.push, group.pushed or PushState()
+    if push is None:
+        return _UNSET
+    return PushInfo(
+        push.concurrency,
+        state.delivered,
+        state.error or _UNSET,
+        state.failed,
+        state.failing_ms or _UNSET,
+        bool(push.secret),
+        push.timeout_ms,
+        push.url,
     )
 
 

@@ -24,6 +24,7 @@ from zbus.faces.native.group_options import group_changes
 from zbus.faces.native.info import encode_document, group_info, names, topic_info
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, TEXT, CountReply, DeclareReply, NativeReply
+from zbus.faces.native.webhooks import PushWords
 from zbus.faces.peer import Peer
 
 log = logging.getLogger("zbus")
@@ -75,6 +76,7 @@ class Declare:
         self.window = params.number(b"group_window")
         self.lease_ms = params.duration(b"group_lease")
         self.changes = group_changes(params)
+        self.push = PushWords(face, params)
         self.start = first_place(params)
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
@@ -182,11 +184,13 @@ class Declare:
             options = attrs.evolve(options, lease_ms=self.lease_ms)
         if self.changes:
             options = attrs.evolve(options, **self.changes)
+        options = self.push.applied(options)
         return GroupWish(name, options, self.start)
 
     def _about_group(self) -> bool:
         fields = self.params.fields
-        return bool(self.group_words) or any(name.startswith(b"group_") for name in fields)
+        named = any(name.startswith((b"group_", b"push_")) for name in fields)
+        return bool(self.group_words) or named
 
 
 def _free_name(topic: Topic) -> str:

@@ -226,8 +226,8 @@ def _list(items: Schema) -> Schema:
 
 SCHEMAS: dict[str, Schema] = {
     "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order rate retain"
-        " unclaimed",
+        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order push rate"
+        " retain unclaimed",
         ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
         ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
         ackTimeout=_count("The older word for `leaseMs`."),
@@ -253,6 +253,20 @@ SCHEMAS: dict[str, Schema] = {
         oneBatch=_described(_BOOLEAN, "A partition's last batch has to be settled first."),
         order=_described(words("key"), "Messages of a key go out one after another."),
         paused=_described(_BOOLEAN, "Nothing is handed out."),
+        push=_described(
+            _document(
+                "error failingSince",
+                concurrency=_count("Requests that may be open at once."),
+                delivered=_count("Messages that the endpoint took, since the start."),
+                error=_described(_TEXT, "Why the last one was not taken."),
+                failed=_count("Requests that it did not take, since the start."),
+                failingSince=_described(_TIME, "The first failure since it took one."),
+                signed=_described(_BOOLEAN, "It has a secret."),
+                timeoutMs=_count("Longest time of a request."),
+                url=_TEXT,
+            ),
+            "The HTTP endpoint that its messages are sent to.",
+        ),
         rate=_count("Messages a second at most."),
         retain=_described(_BOOLEAN, "Retention waits for it."),
         skippedCount=_count("Forgotten before the group had them, ever."),

@@ -65,6 +65,20 @@ class NativeOptions:
         "A browser page that puts a message and is loaded again within this time stores it once; "
         "0 = off.",
     )
+    push_networks: str = option(
+        "",
+        "Networks beside public addresses that [webhooks](zbus.md#webhooks) may be sent to, with "
+        "commas between: `127.0.0.0/8, 10.1.2.3`.",
+        r"^[0-9A-Fa-f:., /]*\Z",
+        "{!r} is not networks such as 10.0.0.0/8 with commas between",
+    )
+    push_connections_max: int = number(
+        256,
+        0,
+        10_000,
+        "Requests of all webhooks that may be open at once; each group has its part of them, and "
+        "at least one. 0 = no webhooks.",
+    )
     metrics_topics_max: int = number(
         1_000,
         0,

@@ -100,9 +100,10 @@ class Rows:
         passed = sum([partition.end for partition in group.topic.partitions]) - ready - delayed
         pace = self._activity.of(group, passed)
         dead = sum([backlog.dead for backlog in group.backlogs])
-        if (ready or leased or dead) and not group.options.unclaimed:
-            idle_ms = self._broker.now_ms - pace.since_ms
-            warned += group_warnings(group, ready, leased, dead, idle_ms)
+        options, now_ms = group.options, self._broker.now_ms
+        if (ready or leased or dead or options.push) and not options.unclaimed:
+            idle_ms = now_ms - pace.since_ms
+            warned += group_warnings(group, ready, leased, dead, idle_ms, now_ms)
         last_ms = pace.since_ms if pace.moved else _UNSET
         return GroupStats(
             *(len(group.readers), dead, delayed, last_ms, leased, passed, group.paused),

@@ -14,6 +14,13 @@ from zbus.core.declare import DURABILITIES
 from zbus.core.filters import FILTER_BYTES_MAX
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.listing import STATES
+from zbus.core.push import (
+    CONCURRENCY_MAX,
+    SECRET_BYTES_MAX,
+    TIMEOUT_MS_MAX,
+    TIMEOUT_MS_MIN,
+    URL_BYTES_MAX,
+)
 from zbus.core.quotas import RATE_MAX
 from zbus.core.retries import ATTEMPTS_MAX, LOSSES
 
@@ -106,6 +113,10 @@ _KINDS: dict[str, Kind] = {
     "start": Form.START,
     "lease": Duration(MASK_MAX),
     "own lease": Duration(MASK_MAX, minimum_ms=1),
+    "push concurrency": Number(CONCURRENCY_MAX, minimum=1),
+    "push timeout": Duration(TIMEOUT_MS_MAX, TIMEOUT_MS_MIN),
+    "push url": Text(URL_BYTES_MAX),
+    "push secret": Text(SECRET_BYTES_MAX),
     "number": Number(),
     "duration": Number(DELAY_MS_MAX),
     "time to come": Number(TEN_YEARS_AHEAD),
@@ -310,6 +321,12 @@ group_one_batch | flag | false, or as it is | a partition is handed out again wh
     handed out of it is [settled](#rates)
 group_retain | switch | false, or as it is | [retention](#retention) forgets nothing that the group
     has not finished
+push_url | push url | none, or as it is | [send](#webhooks) the group's messages to this HTTP
+    endpoint; `none` = no more
+push_secret | push secret | none, or as it is | sign them: `whsec_` and the base64 of 24 to 64
+    bytes; several with spaces between; `none` = unsigned
+push_concurrency | push concurrency | 10, or as it is | requests that may be open at once
+push_timeout | push timeout | 30 s, or as it is | longest time of a request: `30s`, or milliseconds
 group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. 0 goes by the topic's
 from | start | where the most advanced group stands | where a **new** group

@@ -1,0 +1,133 @@
+"""What an endpoint is sent: a message as one POST, signed as the Standard Webhooks specification
+says (https://www.standardwebhooks.com), and what its reply means."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from typing import NamedTuple
+from urllib.parse import quote
+
+from zbus.core.chunk import Chunk
+from zbus.core.push import Push
+from zbus.core.topic import Group
+from zbus.faces.native.webhooks import secret_keys
+from zbus.wire.numbers import parse_number
+
+RETRY_AFTER_MS_MAX = 3_600_000
+_RETRY_AFTER_S_MAX = 1 << 40
+
+_KEPT = frozenset(
+    (b"content-type", b"content-encoding", b"content-language", b"traceparent", b"tracestate")
+)
+"""Header lines of a message that say of an HTTP request what they say of the message."""
+
+_OF_ITS_WAY = frozenset((b"sender", b"origin_url", b"origin_method"))
+"""Header lines that say how a message came to the broker, which is not the endpoint's business."""
+
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+
+Lines = list[tuple[bytes, bytes]]
+
+
+class Attempt(NamedTuple):
+    """One request to be made."""
+
+    group: Group
+    push: Push
+    partition: int
+    offset: int
+    attempts: int  # this one included; 0 = they are not counted
+    time_ms: int  # when the message was put
+    id: bytes
+    tag: bytes
+    key: bytes
+    headers: bytes
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """What came of it."""
+
+    error: str = ""  # why the message is not delivered; "" = it is
+    retry_after_ms: int = 0  # how long the endpoint wants to be left alone
+
+
+def attempt_of(
+    group: Group, push: Push, index: int, chunk: Chunk, at: int, attempts: int
+) -> Attempt:
+    """The request for a row of a chunk."""
+    time_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
+    names = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
+    place = index, chunk.first + at, attempts, time_ms
+    return Attempt(group, push, *place, *names, chunk.headers[at], chunk.bodies[at])
+
+
+def lines_of(attempt: Attempt, time_s: int) -> Lines:
+    """Its header lines; `time_s` is now, epoch seconds."""
+    topic, push = attempt.group.topic, attempt.push
+    made_ms = topic.options.created_ms  # or another topic of the name would have the same ids
+    place = attempt.partition, attempt.offset
+    id = b"%b-%d-%d-%d" % (quote(topic.name, safe="").encode(), made_ms, *place)
+    lines = [
+        (b"webhook-id", id),
+        (b"webhook-timestamp", b"%d" % time_s),
+    ]
+    if push.secret:
+        signed = signature(push.secret, id, time_s, attempt.body)
+        lines.append((b"webhook-signature", signed))
+    lines += [
+        (b"zbus-topic", _written(topic.name)),
+        (b"zbus-group", _written(attempt.group.name)),
+        (b"zbus-partition", b"%d" % attempt.partition),
+        (b"zbus-offset", b"%d" % attempt.offset),
+        (b"zbus-id", _written(attempt.id)),
+        (b"zbus-time", b"%d" % attempt.time_ms),
+        (b"zbus-attempt", b"%d" % max(attempt.attempts, 1)),
+    ]
+    if attempt.tag:
+        lines.append((b"zbus-tag", _written(attempt.tag)))
+    if attempt.key:
+        lines.append((b"zbus-key", _written(attempt.key)))
+    return lines + _application(attempt.headers)
+
+
+def _written(text: str | bytes) -> bytes:
+    return quote(text, safe=_PRINTABLE).encode()
+
+
+def signature(secret: str, id: bytes, time_s: int, body: bytes) -> bytes:
+    """What the header `webhook-signature` says; one signature for each secret."""
+    told = b"%b.%d.%b" % (id, time_s, body)
+    made = [hmac.new(key, told, hashlib.sha256).digest() for key in secret_keys(secret)]
+    return b" ".join([b"v1," + base64.b64encode(digest) for digest in made])
+
+
+def _application(headers: bytes) -> Lines:
+    """The producer's header lines: those of HTTP as they are, all others behind a prefix, so that
+    none of them means anything to a server or a proxy on the way."""
+    lines: Lines = []
+    kind = b"application/octet-stream"
+    for line in headers.split(b"\r\n"):
+        name, colon, value = line.partition(b": ")
+        if not colon or name in _OF_ITS_WAY:
+            continue
+        if name == b"content-type":
+            kind = value
+        elif name in _KEPT:
+            lines.append((name, value))
+        else:
+            lines.append((b"zbus-header-" + name, value))
+    return [(b"content-type", kind), *lines]
+
+
+def reply_of(status: int, retry_after: bytes) -> Reply:
+    """What a status means, and the endpoint's `retry-after` in seconds."""
+    if 200 <= status < 300:
+        return Reply()
+    wait_s = parse_number(retry_after, _RETRY_AFTER_S_MAX) or 0
+    error = f"it replied {status}"
+    if 300 <= status < 400:
+        error += ", and a webhook follows no redirect"
+    return Reply(error, min(wait_s * 1_000, RETRY_AFTER_MS_MAX))

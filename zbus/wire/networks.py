@@ -1,0 +1,50 @@
+"""Where this machine may connect to, when somebody else says where: public addresses, and those
+networks that the operator names.
+
+Otherwise whoever may declare a webhook could reach what only this machine can: services behind a
+firewall, and those that hand out the credentials of a cloud's machine.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import attrs
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_TUNNELS = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"), ip_network("2002::/16"))
+"""Addresses of IPv6 that lead to others of IPv4 (RFC 6052, 8215, 3056)."""
+
+
+def parse_networks(items: tuple[str, ...]) -> tuple[Network, ...]:
+    """Networks such as `10.0.0.0/8`, or single addresses; ValueError says what is none."""
+    return tuple([ip_network(item) for item in items])
+
+
+def parse_address(text: str) -> Address | None:
+    """An address as it is written in a URL; None = it is a name."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+@attrs.frozen
+class Reachable:
+    """See the module."""
+
+    networks: tuple[Network, ...] = ()
+
+    def problem(self, address: Address) -> str | None:
+        """Why not to connect there."""
+        mapped = getattr(address, "ipv4_mapped", None)
+        if mapped is not None:
+            address = mapped
+        if any(address in network for network in self.networks):
+            return None
+        tunnelled = any(address in network for network in _TUNNELS)
+        if address.is_global and not address.is_multicast and not tunnelled:
+            return None
+        return f"{address} is no public address, and the option push_networks does not name it"
