@@ -6,6 +6,7 @@ import enum
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -74,11 +75,8 @@ class Endpoint:
         self._token = trio.lowlevel.current_trio_token()
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
-                listeners = await nursery.start(
-                    lambda task_status: trio.serve_tcp(
-                        self._serve, 0, host="127.0.0.1", task_status=task_status
-                    )
-                )
+                serve = partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1")
+                listeners = await nursery.start(serve)
                 self._ready.put(listeners[0].socket.getsockname()[1])
 
     async def _serve(self, stream: trio.SocketStream) -> None:

@@ -84,7 +84,8 @@ class Pushed:
         self.waiting = 0  # pulls
         self.open = 0  # requests
         self.ended = False  # a pull did: it is looked at again
-        self.resume_ms = 0  # no pull before it
+        self.resume_ms = 0  # in an outage: no pull before it
+        self.pause_ms = 0  # the last one
         self._wants = Wants()
 
     @property
@@ -212,16 +213,18 @@ class Pushing:
             if state.streak >= STREAK:
                 log.info("a webhook is taken again", extra=_names(group))
             state.took()
-            pushed.resume_ms = 0
+            pushed.resume_ms = pushed.pause_ms = 0
             return
         state.refused(reply.error, self.broker.now_ms)
         if state.streak < STREAK:
             return
         if state.streak == STREAK:
             log.warning("a webhook is not taken", extra={**_names(group), "why": reply.error})
-        doublings = min(state.streak - STREAK, 10)
-        wait = min(PROBE_MS << doublings, PROBE_MS_MAX)
-        pushed.resume_ms = self.broker.now_ms + max(wait, reply.retry_after_ms)
+        now_ms = self.broker.now_ms
+        if now_ms >= pushed.resume_ms:  # else it is one of several that were open
+            pushed.pause_ms = min(max(PROBE_MS, 2 * pushed.pause_ms), PROBE_MS_MAX)
+            pushed.resume_ms = now_ms + pushed.pause_ms
+        pushed.resume_ms = max(pushed.resume_ms, now_ms + reply.retry_after_ms)
 
     def close(self) -> None:
         """No reply counts from here on."""
