@@ -82,7 +82,6 @@ def campaign(data_dir: Path, count: int, seed: int, kills: int, ordered: bool) -
         assert told.status == 200, told.body
         began_s = time.monotonic()
         for first in range(0, count, BATCH):
-            broker = _killed(broker, data_dir, options, kills, first, count)
             parts = [
                 b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nkey: k%d\r\n\r\n%d"
                 % (len(str(number)), number % KEYS, number)
@@ -94,8 +93,12 @@ def campaign(data_dir: Path, count: int, seed: int, kills: int, ordered: bool) -
             )  # fmt: skip
             assert put.status == 200, put.body
         put_s = time.monotonic() - began_s
-        last_s = began_s
+        last_s, killed = began_s, 0
         while True:
+            if killed < kills and len(books.taken) > count * (killed + 1) // (kills + 1):
+                killed += 1
+                broker.kill()
+                broker = BrokerProcess(data_dir, *options)
             info = msgspec.json.decode(broker.get("/T/g?cmd=query").body)
             if not (info["messageCount"] + info["leasedCount"] + info["delayedCount"]):
                 break
@@ -115,15 +118,6 @@ def campaign(data_dir: Path, count: int, seed: int, kills: int, ordered: bool) -
         "deliveries/s": round(sum((books.taken + books.refused).values()) / took_s),
         "open at once": endpoint.open_max,
     }
-
-
-def _killed(
-    broker: BrokerProcess, data_dir: Path, options: tuple[str, ...], kills: int, at: int, count: int
-) -> BrokerProcess:
-    if not kills or at % max(BATCH, count // (kills + 1) // BATCH * BATCH) or not at:
-        return broker
-    broker.kill()
-    return BrokerProcess(data_dir, *options)
 
 
 def _dead(broker: BrokerProcess) -> list[int]:

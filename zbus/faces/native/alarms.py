@@ -45,9 +45,8 @@ def group_warnings(
     if dead:
         text = f"{who} has given up {_messages(dead)} after too many attempts."
         found.append(Warned("dead", text, dead, topic, name))
-    if (
-        failing := _failing(group, who, ready + leased + group.delayed_count(), now_ms)
-    ) is not None:
+    failing = _failing(group, who, ready + leased + group.delayed_count(), now_ms)
+    if failing is not None:
         return [*found, failing]
     if not (ready or leased) or idle_ms < IDLE_MS:
         return found
