@@ -1,144 +1,107 @@
-"""An HTTP endpoint that webhooks are sent to, as bad as a test wants it, in a thread of its own."""
+"""A real endpoint of SEMQ for tests: a process, ended by its id."""
 
 from __future__ import annotations
 
-import enum
-import queue
-import threading
-from collections.abc import Callable
-from functools import partial
-from types import TracebackType
-from typing import NamedTuple, Self
-
-import trio
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
 
 from tests.limits import WAIT_S
-
-BODY_PART = 64 << 10
-
-
-class Received(NamedTuple):
-    """A request."""
-
-    target: str
-    head: dict[str, str]
-    body: bytes
-    connection: int
+from zbus.client.errors import ZbusError
+from zbus.semq import BlockingSemq, connect_blocking
 
 
-class Bad(enum.Enum):
-    """What an endpoint may do instead of answering."""
+class EndpointProcess:
+    """`with EndpointProcess(tmp_path / "a", "1:1", broker.port) as endpoint:`. Its files are in the
+    folder; it lets others connect directly."""
 
-    HANG = enum.auto()  # say nothing, and keep the connection
-    RESET = enum.auto()  # close it
-    STREAM = enum.auto()  # a 200 whose body never ends
-    EARLY = enum.auto()  # a 200 before it has read the body, and close
-    GARBAGE = enum.auto()  # what is no HTTP
-    HEAD = enum.auto()  # a head that never ends
-    DRIP = enum.auto()  # a byte of its head now and then
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        port: int,
+        *options: str,
+        direct: bool = True,
+        program: Sequence[str] = ("zbus",),
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.node = node
+        self.socket = folder / "s"
+        self.log_path = folder / "log"
+        ways = ("--listen", "127.0.0.1:0") if direct else ("--no-direct",)
+        command = [
+            *(sys.executable, "-m", *program, "semq", "run", "--node", node, *ways),
+            *("--database", str(folder / "db"), "--socket", str(self.socket)),
+            *("--platform", f"127.0.0.1:{port}", *options),
+        ]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+        try:
+            self.said = self._read_start()
+        except BaseException:
+            self.kill()
+            raise
 
+    def _read_start(self) -> str:
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
+        said = self.process.stdout.readline().decode() if readable else ""
+        if "listens at" not in said:
+            raise AssertionError(f"the endpoint does not start: {said!r} {self.log()}")
+        return said
 
-Answer = int | Bad | bytes
-"""A status, or what to do, or a reply as it is."""
+    def log(self) -> str:
+        return self.log_path.read_text()
 
+    def connect(self) -> BlockingSemq:
+        return connect_blocking(self.socket)
 
-class Endpoint:
-    """`with Endpoint(lambda received: 200) as endpoint`. The answer is asked for in its thread."""
+    def stat(self) -> dict[str, Any]:
+        with self.connect() as semq:
+            found: dict[str, Any] = semq.manage("stat")
+            return found
 
-    def __init__(self, answer: Callable[[Received], Answer]) -> None:
-        self._answer = answer
-        self._ready: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.received: queue.SimpleQueue[Received] = queue.SimpleQueue()
-        self.open = self.open_max = 0  # requests at once
-        self._connections = 0
-        self._thread = threading.Thread(target=trio.run, args=(self._run,), daemon=True)
+    def is_empty(self) -> bool:
+        """It owes nothing, and nobody owes it an answer or a `done`."""
+        try:
+            found = self.stat()
+        except ZbusError:
+            return False
+        return not found["outbox"] and not found["inbox"]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(WAIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self.port = self._ready.get(timeout=WAIT_S)
         return self
 
-    def __exit__(
-        self, _type: type | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(WAIT_S)
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/in"
 
-    def next(self) -> Received:
-        return self.received.get(timeout=WAIT_S)
+def run_endpoint(*options: str) -> subprocess.CompletedProcess[str]:
+    """One that is expected not to start."""
+    command = [sys.executable, "-m", "zbus", "semq", "run", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
-    async def _run(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        with trio.CancelScope() as self._scope:
-            async with trio.open_nursery() as nursery:
-                serve = partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1")
-                listeners = await nursery.start(serve)
-                self._ready.put(listeners[0].socket.getsockname()[1])
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        self._connections += 1
-        connection, data = self._connections, b""
-        try:
-            while True:
-                while b"\r\n\r\n" not in data:
-                    part = await stream.receive_some(BODY_PART)
-                    if not part:
-                        return
-                    data += part
-                raw, _, data = data.partition(b"\r\n\r\n")
-                line, *lines = raw.decode("ascii").split("\r\n")
-                pairs = [one.split(": ", 1) for one in lines]
-                head = {name.lower(): value for name, value in pairs}
-                length = int(head["content-length"])
-                early = Received(line.split(" ")[1], head, b"", connection)
-                if length > 1 << 20 and self._answer(early) is Bad.EARLY:
-                    self.received.put(early)
-                    await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-                    return
-                while len(data) < length:
-                    data += await stream.receive_some(length - len(data))
-                body, data = data[:length], data[length:]
-                self.open += 1
-                self.open_max = max(self.open_max, self.open)
-                try:
-                    if not await self._reply(stream, early._replace(body=body)):
-                        return
-                finally:
-                    self.open -= 1
-        except trio.BrokenResourceError:
-            pass
-        finally:
-            await stream.aclose()
-
-    async def _reply(self, stream: trio.SocketStream, received: Received) -> bool:
-        """Whether the connection goes on."""
-        answer = self._answer(received)
-        self.received.put(received)
-        match answer:
-            case bytes():
-                await stream.send_all(answer)
-            case int():
-                await stream.send_all(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\nok" % answer)
-                return True
-            case Bad.HANG:
-                await stream.receive_some(1)  # until it is closed
-            case Bad.STREAM:
-                await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n")
-                while True:
-                    await stream.send_all(bytes(BODY_PART))
-            case Bad.GARBAGE:
-                await stream.send_all(b"\x16\x03\x01 what?\r\n\r\n")
-            case Bad.HEAD:
-                await stream.send_all(b"HTTP/1.1 200 OK\r\n")
-                while True:
-                    await stream.send_all(b"x: " + b"y" * 1_000 + b"\r\n")
-            case Bad.DRIP:
-                for byte in b"HTTP/1.1 200 OK\r\n":
-                    await stream.send_all(bytes((byte,)))
-                    await trio.sleep(0.05)
-                await trio.sleep_forever()
-        return False
+def wait_for(condition: Any, seconds: float = WAIT_S) -> bool:
+    """Whether it comes true."""
+    deadline = time.monotonic() + seconds
+    while not (found := bool(condition())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tests.process.broker import BrokerProcess
-from tests.process.endpoint import Answer, Bad, Endpoint, Received
+from tests.process.hook_endpoint import Answer, Bad, Endpoint, Received
 
 ATTEMPTS_MAX = 4
 KEYS = 200
