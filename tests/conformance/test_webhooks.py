@@ -43,8 +43,8 @@ LEADS = "push_url leads to where webhooks may not: "
         (["push_concurrency: 101"], "push_concurrency is a number from 0 to 100"),
         (["push_timeout: 99"], "push_timeout is milliseconds from 100 to 600000"),
         (["push_timeout: 11m"], "push_timeout is milliseconds from 100 to 600000"),
-        (["push_concurrency: 5"], "push: the group has no push_url"),
-        ([f"push_secret: {SECRET}"], "push: the group has no push_url"),
+        (["push_concurrency: 5"], "push: no endpoint is named"),
+        ([f"push_secret: {SECRET}"], "push: no endpoint is named"),
         ([f"push_url: {URL}", "ack: false"], "push: a group without acknowledgements has none"),
     ],
 )

@@ -46,7 +46,7 @@ def limit_of(name: str, kind: Kind) -> str:
         case Word(values):
             return ", ".join(f"`{value}`" for value in values)
         case Duration(maximum_ms):
-            return _ROUND[maximum_ms]
+            return _ROUND.get(maximum_ms) or f"{maximum_ms // 60_000} minutes"
         case Form.OFFSETS:
             return f"{OFFSETS_MAX:,} in all"
         case Form.IDEMPOTENCY_KEY:

@@ -95,11 +95,11 @@ class BrokerProcess(Program):
     """A broker whose "200" means that it is on the disk. To start it again after its end, make
     another one of the same directory and port."""
 
-    def __init__(self, data_dir: Path, port: int = 0) -> None:
+    def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
         super().__init__(
             *("-m", "zbus", "serve", "--port", str(port)),
             *("--data-dir", str(data_dir), "--durability", "disk"),
-            *("--set", "log_level=warning"),
+            *("--set", "log_level=warning", *options),
         )
         try:
             self.url = self.wait_for(r"serves (http://\S+)")[1]

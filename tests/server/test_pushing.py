@@ -183,7 +183,7 @@ def test_options_change() -> None:
     line = "push_url: https://example.com/other"
     ok(hook.client, http("/T/g?cmd=declare", line))
     hook.end()
-    assert hook.courier.open[0].push.url == "https://example.com/other"
+    assert hook.courier.open[0].push.endpoint == "https://example.com/other"
     ok(hook.client, http("/T/g?cmd=declare&push_url=none"))
     hook.look()
     hook.end()

@@ -141,6 +141,12 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ),
     ("--retain", "group_retain", "Retention forgets nothing that the group has not finished."),
 )
+@click.option("--push-url", metavar="URL|none", help="Send the group's messages to this webhook.")
+@click.option("--push-secret", metavar="WHSEC|none", help="Sign what is sent there.")
+@click.option(
+    "--push-concurrency", type=click.IntRange(1, 100), help="Requests that may be open at once."
+)
+@click.option("--push-timeout", type=DURATION, help="Longest time of a request.")
 @click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
 @click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")
 @json_option

@@ -11,6 +11,23 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 
+class PushInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A webhook, and how it goes since the start of the broker."""
+
+    url: str
+    concurrency: int = 0
+    timeout_ms: int = 0
+    signed: bool = False
+    delivered: int = 0
+    """Messages that the endpoint took."""
+    failed: int = 0
+    """Requests that it did not take."""
+    error: str = ""
+    """Why the last one was not taken; "" = it was."""
+    failing_since: int = 0
+    """The first failure since it took one, epoch milliseconds."""
+
+
 class GroupInfo(Struct, frozen=True, kw_only=True):
     """A consumer group, as it was when the broker answered."""
 
@@ -52,6 +69,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """A delivery is sent when its attempt is written, which a limit of attempts implies."""
     retain: bool = False
     """Retention forgets nothing that it has not finished."""
+    push: PushInfo | None = None
+    """The webhook that its messages are sent to."""
     unclaimed: bool = False
     """It came with its topic, and nobody has asked for it yet: nobody waits for its messages."""
     message_count: int = field(default=0, name="messageCount")

@@ -29,8 +29,8 @@ Loss: TypeAlias = Literal["keep", "front"]
 
 
 class Retries(TypedDict, total=False):
-    """What becomes of a message of a group that is not acknowledged, and how fast the group is
-    served. `"none"` takes back what was declared."""
+    """What becomes of a message of a group that is not acknowledged, how fast the group is served,
+    and where it is sent. `"none"` takes back what was declared."""
 
     max_attempts: int | Nothing  # handed out so often, it is dead
     backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
@@ -40,6 +40,10 @@ class Retries(TypedDict, total=False):
     one_batch: bool  # what was handed out of a partition has to be settled before there is more
     keep_attempts: bool  # a delivery is sent when its attempt is written
     retain: bool  # retention forgets nothing that the group has not finished
+    push_url: str  # a webhook: its messages are sent there; "none" = no more
+    push_secret: str  # signs them: `whsec_...`, or "none"
+    push_concurrency: int  # requests that may be open at once
+    push_timeout_ms: int  # of one of them
 
 
 _parse_group = document_of(GroupInfo)
@@ -133,6 +137,8 @@ _RETRIES = {
     "one_batch": "group_one_batch",
     "keep_attempts": "group_keep_attempts",
     "retain": "group_retain",
+    **{name: name for name in ("push_url", "push_secret", "push_concurrency")},
+    "push_timeout_ms": "push_timeout",
 }
 """What it calls those of `Retries`."""
 

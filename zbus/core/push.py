@@ -1,5 +1,5 @@
-"""Webhooks: what a group says of the HTTP endpoint that its messages are pushed to, and how that
-goes. Who sends them is the server's business (`zbus.server.push`)."""
+"""What a group says of the endpoint that its messages are pushed to, and how that goes. Who sends
+them, and how, is the server's business (`zbus.server.push`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONCURRENCY_MAX: Final = 100
 TIMEOUT_MS: Final = 30_000
 TIMEOUT_MS_MIN: Final = 100
 TIMEOUT_MS_MAX: Final = 600_000
-URL_BYTES_MAX: Final = 2_000
+ENDPOINT_BYTES_MAX: Final = 2_000
 SECRETS_MAX: Final = 4
 SECRET_BYTES_MAX: Final = SECRETS_MAX * 100
 """Of all secrets together."""
@@ -22,7 +22,7 @@ SECRET_BYTES_MAX: Final = SECRETS_MAX * 100
 class Push:
     """An endpoint. Stored with the options of its group."""
 
-    url: str  # http or https
+    endpoint: str  # as the face that declared it and the server understand it
     secret: str = ""  # signs what is sent: `whsec_...`, several with spaces between; "" = unsigned
     concurrency: int = CONCURRENCY  # requests that may be open at once
     timeout_ms: int = TIMEOUT_MS  # for a whole request

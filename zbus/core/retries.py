@@ -95,8 +95,8 @@ def problem(options: GroupOptions, lease: bool) -> str | None:
         return f"lost leases: one of {', '.join(LOSSES)}"
     if not 0 <= options.rate_per_s <= RATE_MAX:
         return f"rate: at most {RATE_MAX} messages a second"
-    if options.push is not None and not options.push.url:
-        return "push: the group has no push_url"
+    if options.push is not None and not options.push.endpoint:
+        return "push: no endpoint is named"
     if lease:
         return None
     leasing = (

@@ -126,19 +126,9 @@ class Group:
 
     __slots__ = (
         *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
-        *("lease", "match", "name", "options", "ordered", "origin", "paused", "pushed"),
-        *(
-            "rate",
-            "readers",
-            "recorded",
-            "temporary",
-            "topic",
-            "turn",
-            "untold",
-            "updated_ms",
-            "usual",
-            "waiting",
-        ),
+        *("lease", "match", "name", "options", "ordered", "origin", "paused", "pushed", "rate"),
+        *("readers", "recorded", "temporary", "topic", "turn", "untold", "updated_ms", "usual"),
+        "waiting",
     )
 
     def __init__(

@@ -75,7 +75,7 @@ def _failing(group: Group, who: str, waiting: int, now_ms: int) -> Warned | None
     push, state = group.options.push, group.pushed
     if push is None or state is None or not (state.streak and waiting):
         return None
-    text = f"{who} is sent to {urlsplit(push.url).netloc}, which has failed"
+    text = f"{who} is sent to {urlsplit(push.endpoint).netloc}, which has failed"
     text += f" for {spoken(max(1_000, now_ms - state.failing_ms))}: {state.error}."
     return Warned("webhook", text, waiting, group.topic.name, group.name)
 

@@ -167,7 +167,7 @@ def _push_info(group: Group) -> PushInfo | msgspec.UnsetType:
         state.failing_ms or _UNSET,
         bool(push.secret),
         push.timeout_ms,
-        push.url,
+        push.endpoint,
     )
 
 

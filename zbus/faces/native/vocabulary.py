@@ -16,10 +16,10 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.listing import STATES
 from zbus.core.push import (
     CONCURRENCY_MAX,
+    ENDPOINT_BYTES_MAX,
     SECRET_BYTES_MAX,
     TIMEOUT_MS_MAX,
     TIMEOUT_MS_MIN,
-    URL_BYTES_MAX,
 )
 from zbus.core.quotas import RATE_MAX
 from zbus.core.retries import ATTEMPTS_MAX, LOSSES
@@ -115,7 +115,7 @@ _KINDS: dict[str, Kind] = {
     "own lease": Duration(MASK_MAX, minimum_ms=1),
     "push concurrency": Number(CONCURRENCY_MAX, minimum=1),
     "push timeout": Duration(TIMEOUT_MS_MAX, TIMEOUT_MS_MIN),
-    "push url": Text(URL_BYTES_MAX),
+    "push url": Text(ENDPOINT_BYTES_MAX),
     "push secret": Text(SECRET_BYTES_MAX),
     "number": Number(),
     "duration": Number(DELAY_MS_MAX),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from zbus.core.push import CONCURRENCY_MAX, SECRETS_MAX, URL_BYTES_MAX, Push
+from zbus.core.push import CONCURRENCY_MAX, ENDPOINT_BYTES_MAX, SECRETS_MAX, Push
 from zbus.core.state import GroupOptions
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
@@ -33,8 +33,8 @@ def reachable(push_networks: str) -> Reachable:
 
 def url_problem(url: str, reach: Reachable) -> str | None:
     """Why messages cannot be sent there."""
-    if len(url) > URL_BYTES_MAX or _URL.match(url) is None:
-        return f"is at most {URL_BYTES_MAX} printable ASCII characters without spaces"
+    if len(url) > ENDPOINT_BYTES_MAX or _URL.match(url) is None:
+        return f"is at most {ENDPOINT_BYTES_MAX} printable ASCII characters without spaces"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -110,6 +110,6 @@ class PushWords:
         if self._url == NONE:
             return attrs.evolve(options, push=None)
         push = options.push or Push("")
-        push = attrs.evolve(push, url=self._url or push.url, **self._changes)
+        push = attrs.evolve(push, endpoint=self._url or push.endpoint, **self._changes)
         lease = True if options.lease is None else options.lease
         return attrs.evolve(options, push=push, lease=lease)

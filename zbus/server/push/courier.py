@@ -147,7 +147,7 @@ class Courier:
         self._told(attempt, reply)
 
     async def _post(self, attempt: Attempt) -> Reply:
-        url, body = httpcore.URL(attempt.push.url), attempt.body
+        url, body = httpcore.URL(attempt.push.endpoint), attempt.body
         lines = [(b"user-agent", self._agent), *lines_of(attempt, int(time.time()))]
         lines.append((b"content-length", b"%d" % len(body)))
         pool = self._pool(url)
