@@ -38,6 +38,7 @@ from zbus.core.ranges import Ranges
 from zbus.core.recorder import Recorder
 from zbus.core.redriving import Redriving
 from zbus.core.retention import Retention
+from zbus.core.schedules import Schedules
 from zbus.core.seeking import Seeking
 from zbus.core.settling import Settling
 from zbus.core.standby import Standbys
@@ -45,9 +46,6 @@ from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.transactions import Transactions
-
-ORPHAN_MS = 10_000
-"""How long a temporary group waits for a reader after a restart of the broker."""
 
 
 class Broker:
@@ -103,6 +101,7 @@ class Broker:
         self.transactions = Transactions(
             *(self.topics, recorder, self.dispatch, self.settling, puts, timers, self.declare)
         )
+        self.schedules = Schedules(self)
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -181,6 +180,7 @@ class Broker:
         topic.born = True
         self.retention.restore(topic)
         self.transactions.found(topic)
+        self.schedules.found(topic)
         for partition in topic.partitions:
             self.begin_partition(partition)
         for group in topic.groups.values():
@@ -189,7 +189,7 @@ class Broker:
             self._take_back(group)
             if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
-                self._orphans.set(group, self.now_ms + ORPHAN_MS)
+                self._orphans.set(group, self.now_ms + leaving.ORPHAN_MS)
 
     def begin_partition(self, partition: Partition) -> None:
         """It was read from storage, at the start or again."""

@@ -26,6 +26,9 @@ from zbus.core.standby import Standbys
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Session
 
+ORPHAN_MS = 10_000
+"""How long a temporary group waits for a reader after a restart of the broker."""
+
 
 class Verbs(Protocol):
     """What the broker knows of sessions, and does with groups."""

@@ -43,6 +43,7 @@ from zbus.faces.native import (
     why,
 )
 from zbus.faces.native.commands import FREE, MOUNTED, READS
+from zbus.faces.native.cron import TIMES
 from zbus.faces.native.frames import Frames, speaks_json
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.login import FORM
@@ -130,6 +131,7 @@ class NativeFace:
         rights: Rights,
     ) -> None:
         self.broker = broker
+        broker.schedules.times = TIMES
         self.heads = heads
         self.settings = settings
         self.guard = guard

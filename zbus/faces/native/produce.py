@@ -15,6 +15,7 @@ from zbus.faces.native.params import ALLOW, BadRequest, Params
 from zbus.faces.native.puts import BatchReply, PutReply, Puts
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.native.rpc import call_service
+from zbus.faces.native.scheduled import Schedule
 from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import (
     CREDENTIALS,
@@ -70,6 +71,7 @@ class Produce:
         "plain",
         "puts",
         "quiet",
+        "schedule",
         "settles",
         "silent",
         "tag",
@@ -96,6 +98,7 @@ class Produce:
         self.timeout_ms = params.number(b"timeout")
         self.expected_offset = params.number(b"expected_offset")
         self.front = self._front()
+        self.schedule = Schedule.of(params)
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
             self.once = encode_header_value(read_idempotency_key(value))
@@ -142,6 +145,7 @@ class Produce:
             and params.browser is None
             and not self.misplaced
             and self.settles is None
+            and self.schedule is None
         )
 
     def _front(self) -> bool:
@@ -265,6 +269,8 @@ class Produce:
             check_id(id)
             if topic is None:
                 self._refuse_topic(peer, id)
+            elif self.schedule is not None:
+                self.schedule.put(self, topic, peer, id, self._lines(peer), body or self.body)
             elif topic.options.calls:
                 call_service(self, topic, peer, id, body)  # its method is the service's business
             elif self.misplaced:

@@ -21,7 +21,8 @@ OF_KEYS = VISIBLE.translate(None, b'"\\')
 NOT_STORED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic body cmd connection consume_group"
-        b" content-length dead_attempts dead_group dead_offset dead_partition dead_reason"
+        b" content-length cron cron_id cron_time cron_zone dead_attempts dead_group"
+        b" dead_offset dead_partition dead_reason"
         b" dead_topic delay deliver_at expect expected_offset front group host id"
         b" idempotency-key idempotent keep-alive key max_attempts offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"

@@ -23,6 +23,7 @@ from zbus.core.push import (
 )
 from zbus.core.quotas import RATE_MAX
 from zbus.core.retries import ATTEMPTS_MAX, LOSSES
+from zbus.core.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
 
 NUMBER_MAX = (1 << 63) - 1
 MASK_MAX = (1 << 31) - 1
@@ -113,6 +114,8 @@ _KINDS: dict[str, Kind] = {
     "start": Form.START,
     "lease": Duration(MASK_MAX),
     "own lease": Duration(MASK_MAX, minimum_ms=1),
+    "cron": Text(CRON_BYTES_MAX),
+    "zone": Text(ZONE_BYTES_MAX),
     "push concurrency": Number(CONCURRENCY_MAX, minimum=1),
     "push timeout": Duration(TIMEOUT_MS_MAX, TIMEOUT_MS_MIN),
     "push url": Text(ENDPOINT_BYTES_MAX),
@@ -192,6 +195,8 @@ front | switch | false | [before all that is ready](#putting-in-front) in each g
 delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | the same as a time, epoch ms
 ttl | duration | none | milliseconds until it expires
+cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
+cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
 max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
     [dead](#retries), whatever its group says
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it

@@ -1,0 +1,327 @@
+"""`produce` with `cron`: messages that come again and again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.conformance.dialogue import (
+    Client,
+    World,
+    cmd,
+    declared,
+    document,
+    http,
+    ok,
+    pull,
+    refused,
+    restart,
+)
+from zbus.core.schedules import AGAIN_MS, SCHEDULES_MAX
+from zbus.faces.native.cron import TIMES
+
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+
+
+def at(world: World, year: int, month: int, day: int, hour: int = 0, zone: str = "UTC") -> None:
+    """Let time pass until then."""
+    then = datetime(year, month, day, hour, tzinfo=ZoneInfo(zone))
+    world.advance(int(then.timestamp() * 1_000) - world.now_ms)
+
+
+def world_at(*when: int, topic: str = "T") -> tuple[World, Client]:
+    """A world that begins then, and a topic."""
+    now_ms = int(datetime(*when, tzinfo=UTC).timestamp() * 1_000)  # type: ignore[misc, arg-type]
+    world = World(now_ms=now_ms)
+    client = world.connect()
+    ok(client, http(f"/{topic}?cmd=declare"))
+    return world, client
+
+
+def schedule(client: Client, cron: str, words: str = "", body: bytes = b"x") -> Any:
+    return ok(client, http(f"/T?cron={quote(cron)}&{words}", body=body, method="POST"))
+
+
+def times(client: Client) -> list[str]:
+    """When the messages that are there were to come, in Berlin."""
+    found = []
+    while (reply := pull(client)).status == 200:
+        when = datetime.fromtimestamp(int(reply.headers["cron_time"]) / 1_000, UTC)
+        found.append(when.astimezone(ZoneInfo("Europe/Berlin")).strftime("%d %H:%M%z"))
+    return found
+
+
+def pending(client: Client) -> list[Any]:
+    reply = client.request(http("/cron.T?cmd=peek&state=delayed"))
+    return [] if reply.status != 200 else document(reply)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("cron=x", "cron is five fields such as 0 9 * * 1-5 that name a time, not 'x'"),
+        ("cron=*%20*%20*%20*", "cron is five fields"),
+        ("cron=0%200%2030%202%20*", "cron is five fields"),
+        ("cron=99%20*%20*%20*%20*", "cron is five fields"),
+        ("cron=%40daily", "cron is five fields"),
+        ("cron=%D9%A1%20*%20*%20*%20*", "cron is five fields"),
+        (f"cron={'1,' * 60}1%20*%20*%20*%20*", "cron is five fields"),
+        ("cron=*%20*%20*%20*%20*&cron_zone=Nowhere", "cron_zone is a time zone such as Europe"),
+        ("cron=*%20*%20*%20*%20*&cron_zone=../../etc/passwd", "cron_zone is a time zone"),
+        ("cron=*%20*%20*%20*%20*&cron_zone=/etc/localtime", "cron_zone is a time zone"),
+        ("cron=*%20*%20*%20*%20*&cron_zone=Europe", "cron_zone is a time zone"),
+        ("cron_zone=UTC", "cron_zone is for messages with cron"),
+        *(
+            (f"cron=*%20*%20*%20*%20*&{word}", f"cron and {word.split('=')[0]} do not go together")
+            for word in (
+                *("delay=1000", "deliver_at=9999999999999", "ttl=1000", "partition=0"),
+                *("max_attempts=2", "front=true", "expected_offset=0", "idempotent=1&id=a"),
+            )
+        ),
+    ],
+)
+def test_bad_input(query: str, text: str) -> None:
+    _, client = declared("T")
+    status, told = refused(client, http(f"/T?{query}", body=b"x", method="POST"))
+    assert status == 400
+    assert text in told
+    assert client.request(http("/cron.T?cmd=query")).status == 404, "nothing was made"
+
+
+def test_not_for_batches_and_calls() -> None:
+    _, client = declared("T")
+    line = "content-type: application/x-ndjson"
+    data = http("/T?cron=*%20*%20*%20*%20*", line, body=b"a\nb\n", method="POST")
+    assert refused(client, data)[1] == "400: Bad Format, cron is for one message, not for a batch"
+    ok(client, http("/R?cmd=declare&topic_mask=2"))
+    data = http("/R?cron=*%20*%20*%20*%20*", body=b"a", method="POST")
+    assert refused(client, data)[1] == "400: Bad Format, cron is not for calls"
+    unknown = client.request(http("/nope?cron=*%20*%20*%20*%20*", body=b"a", method="POST"))
+    assert unknown.status == 404
+
+
+def test_a_working_week() -> None:
+    world, client = world_at(2026, 11, 20, 12)  # a Friday
+    lines = ("tag: a.b", "key: k", "content-type: text/plain", "x-y: z", "cron_time: forged")
+    words = "cron=0%209%20*%20*%201-5&cron_zone=Europe/Berlin&id=daily"
+    reply = ok(client, http(f"/T?{words}", *lines, body=b"good morning", method="POST"))
+    assert reply.headers["schedule"] == "cron.T"
+    assert reply.headers["due"] == str(
+        int(datetime(2026, 11, 23, 8, tzinfo=UTC).timestamp()) * 1000
+    )
+    assert pull(client).status == 204, "nothing before its time"
+    at(world, 2026, 11, 23, 8)
+    found = pull(client)
+    assert (found.body, found.headers["cron_id"], found.headers["tag"]) == (
+        *(b"good morning", "daily"),
+        "a.b",
+    )
+    assert (found.headers["key"], found.headers["x-y"]) == ("k", "z")
+    assert found.headers["cron_time"] == reply.headers["due"]
+    assert "cron" not in found.headers, "whoever passes it on would make a schedule"
+    at(world, 2026, 12, 1)
+    assert times(client) == [f"{day} 09:00+0100" for day in (24, 25, 26, 27, 30)]
+    assert len(pending(client)) == 1
+
+
+def test_clocks_are_changed() -> None:
+    world, client = world_at(2026, 3, 27)
+    schedule(client, "30 2 * * *", "cron_zone=Europe/Berlin")
+    at(world, 2026, 3, 31)
+    expected = ["27 02:30+0100", "28 02:30+0100", "29 03:00+0200", "30 02:30+0200"]
+    assert times(client) == [*expected, "31 02:30+0200"][: len(expected)]
+    at(world, 2026, 10, 24, 3)
+    times(client)
+    at(world, 2026, 10, 27)
+    assert times(client) == ["25 02:30+0200", "26 02:30+0100"], "once, though it is there twice"
+
+
+def test_a_broker_that_was_not_there() -> None:
+    """Of the times that it missed one comes, at once."""
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=hourly")
+    at(world, 2026, 1, 1, 2)
+    assert len(times(client)) == 2
+    world.now_ms += DAY_MS + 30 * MINUTE_MS
+    world = restart(world)
+    client = world.connect()
+    world.advance(1)
+    assert times(client) == ["02 03:00+0100"]
+    world.advance(30 * MINUTE_MS)
+    assert times(client) == ["02 04:00+0100"]
+
+
+def test_it_is_like_any_delayed_message() -> None:
+    world, client = world_at(2026, 1, 1)
+    first = schedule(client, "0 * * * *", "id=a")
+    again = schedule(client, "30 * * * *", "id=a")
+    assert again.headers["duplicate"] == "1", "an id names one schedule"
+    schedule(client, "15 * * * *", "id=b", b"y")
+    found = {row["id"]: row for row in pending(client)}
+    assert found.keys() == {"a", "b"}
+    assert str(found["a"]["until"]) == first.headers["due"]
+    ok(client, http("/cron.T?cmd=cancel&id=a"))
+    world.advance(DAY_MS)
+    bodies = set()
+    while (reply := pull(client)).status == 200:
+        bodies.add(reply.body)
+    assert bodies == {b"y"}
+    ok(client, http("/cron.T?cmd=pause"))
+    world.advance(DAY_MS)
+    assert times(client) == []
+    ok(client, http("/cron.T?cmd=resume"))
+    assert len(times(client)) == 1, "the last one that it missed"
+    schedule(client, "0 * * * *", "id=a")
+    assert {row["id"] for row in pending(client)} == {"a", "b"}, "its id is free again"
+    ok(client, http("/cron.T?cmd=remove"))
+    world.advance(DAY_MS)
+    assert times(client) == []
+
+
+def test_put_off() -> None:
+    """`reschedule` skips what is before that time; `fire` does nothing new."""
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=a")
+    world.advance(60 * MINUTE_MS)
+    assert len(times(client)) == 1
+    ok(client, http(f"/cron.T?cmd=reschedule&id=a&delay={6 * 60 * MINUTE_MS + 1}"))
+    world.advance(6 * 60 * MINUTE_MS)
+    assert times(client) == []
+    world.advance(1)
+    assert times(client) == ["01 08:00+0100"]
+    ok(client, http("/cron.T?cmd=fire&id=a"))
+    world.advance(1)
+    assert times(client) == []
+    assert len(pending(client)) == 1
+
+
+def test_every_second() -> None:
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "* * * * * *")
+    world.advance(30_000)
+    assert len(times(client)) == 30
+
+
+@pytest.mark.parametrize("removed", ["/T?cmd=remove", "/T?cmd=remove&again"])
+def test_its_topic_is_removed(removed: str) -> None:
+    """Then the schedule ends when it is due; a topic of the same name takes it over."""
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *")
+    ok(client, http("/T?cmd=remove"))
+    if "again" in removed:
+        ok(client, http("/T?cmd=declare"))
+    world.advance(DAY_MS)
+    assert len(pending(client)) == ("again" in removed)
+
+
+def test_a_topic_of_somebodys_own() -> None:
+    _, client = declared("T")
+    ok(client, http("/cron.T?cmd=declare"))
+    ok(client, http("/cron.T", "cron_id: x", body=b"mine", method="POST"))
+    told = refused(client, http("/T?cron=*%20*%20*%20*%20*", body=b"x", method="POST"))
+    assert told[0] == 400
+    assert "cron.T is a topic of somebody's own" in told[1]
+    assert pull(client, "/cron.T").body == b"mine", "and nobody reads it but its consumers"
+
+
+def test_what_is_no_schedule() -> None:
+    """Messages of another dialect, or plain ones, in such a topic."""
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=a")
+    ok(client, http("/cron.T?id=plain", body=b"hello", method="POST"))
+    world.advance(DAY_MS)
+    assert len(times(client)) == 24
+    assert [row["id"] for row in pending(client)] == ["a"]
+    assert (
+        document(ok(client, http("/cron.T?cmd=query")))["consumeGroupList"][0]["leasedCount"] == 0
+    )
+
+
+def test_the_disk_is_full() -> None:
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *")
+    why = world.broker.puts.too_large()
+    world.broker.puts.refusing = why
+    world.advance(60 * MINUTE_MS + 5 * AGAIN_MS)
+    assert times(client) == []
+    world.broker.puts.refusing = None
+    world.advance(AGAIN_MS)
+    assert times(client) == ["01 02:00+0100"]
+    world.advance(60 * MINUTE_MS)
+    assert times(client) == ["01 03:00+0100"]
+
+
+def test_several_partitions_and_keys() -> None:
+    now_ms = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+    world = World(now_ms=now_ms)
+    client = world.connect()
+    ok(client, http("/T?cmd=declare&partitions=4"))
+    for number in range(8):
+        schedule(client, "0 * * * *", f"id={number}&key=k{number % 2}", b"%d" % number)
+        schedule(client, "0 * * * *", f"id=n{number}", b"n%d" % number)
+    world.advance(3 * 60 * MINUTE_MS)
+    found: dict[bytes, set[str]] = {}
+    for _ in range(3 * 16):
+        reply = pull(client)
+        found.setdefault(reply.body, set()).add(reply.headers["partition"])
+    assert pull(client).status == 204
+    assert all(len(partitions) == 1 for partitions in found.values())
+    assert len(set.union(*found.values())) == 4
+
+
+def test_so_many_and_no_more() -> None:
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 0 1 1 *", "id=a")
+    topic = world.broker.topics["cron.t"]
+    backlog = next(iter(topic.groups.values())).backlogs[0]
+    backlog.cursor -= SCHEDULES_MAX  # as if there were so many more
+    told = refused(client, http("/T?cron=0%200%201%201%20*", body=b"x", method="POST"))
+    assert told == (429, f"429: there are {SCHEDULES_MAX} schedules of topic T already")
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_crash_at_any_time(flushed: bool) -> None:
+    """Whatever was written before, there is one schedule and each time comes, and once."""
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=a")
+    hours = 12
+    for hour in range(hours):
+        world.now_ms = int(datetime(2026, 1, 1, hour, 59, 59, tzinfo=UTC).timestamp() * 1_000)
+        world.turn()
+        for _ in range(hour % 6):  # turns after it is due, before the crash
+            world.now_ms += 1_000 if _ == 0 else 0
+            world.turn()
+        if flushed:
+            world.flush()
+        now_ms = world.now_ms
+        world = World(world.journal, now_ms=now_ms)
+        world.advance(40_000)  # a lease that was lost ends meanwhile
+    client = world.connect()
+    assert times(client) == [f"01 {hour + 2:02}:00+0100" for hour in range(hours)]
+    assert len(pending(client)) == 1
+
+
+def test_times_against_a_model() -> None:
+    """The last time that has passed is the one that was next before, over changes of the clocks."""
+    start_ms = int(datetime(2026, 3, 20, tzinfo=UTC).timestamp() * 1_000)
+    for zone in ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"):
+        for cron in ("*/20 * * * *", "30 2 * * *", "0 3 * * 0", "15 10 L * *", "0 0 1 */2 *"):
+            now_ms = start_ms
+            for _ in range(300 if cron.startswith("*") else 20):
+                next_ms = TIMES.next_ms(cron, zone, now_ms)
+                assert next_ms is not None
+                assert next_ms > now_ms
+                assert TIMES.last_ms(cron, zone, next_ms) == next_ms
+                assert TIMES.last_ms(cron, zone, next_ms + 999) == next_ms
+                now_ms = next_ms
+
+
+def test_a_client_of_the_old_protocol() -> None:
+    """Words may be header lines, too."""
+    _, client = declared("T")
+    reply = ok(client, cmd("produce", "topic: T", "cron: */5 * * * *", "id: a", body=b"x"))
+    assert reply.headers["schedule"] == "cron.T"
