@@ -12,7 +12,7 @@ import pytest
 import zbus
 from tests.client.peer import Joined, stored_bodies
 from tests.client.test_consuming import Reader, left, world_of
-from zbus.client import Delivery, NotFound, NotLeased, Redriven, Retries, commands
+from zbus.client import BadRequest, Delivery, NotFound, NotLeased, Redriven, Retries, commands
 from zbus.client.options import Options
 from zbus.client.requests import Request
 from zbus.testing.world import World
@@ -290,3 +290,14 @@ def test_a_consumer_stands_by(url: str, topic: str) -> None:
                 taken = second.next()
                 assert taken is not None
                 assert taken.text == "x"
+
+
+def test_schedules(bus: Joined) -> None:
+    made = bus.run(commands.schedule("Small", "daily", "0 9 * * *", "hello", zone="Europe/Berlin"))
+    assert (made.topic, made.offset, made.duplicate) == ("cron.Small", 0, False)
+    assert made.due_ms > bus.world.now_ms
+    again = bus.run(commands.schedule("Small", "daily", "0 10 * * *"))
+    assert again.duplicate
+    assert bus.run(commands.cancel("cron.Small", id="daily")) == 1
+    with pytest.raises(BadRequest, match="cron is five fields"):
+        bus.run(commands.schedule("Small", "x", "often"))

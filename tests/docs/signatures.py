@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator
 from pathlib import Path
 
-from zbus.client import commands, managing, methods, single
+from zbus.client import commands, managing, methods, scheduling, single
 
 STUB = Path(methods.__file__ or "").with_suffix(".pyi")
 
@@ -31,6 +31,7 @@ from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
+from zbus.client.scheduling import Scheduled
 from zbus.client.single import Document, Listed, Redriven, State
 from zbus.client.starts import Start
 
@@ -48,7 +49,7 @@ CLASSES = [
 
 def functions() -> dict[str, ast.FunctionDef]:
     found: dict[str, ast.FunctionDef] = {}
-    for module in (managing, single, commands):
+    for module in (managing, scheduling, single, commands):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         found |= {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     return found

@@ -52,6 +52,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "quotas",
         "retention",
         "retries",
+        "schedules",
         "server-sent-events",
         "shell",
         "tokens",

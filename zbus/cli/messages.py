@@ -67,6 +67,8 @@ def _headers(
 @click.option(
     "--delay", "--delay-ms", "delay_ms", type=DURATION, help="Deliver it when this time has passed."
 )
+@click.option("--cron", help="Put it again and again: '0 9 * * 1-5'.")
+@click.option("--cron-zone", help="Time zone of --cron: Europe/Berlin.")
 @click.option(
     "--ttl",
     "--ttl-ms",
@@ -126,10 +128,11 @@ def produce(
     --file and --stdin send many messages in batches, and print how many were stored.
     """
     if file is not None:
-        alone = ("message_id", "expected_offset", *ACKS)
+        alone = ("message_id", "expected_offset", "cron", "cron_zone", *ACKS)
         if body is not None or headers or any(labels[name] is not None for name in alone):
             raise click.UsageError(
-                "--file cannot be used with BODY, --id, --expected-offset, --ack-… or --header"
+                "--file cannot be used with BODY, --id, --expected-offset, --cron, --ack-… or "
+                "--header"
             )
         _produce_file(topic, file, form, progress, as_json, url, labels)
         return
@@ -143,6 +146,8 @@ def produce(
         "partition": labels["partition"],
         "delay": labels["delay_ms"],
         "ttl": labels["ttl_ms"],
+        "cron": labels["cron"],
+        "cron_zone": labels["cron_zone"],
         "idempotency-key": labels["idempotency_key"],
         "expected_offset": labels["expected_offset"],
         "front": labels["front"] and 1,

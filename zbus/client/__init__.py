@@ -42,6 +42,7 @@ from zbus.client.managing import Retries
 from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.requests import Request
+from zbus.client.scheduling import Scheduled
 from zbus.client.service import Service, current_call
 from zbus.client.single import Listed, Redriven
 from zbus.client.watcher import Watcher
@@ -78,6 +79,7 @@ __all__ = [
     "Request",
     "Retries",
     "RpcError",
+    "Scheduled",
     "ServerAddress",
     "ServerInfo",
     "Service",

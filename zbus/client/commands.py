@@ -37,6 +37,7 @@ from zbus.client.requests import (
     Request,
     encode_offsets,
     line,
+    message_id,
     of_group,
     only_one,
     optional,
@@ -50,6 +51,7 @@ from zbus.client.requests import (
     settling,
     start,
 )
+from zbus.client.scheduling import schedule
 from zbus.client.single import cancel, delete, fire, peek, redrive, reschedule, why
 from zbus.wire.responses import Response
 
@@ -82,6 +84,7 @@ __all__ = [
     "reschedule",
     "resume",
     "route",
+    "schedule",
     "seek",
     "server",
     "tracker",
@@ -152,7 +155,7 @@ def produce(
         body if type(body) is bytes else as_bytes(body),
         safe=idempotency_key is not None or acks is not None,
         keyed=id is None and idempotency_key is None and acks is None,
-        id=b"" if id is None else _id(id),
+        id=b"" if id is None else message_id(id),
         timeout_s=timeout_s,
         traced=("produce", topic),
     )
@@ -193,13 +196,6 @@ def _place(
         front=front or None,
     )
     return lines if idempotency_key is None else lines + line(b"idempotency-key", idempotency_key)
-
-
-def _id(id: str) -> bytes:
-    raw = id.encode()
-    if not 0 < len(raw) <= 39 or not raw.isascii() or not id.isprintable() or " " in id:
-        raise ValueError(f"an id has 1 to 39 visible ASCII characters: {id!r}")
-    return raw
 
 
 def produce_many(

@@ -18,6 +18,7 @@ ALWAYS = (
     *("declare", "seek", "query", "server", "tracker", "remove", "empty", "pause", "resume"),
     *("ping", "version", "produce", "produce_many", "pull", "ack", "nack", "extend", "read"),
     *("delete", "cancel", "fire", "reschedule", "redrive", "peek", "why", "call"),
+    "schedule",
 )
 PIPED = ("produce", "produce_many", "ack", "nack", "extend", "call")
 

@@ -12,6 +12,7 @@ from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
+from zbus.client.scheduling import Scheduled
 from zbus.client.single import Document, Listed, Redriven, State
 from zbus.client.starts import Start
 
@@ -490,6 +491,26 @@ class BlockingMethods:
         there never was such a service, ConnectionLost or Timeout if it may have been called or not.
         """
 
+    def schedule(
+        self,
+        topic: str,
+        id: str,
+        cron: str,
+        body: Body = b"",
+        *,
+        zone: str = "UTC",
+        tag: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Scheduled:
+        """Put a message again and again, at the times that the `cron` expression names in a time zone
+        (`"Europe/Berlin"`); returns when the schedule is durable.
+
+        There is one schedule of an `id`; `cancel(f"cron.{topic}", id=id)` ends it. Raises NotFound,
+        BadRequest for an expression or a zone that is none, TooMany.
+        """
+
 class AsyncMethods:
     @overload
     async def declare(
@@ -962,6 +983,26 @@ class AsyncMethods:
 
         Raises RpcError for the service's own error, Unanswered if none answered in time, NotFound if
         there never was such a service, ConnectionLost or Timeout if it may have been called or not.
+        """
+
+    async def schedule(
+        self,
+        topic: str,
+        id: str,
+        cron: str,
+        body: Body = b"",
+        *,
+        zone: str = "UTC",
+        tag: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Scheduled:
+        """Put a message again and again, at the times that the `cron` expression names in a time zone
+        (`"Europe/Berlin"`); returns when the schedule is durable.
+
+        There is one schedule of an `id`; `cancel(f"cron.{topic}", id=id)` ends it. Raises NotFound,
+        BadRequest for an expression or a zone that is none, TooMany.
         """
 
 class PipelineMethods:

@@ -27,7 +27,7 @@ _PERCENT_DECODED = frozenset(
 _RESERVED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic"
-        b" cmd connection consume_group content-length delay deliver_at expect expected_offset"
+        b" cmd connection consume_group content-length cron cron_zone delay deliver_at expect expected_offset"
         b" front group host id idempotency-key keep-alive key max_attempts offset"
         b" partition recver retry sender skipped tag te timeout timestamp token topic trailer"
         b" transfer-encoding ttl"
@@ -274,3 +274,11 @@ def parse_result(response: Response) -> Any:  # noqa: ANN401  # whatever the ser
         except msgspec.DecodeError as error:
             raise ProtocolError(f"the service's answer is not JSON: {error}") from None
     return response.body
+
+
+def message_id(id: str) -> bytes:
+    """A message's id as bytes; ValueError if it can be none."""
+    raw = id.encode()
+    if not 0 < len(raw) <= 39 or not raw.isascii() or not id.isprintable() or " " in id:
+        raise ValueError(f"an id has 1 to 39 visible ASCII characters: {id!r}")
+    return raw
