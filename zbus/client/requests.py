@@ -27,8 +27,8 @@ _PERCENT_DECODED = frozenset(
 _RESERVED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic"
-        b" cmd connection consume_group content-length cron cron_zone delay deliver_at expect expected_offset"
-        b" front group host id idempotency-key keep-alive key max_attempts offset"
+        b" cmd connection consume_group content-length cron cron_zone delay deliver_at expect"
+        b" expected_offset front group host id idempotency-key keep-alive key max_attempts offset"
         b" partition recver retry sender skipped tag te timeout timestamp token topic trailer"
         b" transfer-encoding ttl"
         b" upgrade"
