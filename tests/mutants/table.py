@@ -12,6 +12,7 @@ from tests.mutants.journal import JOURNAL
 from tests.mutants.mqcloud import MQCLOUD
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import PLACES
+from tests.mutants.pushed import PUSHED
 from tests.mutants.semq import SEMQ
 from tests.mutants.settled import SETTLED
 
@@ -25,4 +26,5 @@ MUTANTS: Final[list[Mutant]] = [
     *DIALECTS,
     *MQCLOUD,
     *SEMQ,
+    *PUSHED,
 ]

@@ -113,6 +113,9 @@ class Schedules:
         """Where the schedules of a topic are; it is made if it is not there."""
         name = f"{PREFIX}{target.name}"
         topic = self._broker.topics.get(name.lower())
+        if topic is not None and topic.options.notes != NOTES:
+            text = f"{name} is a topic of somebody's own, and would have to hold the schedules"
+            return BrokerError(Refusal.ILLEGAL, text)
         if topic is None or not topic.groups:
             made, level = Opening(), target.options.durability
             options = TopicOptions(
@@ -130,9 +133,6 @@ class Schedules:
             if made.problem is not None or topic is None:
                 return made.problem or BrokerError(Refusal.ILLEGAL, f"no topic {name}")
             self._keep(topic)
-        if topic.options.notes != NOTES:
-            text = f"{name} is a topic of somebody's own, and would have to hold the schedules"
-            return BrokerError(Refusal.ILLEGAL, text)
         return topic
 
     def _keep(self, topic: Topic) -> None:
@@ -140,7 +140,7 @@ class Schedules:
         broker = self._broker
         group = next(iter(topic.groups.values()), None)
         gone = broker.topics.get(topic.name.lower()) is not topic
-        if group is None or gone or topic.options.notes != NOTES or broker.stopping:
+        if group is None or gone or broker.stopping:
             return
         if group.pull_of(self.session) is None:
             broker.pull(group, _Pull(self, topic), None)

@@ -17,8 +17,6 @@ from cronsim import CronSim, CronSimError
 
 from zbus.core.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
 
-_MOVED_MAX = 10
-
 _ZONE = re.compile(r"[0-9A-Za-z_+-]{1,32}(/[0-9A-Za-z_+-]{1,32}){0,2}\Z")  # so it is no path
 
 
@@ -45,14 +43,7 @@ class CronTimes:
 
     def last_ms(self, cron: str, zone: str, until_ms: int) -> int | None:
         # What is looked for lies before the second that is given.
-        found_ms = _time(cron, zone, until_ms // 1_000 * 1_000 + 1_000, reverse=True)
-        # The parser does not find, backwards, what clocks that are put forward have moved.
-        for _ in range(_MOVED_MAX if found_ms is not None else 0):
-            next_ms = self.next_ms(cron, zone, found_ms or 0)
-            if next_ms is None or next_ms > until_ms:
-                break
-            found_ms = next_ms
-        return found_ms
+        return _time(cron, zone, until_ms // 1_000 * 1_000 + 1_000, reverse=True)
 
 
 def _time(cron: str, zone: str, from_ms: int, *, reverse: bool) -> int | None:
