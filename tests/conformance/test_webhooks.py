@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.dialogue import World, declared, document, http, ok, refused
+from tests.conformance.dialogue import Client, World, declared, document, http, ok, refused
+from tests.conformance.test_access import entry, world_with
 from zbus.faces.native.settings import NativeSettings
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -93,3 +94,19 @@ def test_networks_that_are_named() -> None:
     for host, status in (("10.1.2.3", 200), ("[::1]:99", 200), ("192.168.0.1", 400)):
         line = f"push_url: http://{host}/"
         assert client.request(http("/T/g?cmd=declare", line)).status == status
+
+
+def test_who_may_not_read_may_not_have_it_sent() -> None:
+    _, admin = world_with(entry("m", "declare query"), entry("r", "declare query consume"))
+    client = admin.world.connect()
+    line = f"push_url: {URL}"
+    status, text = refused_with(client, http("/Orders/g?cmd=declare", line, "token: m"))
+    assert (status, text[:36]) == (403, "403: this token may not consume from")
+    none = http("/Orders/g?cmd=declare&push_url=none", "token: m")
+    assert client.request(none).status == 200, "to end it is another thing"
+    assert client.request(http("/Orders/g?cmd=declare", line, "token: r")).status == 200
+
+
+def refused_with(client: Client, data: bytes) -> tuple[int, str]:
+    reply = client.request(data)
+    return reply.status, reply.body.decode()

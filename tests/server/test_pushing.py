@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.dialogue import Client, World, document, http, ok, put
-from zbus.server.push.pushing import PROBE_MS_MAX, STREAK, Pushing, Told
+from zbus.server.push.pushing import OPEN_BYTES_MAX, PROBE_MS_MAX, STREAK, Pushing, Told
 from zbus.server.push.request import Attempt, Reply, lines_of, reply_of, signature
 
 URL = "https://example.com/hook"
@@ -158,6 +158,9 @@ def test_an_outage() -> None:
     warning = document(ok(hook.client, http("/?cmd=stats")))["warnings"][0]
     assert warning["kind"] == "webhook"
     assert "is sent to example.com, which has failed for 2 minutes: it replied" in warning["text"]
+    told = hook.client.request(http("/_metrics")).body.decode()
+    line = 'zbus_group_webhook_failed_requests_total{topic="T",group="g"}'
+    assert f"{line} {hook.push()['failed']}\n" in told
     while not hook.look():
         pass
     hook.end()
@@ -235,6 +238,25 @@ def test_many_groups_share_the_connections() -> None:
     hook.look()
     groups = [attempt.group.name for attempt in hook.courier.open]
     assert sorted(groups) == ["g", "g", "h", "h"]
+
+
+def test_large_bodies_are_few_at_once() -> None:
+    """So that webhooks do not take all memory; no group waits for another's."""
+    hook = Hooked()
+    hook.declare("push_concurrency=100", group="T/g")
+    hook.declare("push_concurrency=100", group="U/g")
+    put(hook.client, "U", b"small")
+    for _ in range(12):
+        put(hook.client, "T", bytes(10 << 20))
+    seen = 0
+    while seen < 12:
+        hook.look()
+        held = sum(len(attempt.body) for attempt in hook.courier.open)
+        assert held <= OPEN_BYTES_MAX + (30 << 20)
+        assert seen or any(attempt.body == b"small" for attempt in hook.courier.open)
+        while hook.courier.open:
+            seen += hook.end() != b"small"
+    assert hook.info()["messageCount"] == 0
 
 
 def test_stopping() -> None:

@@ -150,8 +150,14 @@ function Lag({ topic, group, told, info }) {
         <div><dt>Next message</dt><dd>${next?.[0] ? html`offset <b>${count(next[0].offset)}</b> of partition ${next[0].partition}, stored ${away(next[0].timestamp)}` : "none waits"}</dd></div>
         <div><dt>Last read</dt><dd>${told?.lastReadTime ? away(told.lastReadTime) : "not since the broker started"}</dd></div>
         <div><dt>Readers</dt><dd>${info.consumerList?.length ? info.consumerList.map(each => html`<code class="chip" key=${each}>${each}</code> `) : "none"}</dd></div>
+        ${info.push && html`<div><dt>Webhook</dt><dd>${webhook(info.push)}</dd></div>`}
       </dl><//>`
 }
+
+/** Where its messages are sent to, and how that goes. */
+const webhook = push => html`
+  <code class="chip">${push.url}</code> took ${count(push.delivered)}, did not take ${count(push.failed)}
+  ${push.error ? html` — <b>${push.error}</b>${push.failingSince ? `, first ${away(push.failingSince)}` : ""}` : ""}`
 
 const SAID = {
   ack: ["Leases its messages", yes],

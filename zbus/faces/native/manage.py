@@ -94,6 +94,10 @@ class Declare:
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
             return
 
+        if self.push.forbidden(grant):
+            text = f"this token may not consume from Topic({name}), so nothing of it is sent"
+            ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+            return
         dead_letter = self.changes.get("dead_letter")
         if dead_letter and grant is not None:
             # Whoever has messages put there could put them there himself.

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import msgspec
+
 from zbus.core.broker import Broker
 from zbus.core.histogram import MS_BOUNDS, Histogram
 from zbus.faces.access import Grant, view_of
@@ -80,6 +82,12 @@ OF_GROUP = {
     "dead": _family("group_dead_messages", "counter", "Given up after too many attempts.", *_G),
     "skipped": _family(
         "group_skipped_messages", "counter", "Dropped before the group had them.", *_G
+    ),
+    "push_delivered": _family(
+        "group_webhook_delivered_requests", "counter", "Taken by its webhook, since the start.", *_G
+    ),
+    "push_failed": _family(
+        "group_webhook_failed_requests", "counter", "Not taken by it, since the start.", *_G
     ),
     "out_count": _family("group_passed_messages", "counter", "Behind the group.", *_G),
     "consumers": _family("group_consumers", "gauge", "Consumers.", *_G),
@@ -157,7 +165,8 @@ class _Tables:
             else:
                 self._groups_left -= 1
                 for field, family in OF_GROUP.items():
-                    self._text.one(family, getattr(found, field), name, group)
+                    if (value := getattr(found, field)) is not msgspec.UNSET:
+                        self._text.one(family, value, name, group)
 
     def end(self) -> None:
         for field, count in self._topics.items():
@@ -168,7 +177,8 @@ class _Tables:
 
 def _sum(table: dict[str, int], row: TopicStats | GroupStats, fields: dict[str, Family]) -> None:
     for field in fields:
-        table[field] = table.get(field, 0) + int(getattr(row, field))
+        if (value := getattr(row, field)) is not msgspec.UNSET:
+            table[field] = table.get(field, 0) + int(value)
 
 
 class Metrics:

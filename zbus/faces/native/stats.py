@@ -36,6 +36,8 @@ class GroupStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
     leased: int
     out_count: int  # messages behind it: rates are differences of this
     paused: bool
+    push_delivered: int | msgspec.UnsetType  # requests of its webhook that were taken
+    push_failed: int | msgspec.UnsetType
     ready: int
     skipped: int
 
@@ -105,8 +107,11 @@ class Rows:
             idle_ms = now_ms - pace.since_ms
             warned += group_warnings(group, ready, leased, dead, idle_ms, now_ms)
         last_ms = pace.since_ms if pace.moved else _UNSET
+        pushed = group.pushed
         return GroupStats(
             *(len(group.readers), dead, delayed, last_ms, leased, passed, group.paused),
+            _UNSET if pushed is None else pushed.delivered,
+            _UNSET if pushed is None else pushed.failed,
             *(ready, skipped),
         )
 

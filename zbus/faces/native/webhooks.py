@@ -12,6 +12,7 @@ import attrs
 
 from zbus.core.push import CONCURRENCY_MAX, ENDPOINT_BYTES_MAX, SECRETS_MAX, Push
 from zbus.core.state import GroupOptions
+from zbus.faces.access import Grant
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
 from zbus.option import listed
@@ -101,6 +102,10 @@ class PushWords:
         timeout_ms = params.duration(b"push_timeout")
         given = {"concurrency": concurrency, "timeout_ms": timeout_ms}
         self._changes |= {name: value for name, value in given.items() if value}
+
+    def forbidden(self, grant: Grant | None) -> bool:
+        """Whoever has messages sent somewhere could read them there, so he must be one who may."""
+        return bool(self._url) and self._url != NONE and not (grant is None or grant.may("consume"))
 
     def applied(self, options: GroupOptions) -> GroupOptions:
         """The options of a group with what was said. A group that is pushed has acknowledgements,

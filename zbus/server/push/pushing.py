@@ -37,6 +37,12 @@ STREAK = 5
 PROBE_MS, PROBE_MS_MAX = 1_000, 30_000
 """Pauses in an outage: the first, and the longest."""
 
+OPEN_BYTES_MAX = 64 << 20
+"""Of bodies that are under way, or may be in a moment; each group has one message all the same."""
+
+EXPECTED_BYTES = 16 << 20
+"""Of the first message of a group."""
+
 LEASE_SPARE_MS = 10_000
 """A lease is so much longer than its request may take."""
 
@@ -57,14 +63,17 @@ Told = Callable[[Attempt, Reply], None]
 class _Pull(Pull):
     """Of one request that may be open."""
 
-    __slots__ = ("_pushed",)
+    __slots__ = ("_pushed", "_reserved_bytes")
 
     def __init__(self, pushed: Pushed, wants: Wants) -> None:
         super().__init__(pushed.session, wants)
         self._pushed = pushed
+        self._reserved_bytes = pushed.expected_bytes
+        pushed.hold(self._reserved_bytes)
 
     def answer(self, outcome: Outcome) -> None:
         self._pushed.waiting -= 1
+        self._pushed.hold(-self._reserved_bytes)
         if isinstance(outcome, Delivered):
             self._pushed.send(outcome)
         else:
@@ -81,6 +90,7 @@ class Pushed:
         self.session = Session(b"webhook-%d" % number, "webhook")
         self.session.faults = pushing.broker.faults
         self.state = group.pushed = PushState()
+        self.large_bytes = 0  # of bodies lately: the next may be as large
         self.waiting = 0  # pulls
         self.open = 0  # requests
         self.ended = False  # a pull did: it is looked at again
@@ -103,9 +113,19 @@ class Pushed:
         lease_ms = push.timeout_ms + LEASE_SPARE_MS
         if self._wants.lease_ms != lease_ms:
             self._wants = Wants(lease_ms=lease_ms, standby=True)
-        while self.waiting + self.open < most and not self.ended:
+        while (busy := self.waiting + self.open) < most and not self.ended:
+            if busy and self._pushing.open_bytes + self.expected_bytes > OPEN_BYTES_MAX:
+                return
             self.waiting += 1
             broker.pull(self.group, _Pull(self, self._wants), None)
+
+    @property
+    def expected_bytes(self) -> int:
+        return self.large_bytes or EXPECTED_BYTES
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are under way, or fewer."""
+        self._pushing.open_bytes += size
 
     def send(self, delivered: Delivered) -> None:
         """Give to the courier what a pull was given."""
@@ -115,6 +135,8 @@ class Pushed:
                 if push is not None:  # else it is pushed no more; the lease ends by time
                     self.open += 1
                     attempt = attempt_of(self.group, push, index, chunk, at, attempts)
+                    self.hold(len(attempt.body))
+                    self.large_bytes = max(len(attempt.body), self.large_bytes * 15 // 16)
                     self._pushing.courier().send(attempt)
 
     def leave(self) -> None:
@@ -144,6 +166,7 @@ class Pushing:
         self._connections_max = connections_max
         self._courier: Sender | None = None
         self._groups: dict[Group, Pushed] = {}
+        self.open_bytes = 0
         self._seen = -1
         self._count = 0  # of groups, ever
 
@@ -189,6 +212,7 @@ class Pushing:
         """What came of a request, in the broker's loop."""
         broker, group = self.broker, attempt.group
         pushed = self._groups.get(group)
+        self.open_bytes -= len(attempt.body)
         if pushed is not None:
             pushed.open -= 1
         partition = group.topic.partitions[attempt.partition]
