@@ -96,11 +96,13 @@ def test_series_are_bounded() -> None:
     for number in range(10):
         ok(client, http(f"/T{number}/g?cmd=declare"))
         put(client, f"T{number}", *[b"x"] * number)
-    ok(client, http("/other?cmd=declare"))
+    ok(client, http("/other/g?cmd=declare"))
     put(client, "other", b"x")
+    ok(client, http("/T0x?cmd=declare"))
+    put(client, "T0x", b"x")  # whose group nobody has asked for, so it is not late
     found = scraped(client)
     assert topics_of(found) == {"T0", "T1", "T2", "other"}
-    assert of(found, "zbus_topic_messages_total", topic="other") == sum(range(3, 10)) + 1
+    assert of(found, "zbus_topic_messages_total", topic="other") == sum(range(3, 10)) + 2
     total = sum(value for (name, _), value in found.items() if name == "zbus_group_ready_messages")
     assert total == sum(range(10)) + 1
 

@@ -160,6 +160,8 @@ class _Tables:
             for field, family in OF_TOPIC.items():
                 self._text.one(family, getattr(row, field), name)
         for group, found in row.groups.items():
+            if found.unclaimed is True:
+                continue  # nobody waits for its messages, so it is not late with them
             if name == OTHER or self._groups_left <= 0:
                 _sum(self._groups, found, OF_GROUP)
             else:

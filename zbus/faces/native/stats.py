@@ -40,6 +40,7 @@ class GroupStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
     push_failed: int | msgspec.UnsetType
     ready: int
     skipped: int
+    unclaimed: bool | msgspec.UnsetType  # it came with its topic, and nobody has asked for it
 
 
 class TopicStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -112,7 +113,7 @@ class Rows:
             *(len(group.readers), dead, delayed, last_ms, leased, passed, group.paused),
             _UNSET if pushed is None else pushed.delivered,
             _UNSET if pushed is None else pushed.failed,
-            *(ready, skipped),
+            *(ready, skipped, options.unclaimed or _UNSET),
         )
 
     def _replace(self, name: str, row: TopicStats | None) -> None:
