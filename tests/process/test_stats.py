@@ -66,6 +66,9 @@ def test_a_connection_is_ended(broker: BrokerProcess, how: str) -> None:
     name = "/{}:{}".format(*wire.sock.getsockname())
     [row] = [row for row in asked(other, "/_connections?count=1000") if row["address"] == name]
     assert row["idleMs"] >= 0
+    assert row["inBytes"] > 0
+    assert row["outBytes"] >= 0
+    assert row["since"] > 0
     assert other.get(f"/?cmd=disconnect&session={row['id']}").status == 200
     assert wire.at_end()
     rows = asked(other, "/_connections?count=1000")

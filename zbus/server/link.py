@@ -25,14 +25,17 @@ class Link(Peer):
         "half_head_since_ms",
         "heard_ms",
         "hung_up",
+        "in_bytes",
         "interest",
         "linger_end_ms",
         "linger_until_ms",
+        "opened_ms",
         "pace",
         "pinged_ms",
         "queued",
         "recv",
         "send_some",
+        "sent_bytes",
         "sent_ms",
         "sock",
         "taken_bytes",
@@ -66,7 +69,7 @@ class Link(Peer):
         self.unsent_bytes = 0
         self.interest = 0  # the selector's events that it is registered for
         # Monotonic milliseconds.
-        self.heard_ms = now_ms
+        self.opened_ms = self.heard_ms = now_ms
         self.turn = 0  # of the loop, in which it was served last
         self.sent_ms = now_ms  # last time the socket took bytes, or had none to take
         # As noticed by a sweep; 0 = no half head. A handshake counts from the start.
@@ -76,7 +79,9 @@ class Link(Peer):
         self.linger_end_ms = 0
         # What it is slow in, as was noticed at this time, with so many bytes by then.
         self.pace: tuple[str, int, int] | None = None
-        self.taken_bytes = 0  # of what the socket did not take at once
+        self.in_bytes = 0  # as they came, with TLS
+        self.sent_bytes = 0  # at once; what the socket did not take at once is counted by itself
+        self.taken_bytes = 0
         self.gone = gone  # called when the socket is closed
         self.work = 0  # a new one has its first turn in the ring
         self.queued = False  # it is in the ring (`zbus.server.ring`)

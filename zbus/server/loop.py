@@ -265,6 +265,7 @@ class Loop:
             if not data:
                 return self._hung_up(link)
             link.heard_ms = self.now_ms
+            link.in_bytes += len(data)
             spent = self._ring.used >= TURN_WORK and len(data) > SMALL_BYTES
             link.work = 0 if spent else QUANTUM
             link.receive(data)
@@ -336,6 +337,7 @@ class Loop:
         tls = link.tls
         data = link.sock.recv(_RECEIVE_BYTES)
         over = not data
+        link.in_bytes += len(data)
         if tls is not None and data and not link.hung_up:
             data = self._decrypt(link, tls, data)
             over = tls.over

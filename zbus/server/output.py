@@ -101,6 +101,7 @@ class Output:
                 self._loop.failed(link)
                 continue
             link.sent_ms = now_ms
+            link.sent_bytes += sent
             link.out_bytes -= sent
             if sent < len(data):
                 self._keep(link, memoryview(data)[sent:])

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zbus.faces.native.settings import Timings
+from zbus.faces.native.settings import Timings, Traffic
 from zbus.faces.peer import Peer
 from zbus.server.gauges import Gauges
 from zbus.server.holdings import Holdings
@@ -68,6 +68,13 @@ class RunningServer:
         if self.loop is None or not isinstance(peer, Link):
             return 0
         return max(0, self.loop.now_ms - peer.heard_ms)
+
+    def traffic(self, peer: Peer) -> Traffic | None:
+        """What has gone over this connection."""
+        if self.loop is None or not isinstance(peer, Link):
+            return None
+        age_ms = max(0, self.loop.now_ms - peer.opened_ms)
+        return Traffic(peer.in_bytes, peer.sent_bytes + peer.taken_bytes, age_ms)
 
     def disconnect(self, peer: Peer) -> None:
         """End this connection, at the beginning of the next turn."""

@@ -16,7 +16,7 @@ import {
   useRef,
 } from "../ui.js"
 import { ask, change } from "../api.js"
-import { away, bytes, rate, span } from "../format.js"
+import { away, bytes, span } from "../format.js"
 import { may, seesAll } from "../live.js"
 
 const EVERY_MS = 2_000
@@ -57,14 +57,14 @@ const COLUMNS = [
           html`<a key=${each.topic + "\n" + each.group} href=${link("topics", each.topic, "groups", each.group)}>${each.topic} / ${each.group}</a> `,
       ),
   },
-  { key: "in", label: "In, a second", number: true, told: "inCount", of: row => row.in, show: row => rate(row.in) },
+  { key: "in", label: "In, a second", number: true, told: "inBytes", of: row => row.in, show: row => bytes(row.in) },
   {
     key: "out",
     label: "Out, a second",
     number: true,
-    told: "outCount",
+    told: "outBytes",
     of: row => row.out,
-    show: row => rate(row.out),
+    show: row => bytes(row.out),
   },
   { key: "open", label: "Open requests", number: true, of: row => row.openRequests ?? 0 },
   { key: "held", label: "Held", number: true, of: row => row.heldBytes ?? 0, show: row => bytes(row.heldBytes ?? 0) },
@@ -97,7 +97,7 @@ export function Connections() {
     const seconds = old ? (now.time - old.time) / 1000 : 0
     const a_second = (row, key) =>
       old?.by.has(row.id) && seconds > 0 ? Math.max(0, (row[key] - old.by.get(row.id)[key]) / seconds) : 0
-    return now.rows.map(row => ({ ...row, in: a_second(row, "inCount"), out: a_second(row, "outCount") }))
+    return now.rows.map(row => ({ ...row, in: a_second(row, "inBytes"), out: a_second(row, "outBytes") }))
   }, [round])
   const close =
     row =>

@@ -52,7 +52,7 @@ class Connections:
         for id in ids[: self._count]:
             peer = broker.sessions.get(id)
             if isinstance(peer, Peer):  # it may have gone meanwhile
-                rows.append(_json(describe(peer, running)))
+                rows.append(_json(describe(peer, running, broker.now_ms)))
                 yield _ROW_WORK
         lines = JSON + b"count: %d\r\n" % len(rows)
         if len(ids) > self._count:
@@ -86,7 +86,7 @@ class Disconnect:
             reply.tell(200, body=b"%d" % face.broker.now_ms)
 
 
-def describe(peer: Peer, running: Running | None) -> dict[str, Any]:
+def describe(peer: Peer, running: Running | None, now_ms: int) -> dict[str, Any]:
     """One connection, as JSON."""
     kind = "http"
     if peer.framing is not None:
@@ -105,6 +105,9 @@ def describe(peer: Peer, running: Running | None) -> dict[str, Any]:
     }
     if running is not None:
         told["idleMs"] = running.idle_ms(peer)
+        if (traffic := running.traffic(peer)) is not None:
+            told["inBytes"], told["outBytes"] = traffic.in_bytes, traffic.out_bytes
+            told["since"] = now_ms - traffic.age_ms
     if peer.principal:
         told["principal"] = peer.principal
     bearer = peer.bearer or peer.asker

@@ -359,7 +359,7 @@ SCHEMAS: dict[str, Schema] = {
         topics=_described(_table(_list(_TEXT)), "Topics, each with groups of it; `*` is all."),
     ),
     "Connection": _document(
-        "idleMs principal user",
+        "idleMs inBytes outBytes principal since user",
         id=_TEXT,
         address=_described(_TEXT, "As `/ip:port`."),
         kind=words("http", "websocket", "events"),
@@ -369,6 +369,9 @@ SCHEMAS: dict[str, Schema] = {
         heldBytes=_count("Of replies that it has not taken yet, or that are being read."),
         stalled=_described(_BOOLEAN, "It does not take what it is sent."),
         idleMs=_count("Since something came from it."),
+        inBytes=_count("Bytes that came from it."),
+        outBytes=_count("Bytes that it was sent."),
+        since=_described(_TIME, "When it was made."),
         principal=_described(_TEXT, "The name in its certificate."),
         user=_described(_TEXT, "The name of its token."),
         reads=_list(_document(topic=_NAME, group=_NAME)),

@@ -109,6 +109,15 @@ class Timings:
     replies: dict[str, Histogram] = attrs.field(factory=dict)  # samples, by command
 
 
+@attrs.frozen
+class Traffic:
+    """What has gone over a connection."""
+
+    in_bytes: int
+    out_bytes: int
+    age_ms: int  # since it was made
+
+
 class Running(Protocol):
     """The server around the broker."""
 
@@ -121,6 +130,9 @@ class Running(Protocol):
 
     def idle_ms(self, peer: Peer) -> int:
         """How long nothing has come from this connection."""
+
+    def traffic(self, peer: Peer) -> Traffic | None:
+        """What has gone over this connection; None = it is not known."""
 
     def disconnect(self, peer: Peer) -> None:
         """End this connection, at the beginning of the next turn."""
