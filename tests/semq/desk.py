@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from random import Random
 from typing import Any
 
@@ -40,6 +41,7 @@ class Desk:
     def __init__(self, node: str = A, **options: Any) -> None:
         self.options = EndpointOptions(node=node, **options)
         self.database = sqlite3.connect(":memory:")
+        weakref.finalize(self, self.database.close)  # or Python 3.13 warns of it
         self.now_ms = 1_000_000
         self.links = self.asks = self.starts = 0
         self.effects: list[Effect] = []

@@ -32,6 +32,9 @@ class Database(sqlite3.Connection):
         self._ends_at = self._fails_at = 0
         self._durable = False
 
+    def __del__(self) -> None:
+        self.close()  # nobody says when a machine is over, and Python 3.13 warns of what is open
+
     # -- what goes wrong ----------------------------------------------------------------------
 
     def crash(self, commits: int, durable: bool) -> None:
