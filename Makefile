@@ -19,7 +19,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-archive crash-changes crash-mqcloud crash-semq crash-sink crash-states disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
+  crash crash-archive crash-changes crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients clean system-packages load-generators
 
 help: ## Say what can be made
@@ -110,6 +110,10 @@ crash-semq: $(VENV)/test.stamp ## kill -9 endpoints of SEMQ and their platform K
 	$(BIN)/python -m tests.process.semq_kills --kills $(KILLS) $(ARGS)
 	$(BIN)/python -m tests.process.semq_kills --kills $(KILLS) --no-direct $(ARGS)
 
+crash-webhooks: $(VENV)/test.stamp ## 100,000 deliveries to an endpoint that fails at random, and 30,000 amid 6 kill -9
+	$(BIN)/python -m tests.process.webhook_campaign $(ARGS)
+	$(BIN)/python -m tests.process.webhook_campaign --deliveries 30000 --kills 6 $(ARGS)
+
 crash-sink: $(VENV)/test.stamp ## kill -9 drivers of Spark, and the broker, while they write a stream into a topic
 	$(BIN)/python -m tests.process.sink_kills $(ARGS)
 
@@ -147,7 +151,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-sink, crash-archive, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-sink, crash-archive, five minutes of soak (4 hours; a quiet machine)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -159,6 +163,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) crash-changes
 	$(MAKE) crash-mqcloud
 	$(MAKE) crash-semq
+	$(MAKE) crash-webhooks
 	$(MAKE) crash-sink
 	$(MAKE) crash-archive
 	$(MAKE) soak SECONDS=300

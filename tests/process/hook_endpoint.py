@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import queue
+import ssl
 import threading
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -45,8 +45,11 @@ Answer = int | Bad | bytes
 class Endpoint:
     """`with Endpoint(lambda received: 200) as endpoint`. The answer is asked for in its thread."""
 
-    def __init__(self, answer: Callable[[Received], Answer]) -> None:
+    def __init__(
+        self, answer: Callable[[Received], Answer], tls: ssl.SSLContext | None = None
+    ) -> None:
         self._answer = answer
+        self._tls = tls
         self._ready: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self.open = self.open_max = 0  # requests at once
@@ -75,11 +78,12 @@ class Endpoint:
         self._token = trio.lowlevel.current_trio_token()
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
-                serve = partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1")
-                listeners = await nursery.start(serve)
-                self._ready.put(listeners[0].socket.getsockname()[1])
+                listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+                self._ready.put(listener.socket.getsockname()[1])
+                found = listener if self._tls is None else trio.SSLListener(listener, self._tls)
+                await trio.serve_listeners(self._serve, [found], handler_nursery=nursery)
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, stream: trio.abc.Stream) -> None:
         self._connections += 1
         connection, data = self._connections, b""
         try:
@@ -112,9 +116,9 @@ class Endpoint:
         except trio.BrokenResourceError:
             pass
         finally:
-            await stream.aclose()
+            await trio.aclose_forcefully(stream)
 
-    async def _reply(self, stream: trio.SocketStream, received: Received) -> bool:
+    async def _reply(self, stream: trio.abc.Stream, received: Received) -> bool:
         """Whether the connection goes on."""
         answer = self._answer(received)
         self.received.put(received)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.authority import write_files
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.hook_endpoint import Answer, Bad, Endpoint, Received
@@ -89,6 +91,19 @@ def test_bad_endpoints(broker: BrokerProcess) -> None:
             found = failed(broker, name)
             assert error in found["push"]["error"], name
             assert (found["deadCount"], found["push"]["delivered"]) == (1, 0), name
+
+
+def test_a_certificate_that_nobody_knows(broker: BrokerProcess, tmp_path: Path) -> None:
+    files = write_files(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with Endpoint(lambda received: 200, context) as endpoint:
+        pushed(broker, "certificate", endpoint.url.replace("http:", "https:"))
+        assert broker.get("/certificate", body=b"x").status == 200
+        error = failed(broker, "certificate")["push"]["error"]
+        assert error.startswith("no connection: ")
+        assert "certificate verify failed" in error
+        assert endpoint.received.empty()
 
 
 def test_replies_that_never_end(broker: BrokerProcess) -> None:

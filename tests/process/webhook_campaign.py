@@ -1,4 +1,5 @@
-"""Webhooks against an endpoint that fails at random: `python -m tests.process.webhook_campaign`.
+"""Webhooks against an endpoint that fails at random: `python -m tests.process.webhook_campaign`
+(`make crash-webhooks`).
 
 Every message is delivered at least once or is a dead letter, never both missing; a dead letter is
 there once, and it is exactly what the endpoint refused as often as the group allows; messages of

@@ -135,9 +135,9 @@ class Courier:
             try:
                 reply = await self._post(attempt)
             except httpcore.ConnectError as error:
-                reply = Reply(f"no connection: {error}")
+                reply = Reply(f"no connection: {_why(error)}")
             except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-                reply = Reply(f"the connection failed: {error or type(error).__name__}")
+                reply = Reply(f"the connection failed: {_why(error)}")
             except Exception as error:  # whatever it is, it costs this request alone
                 log.exception("a webhook failed", extra={"group": attempt.group.name})
                 reply = Reply(f"{type(error).__name__}: {error}")
@@ -185,6 +185,16 @@ class Courier:
                 del self._pools[origin]
                 self._nursery.start_soon(pool.aclose)
                 return
+
+
+def _why(error: BaseException) -> str:
+    """The first that says something, of an error and those that led to it."""
+    found: BaseException | None = error
+    while found is not None:
+        if text := str(found):
+            return text
+        found = found.__cause__ or found.__context__
+    return type(error).__name__
 
 
 async def _read(response: httpcore.Response) -> None:
