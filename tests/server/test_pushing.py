@@ -196,6 +196,21 @@ def test_options_change() -> None:
     assert ok(hook.client, http("/T/g?cmd=consume&timeout=0")).body == b"c", "as any group"
 
 
+def test_ended_and_begun_again() -> None:
+    """Requests of before do not count as those of now."""
+    hook = hooked("push_concurrency=2", *[b"%d" % n for n in range(9)])
+    hook.look()
+    for _ in range(3):
+        ok(hook.client, http("/T/g?cmd=declare&push_url=none"))
+        hook.look()
+        hook.declare("push_concurrency=2")
+        hook.look()
+    before = len(hook.courier.open) - 2
+    for _ in range(before):
+        hook.end()
+    assert len(hook.courier.open) == 2
+
+
 @pytest.mark.parametrize("target", ["/T/g?cmd=remove", "/T?cmd=remove"])
 def test_it_is_removed_meanwhile(target: str) -> None:
     hook = hooked("", b"a", b"b")

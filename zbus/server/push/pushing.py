@@ -134,7 +134,7 @@ class Pushed:
             for at in range(start, stop):
                 if push is not None:  # else it is pushed no more; the lease ends by time
                     self.open += 1
-                    attempt = attempt_of(self.group, push, index, chunk, at, attempts)
+                    attempt = attempt_of(self, self.group, push, index, chunk, at, attempts)
                     self.hold(len(attempt.body))
                     self.large_bytes = max(len(attempt.body), self.large_bytes * 15 // 16)
                     self._pushing.courier().send(attempt)
@@ -212,6 +212,8 @@ class Pushing:
         """What came of a request, in the broker's loop."""
         broker, group = self.broker, attempt.group
         pushed = self._groups.get(group)
+        if pushed is not attempt.owner:
+            pushed = None  # it was ended, and perhaps begun again
         self.open_bytes -= len(attempt.body)
         if pushed is not None:
             pushed.open -= 1

@@ -34,6 +34,7 @@ Lines = list[tuple[bytes, bytes]]
 class Attempt(NamedTuple):
     """One request to be made."""
 
+    owner: object  # whoever is to be told what came of it
     group: Group
     push: Push
     partition: int
@@ -55,13 +56,13 @@ class Reply(NamedTuple):
 
 
 def attempt_of(
-    group: Group, push: Push, index: int, chunk: Chunk, at: int, attempts: int
+    owner: object, group: Group, push: Push, index: int, chunk: Chunk, at: int, attempts: int
 ) -> Attempt:
     """The request for a row of a chunk."""
     time_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
     names = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
     place = index, chunk.first + at, attempts, time_ms
-    return Attempt(group, push, *place, *names, chunk.headers[at], chunk.bodies[at])
+    return Attempt(owner, group, push, *place, *names, chunk.headers[at], chunk.bodies[at])
 
 
 def lines_of(attempt: Attempt, time_s: int) -> Lines:
