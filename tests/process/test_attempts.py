@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import checked
 from tests.process.broker import BrokerProcess
 
 ATTEMPTS = 3
 
 
-@pytest.mark.parametrize("durability", ["os", "disk"])
+@pytest.mark.parametrize("durability", ["disk", *checked(["os"])])
 def test_what_kills_the_broker_is_not_tried_more_often_than_the_limit(
     tmp_path: Path, durability: str
 ) -> None:

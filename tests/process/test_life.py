@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import WAIT_S
+from tests.limits import WAIT_S, checked
 from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
 
 
@@ -105,7 +105,7 @@ def produce_until_it_breaks(
             done.set()
 
 
-@pytest.mark.parametrize("durability", ["os", "disk"])
+@pytest.mark.parametrize("durability", ["disk", *checked(["os"])])
 def test_kill_loses_nothing_acknowledged(tmp_path: Path, durability: str) -> None:
     acknowledged: list[str] = []
     data_dir = tmp_path / "data"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import checked
 from tests.process.kill_ledger import Violation
 from tests.process.semq_kills import Campaign
 
 
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("direct", [False, *checked([True])])
 def test_each_message_is_handed_over_once(tmp_path: Path, direct: bool) -> None:
     figures = Campaign(tmp_path, seed=1, direct=direct).run(60, 4, (0.1, 0.4))
     print(figures)
