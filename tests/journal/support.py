@@ -22,8 +22,9 @@ class Loop(Bench):
 
 
 def segments(data_dir: Path) -> list[str]:
-    """Files of lanes; those on their way out are not."""
-    found = [str(path.relative_to(data_dir)) for path in data_dir.glob("*/*/*")]
+    """Files of lanes; those on their way out are not, which a thread removes meanwhile."""
+    lanes = [lane for lane in data_dir.glob("*/*") if ".removed-" not in lane.name]
+    found = [str(path.relative_to(data_dir)) for lane in lanes for path in lane.glob("*")]
     return sorted(name for name in found if ".removed-" not in name)
 
 
