@@ -133,6 +133,7 @@ simulate: $(VENV)/test.stamp ## Run the broker in SEEDS=10000 simulated worlds, 
 
 simulate-semq: $(VENV)/test.stamp ## Run endpoints and platform of SEMQ in SEEDS=10000 simulated worlds
 	$(BIN)/python -m tests.simulation --dialect semq --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tests.simulation --dialect semq-wide --seeds $(SEEDS) $(ARGS)
 
 stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
 	tests/process/stock/set_up.sh $(VENV)/stock

@@ -164,6 +164,12 @@ SEMQ: list[Mutant] = [
     *mutants_of(
         "zbus/semq/outbox.py",
         (
+            "semq-void-dies-of-attempts",
+            "if most and row[1] >= most and not row[2]:",
+            "if most and row[1] >= most:",
+            "semq/test_outbox.py",
+        ),
+        (
             "semq-literal-clean",
             'if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):',
             'if (state == "SS_ACK2" and row[0]) or (state == "SS_ACK" and not row[0]):',

@@ -186,6 +186,18 @@ def test_a_doubled_refusal_does_not_end_the_void_message() -> None:
     assert desk.states() == ["SS_SENT"]
 
 
+def test_a_void_message_is_sent_as_often_as_it_takes() -> None:
+    """The limit of attempts is the message's: a gap would hold up all ordered ones for ever."""
+    desk = Desk(direct=False, attempts_max=1)
+    link = desk.platform()
+    desk.submit()
+    fields = about(desk, src="0:1", dst=A, topic=f"semq/{B}", about="send", result=0)
+    for attempt in (1, 2, 3):
+        desk.came(link, status=200, cmd="semq_inquiry_resp", attempt=attempt, **fields)
+    assert [frame.fields.get("void") for frame in desk.said()] == [None, "1", "1", "1"]
+    assert [row["row"] for row in desk.manage("dead")] == [1]
+
+
 def test_a_message_expires() -> None:
     desk = Desk(direct=False)
     desk.submit(expires_ms=desk.now_ms + 1_000)

@@ -12,11 +12,13 @@ from typing import Final, NamedTuple
 from tests.simulation.model import Violation
 from tests.simulation.semq import STEPS as SEMQ_STEPS
 from tests.simulation.semq import SemqSimulation
+from tests.simulation.semq_wide import WideSemqSimulation
 from tests.simulation.simulation import STEPS, Simulation
 
 WORLDS: Final[dict[str, tuple[type[Simulation] | type[SemqSimulation], int]]] = {
     "all": (Simulation, STEPS),
     "semq": (SemqSimulation, SEMQ_STEPS),
+    "semq-wide": (WideSemqSimulation, SEMQ_STEPS),
 }
 """What is simulated, and how many steps there are of each seed. SEMQ has endpoints that are real,
 too, and worlds of its own; all other dialects share theirs."""

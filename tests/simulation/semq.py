@@ -70,6 +70,9 @@ def platform_options(random: Random) -> Options:
 class SemqSimulation:
     """See the module. `run` raises Violation, with what is needed to see it again."""
 
+    dialect = "semq"
+    work_of = Work
+
     def __init__(self, seed: int, steps: int = STEPS) -> None:
         self.seed = seed
         self.steps = steps
@@ -85,7 +88,7 @@ class SemqSimulation:
         self.platform = Platform(self, platform_options(self.random))
         self.nodes: dict[str, Node] = {}
         self.judge = Judge(self)
-        self.work = Work(self)
+        self.work = self.work_of(self)
         self.faults = Faults(self)
         if self.faults.restores:
             self.work.ordered = 0.0
@@ -139,10 +142,10 @@ class SemqSimulation:
 
     def _report(self, error: Exception) -> str:
         what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
-        again = f"python -m tests.simulation --dialect semq --seed {self.seed} --steps {self.steps}"
+        which = f"--dialect {self.dialect} --seed {self.seed} --steps {self.steps}"
         lines = self.trace[-TRACE_LINES:]
         return "\n".join(
-            [f"seed {self.seed}, step {self.step_number}: {what}", *lines, f"again: {again}"]
+            [f"seed {self.seed}, step {self.step_number}: {what}", *lines, f"again: python -m tests.simulation {which}"]
         )
 
     def begin(self) -> None:

@@ -40,7 +40,7 @@ class Sent:
     mid: str = ""
     record: int = 0
     life: int = 0  # which life of the disk of its source
-    given_up: bool = False  # its node said that it is dead
+    given_up: bool = False  # its node said that it is dead, or an operator that it is to be
     lost: bool = False  # a disk that held it was replaced by an older one
     doubtful: int = 0  # its receiver may have forgotten it so many times
     handed: int = 0  # times, those in which it was not done included
@@ -102,6 +102,13 @@ class Book:
             if (sent.source, sent.record, sent.life) == (source, record, life) and sent.record:
                 return sent
         return None
+
+    def gave_up(self, node: str, mid: str) -> bool:
+        """Somebody has given up the message for that node."""
+        return any(
+            sent.given_up and sent.mid == mid and sent.destination.node == node
+            for sent in self.sent.values()
+        )
 
     # -- receiving ----------------------------------------------------------------------------
 

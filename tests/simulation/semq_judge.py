@@ -116,7 +116,7 @@ class Judge:
         """I5: the platform has done with a message."""
         mid = self.world.platform.mid_of(record)
         expired = b"expires: " in record.message.headers
-        if mid and not expired:
+        if mid and not expired and not self.world.book.gave_up(name, mid):
             self.check(self.has(name, mid), f"I5: {mid} is no more for {name}, which has it not")
 
     def happened(self, node: Node, event: Happened) -> None:
@@ -126,7 +126,8 @@ class Judge:
         if event.kind == "dead" and sent is not None:
             sent.given_up = True
             known = sent.destination.node in (*self.world.nodes, PLATFORM)
-            self.check(not known or sent.expires_ms > 0, f"{sent} is given up: {event.text}")
+            limited = sent.expires_ms > 0 or node.options.attempts_max > 0
+            self.check(not known or limited, f"{sent} is given up: {event.text}")
 
     def handed(self, node: Node, sent: Sent, taken: Taken) -> None:
         """I2, I7: a message is with an application, and so it is in the ledger; if it is ordered,

@@ -9,6 +9,7 @@ from tests.simulation.faults import Faults as DiskFaults
 from tests.simulation.seeds import run_seed
 from tests.simulation.semq import CALM, SemqSimulation
 from tests.simulation.semq_book import Sent
+from tests.simulation.semq_wide import WideSemqSimulation
 from zbus.semq.words import PLATFORM, Address
 
 SEEDS = 60
@@ -24,6 +25,19 @@ CRASHES = 12
 def test_worlds(first: int) -> None:
     for seed in range(first, first + CHUNK):
         SemqSimulation(seed).run()
+
+
+@pytest.mark.parametrize("first", [0, *checked(range(5, SEEDS, CHUNK))])
+def test_odd_worlds(first: int) -> None:
+    """Several stores, small outboxes, limits of attempts, nodes that nobody knows, operators."""
+    for seed in range(first, first + CHUNK):
+        WideSemqSimulation(seed).run()
+
+
+@pytest.mark.parametrize("seed", [8, 10])
+def test_odd_worlds_that_have_failed_once(seed: int) -> None:
+    """A void message died of too many attempts, and ordered ones waited for its number."""
+    WideSemqSimulation(seed).run()
 
 
 @pytest.mark.parametrize("seed", [600070, 702386, 805209])

@@ -262,14 +262,14 @@ class Outbox:
             row = self._context.execute(
                 "UPDATE tb_0031 SET ss_status = 'SS_INIT', next_time = ?, error = ?"
                 " WHERE object_id = ? AND attempt <= ? AND ss_status IN ('SS_SENT', 'SS_ACK_FWD',"
-                " 'SS_ACK') AND (ss_status <> 'SS_ACK' OR ack2) RETURNING node, attempt",
+                " 'SS_ACK') AND (ss_status <> 'SS_ACK' OR ack2) RETURNING node, attempt, void",
                 (due_ms, why, record, attempt),
             ).fetchone()
             if row is None:
                 continue
             self._links.answered(record)
             most = self._context.options.attempts_max
-            if most and row[1] >= most:
+            if most and row[1] >= most and not row[2]:  # a void one is what is left of it
                 self.die(record, f"it was sent {row[1]} times")
             else:
                 self._ready[row[0]] = None
