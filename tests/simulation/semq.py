@@ -142,11 +142,11 @@ class SemqSimulation:
 
     def _report(self, error: Exception) -> str:
         what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
-        which = f"--dialect {self.dialect} --seed {self.seed} --steps {self.steps}"
+        again = "again: python -m tests.simulation"
+        again += f" --dialect {self.dialect} --seed {self.seed} --steps {self.steps}"
         lines = self.trace[-TRACE_LINES:]
-        return "\n".join(
-            [f"seed {self.seed}, step {self.step_number}: {what}", *lines, f"again: python -m tests.simulation {which}"]
-        )
+        first = f"seed {self.seed}, step {self.step_number}: {what}"
+        return "\n".join([first, *lines, again])
 
     def begin(self) -> None:
         """Everybody is started."""
