@@ -19,7 +19,10 @@ from zbus.semq.words import Address
 from zbus.testing.world import Reply
 
 UNKNOWN: Final = "1:99"
-ORDERS: Final = (("stat", {}), ("list", {}), ("list", {"box": "in"}), ("dead", {}), ("retry", {}))
+ORDERS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
+    *(("stat", {}), ("list", {}), ("list", {"box": "in"})),
+    *(("dead", {}), ("retry", {})),
+)
 
 
 class WideWork(Work):
