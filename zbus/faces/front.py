@@ -7,7 +7,7 @@ A face never sees a request by another way, so none can forget the guard or the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from zbus.core.outcomes import Routed
 from zbus.faces.face import Face, Report, first_segment
@@ -19,19 +19,23 @@ from zbus.wire.heads import Head
 
 
 class Edge:
-    """The planner of one face, and of the WebSockets that it opened."""
+    """The planner of one face, and of the WebSockets that it opened. A frame on these that one of
+    the `guests` claims by its fields is that one's, unless it is JSON."""
 
-    def __init__(self, face: Face, guard: Guard, rights: Rights) -> None:
+    def __init__(
+        self, face: Face, guard: Guard, rights: Rights, guests: Sequence[Face] = ()
+    ) -> None:
         self.face = face
+        self._guests = guests
         self._guard = guard
         self._rights = rights
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         rights = self._rights
-        asked = self.face.read(head)
         if head.contained:  # the head of the connection was asked the rest
-            return rights.wrap(head, asked)
+            return rights.wrap(head, self._owner(head).read(head))
+        asked = self.face.read(head)
         answer = self._guard.check(head, asked.changes, self.face.policy)
         if answer is not None:
             return asked.refuse(answer)
@@ -44,13 +48,18 @@ class Edge:
 
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""
-        asked = self.face.read(head)
+        asked = (self._owner(head) if head.contained else self.face).read(head)
         plan = asked.plan_unread()
         if plan is None:
             return None
         if not head.contained and self._guard.check(head, asked.changes, self.face.policy):
             return None
         return self._rights.wrap(head, asked, plan)
+
+    def _owner(self, head: Head) -> Face:
+        """Whose a frame is."""
+        found = (guest for guest in self._guests if not head.json and guest.claims(head))
+        return next(found, self.face)
 
     def push(self, peer: Peer, routed: Routed) -> bool:
         return self.face.push(peer, routed)
@@ -63,7 +72,10 @@ class Front:
         """One face, without prefixes, is asked for what is nobody else's."""
         self.faces = faces
         self.rights = rights
-        self._edges = edges = [Edge(face, guard, rights) for face in faces.values()]
+        framed = [face for face in faces.values() if face.policy.mark]
+        self._edges = edges = [
+            Edge(face, guard, rights, () if face.prefixes else framed) for face in faces.values()
+        ]
         [self._others] = [edge for edge in edges if not edge.face.prefixes]
         self._by_prefix = {prefix: edge for edge in edges for prefix in edge.face.prefixes}
 

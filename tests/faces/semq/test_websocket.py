@@ -48,6 +48,33 @@ def test_frames() -> None:
     assert answer.headers["result"] == "0"
 
 
+def test_any_path_will_do() -> None:
+    """A WebSocket of the native dialect takes these frames, too, beside its own."""
+    platform = Platform()
+    socket = upgraded(platform.world.connect(), handshake("/"))
+
+    def told(data: bytes = b"") -> list[Reply]:
+        found = socket.exchange(socket.frame(data.decode())) if data else socket.messages()
+        return [read_http(one.data) for one in found]
+
+    (hello,) = told(frame("semq_hello", id="h", node=A, epoch=EPOCH))
+    assert (hello.status, hello.headers["platform"]) == (200, "0:1")
+    branch = platform.node(B)
+    branch.hello()
+    branch.send(A, 1, b"x")
+    socket.client.world.settle()
+    (came,) = told()
+    assert (came.headers["cmd"], came.body) == ("semq_deliver", b"x")
+    (pong,) = told(b"GET / HTTP/1.1\r\ncmd: ping\r\nid: p\r\n\r\n")
+    assert (pong.status, pong.headers["id"]) == (200, "p")
+
+
+def test_these_frames_are_no_json() -> None:
+    socket = upgraded(Platform().world.connect(), handshake("/"))
+    (message,) = socket.exchange(socket.frame('{"cmd": "semq_hello", "node": "1:1", "id": 1}'))
+    assert b'"status":404' in message.data or b'"status":400' in message.data
+
+
 def test_text_will_do() -> None:
     platform, data = Platform(), frame("heartbeat", id="h").decode()
     socket = opened(platform)
