@@ -190,6 +190,7 @@ class Links:
             self.offline.clear()
         if self.peers.get(link.node) is link:
             del self.peers[link.node]
+            self.peers |= {one.node: one for one in self._direct(link.node)}
         if link.direct and link.called:
             self.failed(link.node)
         return link if link.ready else None
@@ -254,10 +255,15 @@ class Links:
         proof = _sign(link.key, f"B{nonce}{link.nonce}")
         self._hello(link, {"nonce": link.nonce, "proof": proof})
 
+    def _direct(self, node: str) -> list[Link]:
+        """Links with another endpoint that are ready, the newest last."""
+        return [one for one in self.all.values() if one.ready and one.direct and one.node == node]
+
     def _ready(self, link: Link) -> bool:
-        former = self.peers.get(link.node)
-        if former is not None:
-            self.close(former, "there is a newer one")
+        """The newest is used. The one before is kept: when two have crossed, each end may take
+        another one for the newest, and with one alone each would end the other's."""
+        for former in self._direct(link.node)[:-1]:
+            self.close(former, "there are newer ones")
         link.ready = True
         self.peers[link.node] = link
         if (way := self._ways.get(link.node)) is not None and link.called:
