@@ -4,10 +4,12 @@ as users have it (docs/howto/simulate.md)."""
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import gc
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(2)  # now, before the output of tests is captured
+    # Hundreds of programs are started, and each would compile all of zbus for itself.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,6 +64,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
     config.option.loadscopereorder = False  # they are in order
     return OneSession(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Of several processes one comes first: what it compiles, the others find."""
+    with Path(__file__).open() as file:
+        if hasattr(session.config, "workerinput"):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

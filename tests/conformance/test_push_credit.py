@@ -133,12 +133,12 @@ def test_leaving_the_group_ends_it(pair: tuple[World, Client]) -> None:
 def test_a_large_window_gives_way_to_others(pair: tuple[World, Client]) -> None:
     """However much is there, a turn hands out a bounded number of messages."""
     world, client = pair
-    lines = b"\n".join(bodies(0, 9_000))
+    lines = b"\n".join(bodies(0, 5_500))
     ok(client, http("/T", "content-type: application/x-ndjson", body=lines))
     reader = world.connect()
-    reader.send(cmd("consume", "topic: T", "consume_window: 10000", "id: p"))
+    reader.send(cmd("consume", "topic: T", "consume_window: 6000", "id: p"))
     world.turn()
     first = len(told(reader))
     assert 0 < first <= 5_000
     world.settle()
-    assert first + len(told(reader)) == 9_000
+    assert first + len(told(reader)) == 5_500

@@ -331,7 +331,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
 
 BacklogMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=100, stateful_step_count=40
+    deadline=None, derandomize=True, max_examples=50, stateful_step_count=40
 )
 TestBacklog = BacklogMachine.TestCase
 

@@ -26,7 +26,7 @@ from tests.process.openapi_hooks import hasten
 from zbus.core.names import name_problem
 from zbus.faces.native.face import COMMANDS
 
-EXAMPLES = 8
+EXAMPLES = [3, *checked([16])]
 
 DONE = ["2xx", 302, 404, 409, 429, 507]  # what a well-formed request may get
 CONTRADICTIONS = {
@@ -87,14 +87,17 @@ def mend(case: Any, command: str) -> None:
         hasten(case)
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("command", sorted(name.decode() for name in COMMANDS))
-def test_a_command(broker: BrokerProcess, command: str, mode: schemathesis.GenerationMode) -> None:
+def test_a_command(
+    broker: BrokerProcess, command: str, mode: schemathesis.GenerationMode, examples: int
+) -> None:
     for found in load(broker, command).get_all_operations():
 
         @given(case=found.ok().as_strategy(generation_mode=mode))
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             derandomize=True,
             database=None,

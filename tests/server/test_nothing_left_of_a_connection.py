@@ -123,11 +123,10 @@ class Turns:
 def turns(tmp_path: Path) -> Iterator[Turns]:
     turns = Turns(tmp_path)
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # for good: who thaws that thaws a million objects of all tests, too
     gc.disable()
     yield turns
     gc.enable()
-    gc.unfreeze()
     turns.server.close()
 
 

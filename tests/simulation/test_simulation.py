@@ -25,7 +25,7 @@ from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
 from zbus.store.writer import LogWriter
 
 SEEDS = 200
-QUICK = 30
+QUICK = 15
 CHUNK = 5
 
 
@@ -39,8 +39,8 @@ def test_a_seed_is_one_run() -> None:
     """Also where hashes of strings differ."""
     code = (
         "from tests.simulation.simulation import Simulation\n"
-        "for seed in range(3):\n"
-        "    simulation = Simulation(seed)\n"
+        "for seed in range(2):\n"
+        "    simulation = Simulation(seed, 120)\n"
         "    simulation.run()\n"
         "    print(simulation.digest)\n"
     )
@@ -52,10 +52,10 @@ def test_a_seed_is_one_run() -> None:
             check=True,
             timeout=WAIT_S,
         ).stdout
-        for hash_seed in ("0", "1", "4711")
+        for hash_seed in ("0", "4711")
     }
     (output,) = outputs
-    assert len(set(output.split())) == 3
+    assert len(set(output.split())) == 2
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,10 +131,8 @@ def damage(data: bytes, kind: str, position: int, random: Random) -> bytes:
 def try_one(log: Log, kind: str, position: int, random: Random) -> None:
     """Damage a copy of the log, recover, look. Raises AssertionError."""
     data = damage(log.data, kind, position, random)
-    bad = next(
-        (at for at, pair in enumerate(zip(data, log.data, strict=False)) if pair[0] != pair[1]),
-        len(data),
-    )
+    changed = range(position, len(data))  # what is before is as it was
+    bad = next((at for at in changed if data[at] != log.data[at]), len(data))
     whole = max(number for number, start in enumerate(log.starts) if start <= bad)
     prefix = log.data[: log.starts[whole]]
     disk = log.disk.kill()

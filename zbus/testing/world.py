@@ -46,17 +46,23 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def take_reply(received: bytes) -> tuple[Reply | None, bytes]:
-    """The first reply among what has come, or None if it is not whole; and the rest."""
+def take_reply(received: bytes, start: int = 0) -> tuple[Reply | None, int]:
+    """The reply that begins there among what has come, or None if it is not whole; and where the
+    next one begins."""
     reader = h11.Connection(h11.CLIENT)
     reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
     reader.send(h11.EndOfMessage())
-    reader.receive_data(received)
+    at, size = start, 512
     status, headers, body = 0, {}, b""
     while True:
         event = reader.next_event()
+        if event is h11.NEED_DATA and at < len(received):
+            # In pieces: h11 copies what it has, and that may be thousands of replies.
+            piece, at, size = received[at : at + size], at + size, size * 2
+            reader.receive_data(piece)
+            continue
         if event is h11.NEED_DATA or event is h11.PAUSED:
-            return None, received
+            return None, start
         if isinstance(event, h11.InformationalResponse):
             continue
         if isinstance(event, h11.Response):
@@ -67,7 +73,8 @@ def take_reply(received: bytes) -> tuple[Reply | None, bytes]:
         elif isinstance(event, h11.Data):
             body += bytes(event.data)
         elif isinstance(event, h11.EndOfMessage):
-            return Reply(status, headers, body), bytes(reader.trailing_data[0])
+            unread = len(reader.trailing_data[0])
+            return Reply(status, headers, body), min(at, len(received)) - unread
 
 
 class HeldJournal(MemoryJournal):
@@ -119,11 +126,13 @@ class Client:
     def replies(self) -> list[Reply]:
         """What has come since the last call; whole replies, parsed by h11."""
         found: list[Reply] = []
-        while self.received:
-            reply, self.received = take_reply(self.received)
+        end = 0
+        while end < len(self.received):
+            reply, end = take_reply(self.received, end)
             if reply is None:
                 break
             found.append(reply)
+        self.received = self.received[end:]
         return found
 
     def vanish(self) -> None:

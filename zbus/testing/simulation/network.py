@@ -159,10 +159,10 @@ class Connection:
             status_line, *lines = self._received[:end].decode("utf-8", "replace").split("\r\n")
             headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
             if "transfer-encoding" in headers:
-                reply, rest = take_reply(bytes(self._received))
+                reply, after = take_reply(bytes(self._received))
                 if reply is None:
                     break
-                self._received[:] = rest
+                del self._received[:after]
                 found.append(reply)
                 continue
             after = end + 4 + int(headers.get("content-length", "0"))
