@@ -310,6 +310,20 @@ def test_what_is_stored_goes_to_the_steady_instance() -> None:
     assert second.delivered() == [b"live"]
 
 
+def test_another_instance_does_not_stand_in_for_one_that_takes_nothing() -> None:
+    """It would not know what the first has had."""
+    platform, head, first = stored(0)
+    second = platform.node(B)
+    second.hello(semq="2/1")
+    first.hello()
+    first.client.takes = False
+    body = b"x" * 300_000
+    assert [head.flag(B, seq, body) for seq in (1, 2)] == ["Ack-Fwd", "Ack-Save"]
+    assert second.delivered() == []
+    first.client.takes = True
+    assert first.delivered() == [body, body]
+
+
 def test_an_instance_is_asked_for_what_it_was_sent() -> None:
     platform, _, second = stored(2)
     first = platform.node(B)

@@ -64,7 +64,7 @@ def _pass_on(call: Call, source: str, target: str) -> None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
     links.watch(call.link, target)
     semq_id = _instance(call.said["cmd"], call.fields, target)
-    found = [one for one in links.instance(target, semq_id) if one.takes_control]
+    found = [one for one in links.instance(target, semq_id)[:1] if one.takes_control]
     if not found:
         lines = lines_of({"dst": target, **echoed(call.said)})
         text = f"{target} is not online"

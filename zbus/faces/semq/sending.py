@@ -187,7 +187,7 @@ def _forward(face: Context, envelope: Envelope, said: dict[str, str], body: byte
     """Send a fresh copy to the node; False if it is not online, or takes nothing."""
     fields = Fields(said)
     semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
-    for link in face.links.instance(envelope.destination.node, semq_id):
+    for link in face.links.instance(envelope.destination.node, semq_id)[:1]:
         if link.takes and (envelope.reliable or not link.peer.out_bytes):
             face.links.push(link, encode_push("semq_deliver", passed_on(said), body))
             return True
