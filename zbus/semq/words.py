@@ -256,9 +256,6 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
     ack2 = fields.flag("ack2")
     source = read_address(fields.required("src"))
     destination = read_address(fields.required("dst"))
-    reliable = fields.flag("reliable", True)
-    if not reliable and (level > Level.DROP or ack2):
-        raise Malformed("reliable 0 is for savefwd 1 without ack2 alone")
     lk0 = mid = None
     if level > Level.DROP or ack2 or fields.text("lk0"):
         lk0 = read_locator(fields.required("lk0"))
@@ -271,6 +268,9 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
     app_key = fields.text("app_key")
     if len(app_key.encode("utf-8", "replace")) > APP_KEY_BYTES_MAX:
         raise Malformed(f"app_key has at most {APP_KEY_BYTES_MAX} bytes")
+    reliable = fields.flag("reliable", True)
+    if not reliable and (level > Level.DROP or ack2):
+        raise Malformed("reliable 0 is for savefwd 1 without ack2 alone")
     return Envelope(
         source,
         destination,
