@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant, mutants_of
 
 SIMULATED = "simulation/test_semq.py::test_worlds"
 INBOX = "semq/test_inbox.py"
+SPECIFIED = "faces/semq/test_specification.py"
 SAVED = "simulation/test_semq.py::test_what_the_platform_has_saved_survives_a_power_cut"
 
 SEMQ: list[Mutant] = [
@@ -30,6 +31,36 @@ SEMQ: list[Mutant] = [
             "            self._broker.ack(_Unheard(), mailbox.group, mailbox.partition, ranges)",
             SIMULATED,
         ),
+        (
+            "semq-others-make-its-ids",
+            """    return text.replace(":", "%3A").replace("/", "%2F")""",
+            "    return text",
+            "faces/semq/test_topics.py",
+        ),
+        (
+            "semq-a-restored-topic-keeps-its-epoch",
+            ' {self.identity}"',
+            '"',
+            "faces/semq/test_topics.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/semq/rows.py",
+        (
+            "semq-frames-that-are-no-utf-8",
+            "        _text(line) + b",
+            "        line + b",
+            "faces/semq/test_topics.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/semq/context.py",
+        (
+            "semq-anybody-is-the-platform",
+            "        if is_platform(node):",
+            "        if False:",
+            "faces/semq/test_bad_input.py",
+        ),
     ),
     *mutants_of(
         "zbus/faces/semq/sending.py",
@@ -50,9 +81,30 @@ SEMQ: list[Mutant] = [
         "zbus/faces/semq/confirming.py",
         (
             "semq-not-received-ends-a-row",
-            "        if result:\n",
-            "        if True:\n",
+            "            if result:\n",
+            "            if True:\n",
             SIMULATED,
+        ),
+        (
+            "semq-ack-by-the-row-alone",
+            "about.matches(read_row(now, *answer))",
+            "True",
+            SPECIFIED,
+        ),
+        (
+            "semq-ack-by-the-mid-alone",
+            "    if about.several or about.place is not None:\n        _find",
+            "    if about.ranges or about.place is not None:\n        _find",
+            SPECIFIED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/semq/inquiring.py",
+        (
+            "semq-any-row-of-that-number",
+            "read_row(box, chunk, at).record == about.record",
+            "True",
+            SPECIFIED,
         ),
         (
             "semq-says-stored-of-what-is-not",
@@ -68,6 +120,18 @@ SEMQ: list[Mutant] = [
             "        self._asking.sent(link.node)\n",
             "",
             SIMULATED,
+        ),
+        (
+            "semq-any-instance-is-handed-rows",
+            "self._links.online(link.node)[:1] == [link] and",
+            "link in self._links.online(link.node) and",
+            "faces/semq/test_delivering.py",
+        ),
+        (
+            "semq-sent-what-it-does-not-take",
+            "        elif len(body) > min(",
+            "        elif False and len(body) > min(",
+            "faces/semq/test_delivering.py",
         ),
     ),
     *mutants_of(

@@ -132,6 +132,18 @@ def read_node(text: str) -> str:
     return text
 
 
+def is_platform(node: str) -> bool:
+    """Of type 0: nobody but a platform speaks for it."""
+    return node.startswith("0:")
+
+
+def read_epoch(text: str) -> str:
+    """Which life of a store."""
+    if _EPOCH.match(text) is None:
+        raise Malformed("epoch is 16 hexadecimal digits")
+    return text
+
+
 def read_address(text: str) -> Address:
     """A node, or a user of one."""
     node, slash, user = text.partition("/")
@@ -204,14 +216,11 @@ class Fields:
         return self.number(name, int(default), 0, 1) == 1
 
     def epoch(self) -> str:
-        text = self.required("epoch")
-        if _EPOCH.match(text) is None:
-            raise Malformed("epoch is 16 hexadecimal digits")
-        return text
+        return read_epoch(self.required("epoch"))
 
-    def mid(self, store: Store) -> Mid:
+    def mid(self, store: Store, usual: Stream = Stream.CONTIGUOUS) -> Mid:
         """`epoch`, `stream` and `seq`."""
-        stream = self.number("stream", Stream.CONTIGUOUS, Stream.GAPS, Stream.CONTIGUOUS)
+        stream = self.number("stream", usual, Stream.GAPS, Stream.CONTIGUOUS)
         seq = read_number("seq", self.required("seq"), 1)
         return Mid(store, self.epoch(), stream, seq)
 
@@ -252,7 +261,7 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
         lk0 = read_locator(fields.required("lk0"))
         if lk0.store.node != source.node:
             raise Malformed(f"lk0 {lk0} is none of {source.node}'s")
-        mid = fields.mid(lk0.store)
+        mid = fields.mid(lk0.store, Stream.CONTIGUOUS if level == Level.ARRIVE else Stream.GAPS)
         if (level == Level.ARRIVE) != (mid.stream == Stream.CONTIGUOUS):
             raise Malformed("stream 3 is that of level 3, and stream 2 of the others")
     lk1 = fields.text("lk1")
@@ -260,8 +269,8 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
     if len(app_key.encode("utf-8", "replace")) > APP_KEY_BYTES_MAX:
         raise Malformed(f"app_key has at most {APP_KEY_BYTES_MAX} bytes")
     reliable = fields.flag("reliable", True)
-    if not reliable and level > Level.DROP:
-        raise Malformed("reliable 0 is for savefwd 1 alone")
+    if not reliable and (level > Level.DROP or ack2):
+        raise Malformed("reliable 0 is for savefwd 1 without ack2 alone")
     return Envelope(
         source,
         destination,

@@ -24,6 +24,7 @@ from zbus.faces.guard import GuardSettings
 from zbus.faces.native.webhooks import reachable
 from zbus.journal.local.engine import LocalJournal
 from zbus.journal.local.files import Files, OsFiles, reason
+from zbus.journal.local.identity import read_identity
 from zbus.journal.port import JournalError
 from zbus.server import faults, logs
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
@@ -300,6 +301,7 @@ class Server:
             "running": self.running,
             "version": __version__,
             "secret": os.urandom(32),
+            "identity": read_identity(OsFiles(), self.config.data_dir),
         }
         told: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()

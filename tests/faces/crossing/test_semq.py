@@ -70,6 +70,7 @@ class Semq(Speaker):
         told, body = self.ask("GET", f"/semq/{node}?cmd=semq_poll&wait={PATIENCE_S}")
         assert told["src"] == "0:1"
         handle = {name: told[name] for name in ("lk0", "epoch", "stream", "seq")}
+        handle["ref_id"] = handle["src_ref_id"] = told["lk1"].rpartition("/")[2]
         return Message(
             body,
             id=told.get("origin_id"),

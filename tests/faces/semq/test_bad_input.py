@@ -53,6 +53,9 @@ SEND: dict[str, dict[str, Any]] = {
     "a src that is none": {"src": "nobody"},
     "ack2 that is none": {"ack2": "yes"},
     "unreliable level 3": {"reliable": 0},
+    "unreliable level 2": {"reliable": 0, "savefwd": 2, "stream": 2},
+    "unreliable level 2, without numbers": {"reliable": 0, "savefwd": "", "lk0": "", "seq": ""},
+    "unreliable with a receipt": {"reliable": 0, "savefwd": 1, "ack2": 1, "stream": 2},
     "an expiry that is none": {"expires": "tomorrow"},
     "an attempt that is none": {"attempt": 0},
     "a long app_key": {"app_key": "x" * 1_025},
@@ -72,9 +75,11 @@ def test_sends(head: Node, case: str) -> None:
 
 
 CONTROL: dict[str, tuple[str, dict[str, Any]]] = {
-    "an ack without numbers": ("semq_ack", {"seq": ""}),
-    "an ack without lk0": ("semq_ack", {"lk0": ""}),
-    "an ack without an epoch": ("semq_ack", {"epoch": ""}),
+    "an ack of nothing": ("semq_ack", {"seq": "", "src_ref_id": ""}),
+    "an ack of half an lk0": ("semq_ack", {"lk0": A}),
+    "an ack of no epoch": ("semq_ack", {"epoch": "x"}),
+    "many acks without lk0": ("semq_ack", {"seqs": "1-3", "lk0": ""}),
+    "many acks without an epoch": ("semq_ack", {"seqs": "1-3", "epoch": ""}),
     "an ack of nobody": ("semq_ack", {"ack_flag": 3}),
     "an ack of no record": ("semq_ack", {"src_ref_id": "x"}),
     "an ack for no node": ("semq_ack", {"dst": "x"}),
@@ -85,7 +90,10 @@ CONTROL: dict[str, tuple[str, dict[str, Any]]] = {
     "very many numbers": ("semq_inquiry", {"seqs": f"1-{1 << 62}", "about": "ack"}),
     "a question about nothing": ("semq_inquiry", {"about": "x"}),
     "a question without a word": ("semq_inquiry", {}),
-    "a question about no topic": ("semq_inquiry", {"about": "send", "topic": ""}),
+    "a question about no row": ("semq_inquiry", {"about": "ack", "seq": ""}),
+    "many questions about no topic": ("semq_inquiry", {"about": "send", "seqs": "1-3"}),
+    "a question about no number": ("semq_inquiry", {"about": "send", "seq": "", "ref_id": 1}),
+    "a question of nobody": ("semq_inquiry", {"about": "ack", "ref_id": 1, "flag": 3}),
     "a question about no node": ("semq_inquiry", {"about": "send", "topic": "semq/x"}),
     "an answer without a result": ("semq_inquiry_resp", {}),
     "an answer with another": ("semq_inquiry_resp", {"result": 2}),
@@ -130,6 +138,8 @@ HELLO: dict[str, dict[str, Any]] = {
     "a long version": {"version": "1" * 65},
     "another src": {"src": B},
     "the platform": {"node": "0:1"},
+    "another platform": {"node": "0:2"},
+    "a size that is none": {"max_size": "all"},
 }
 
 
@@ -157,6 +167,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a long poll": ("semq_poll", {"node": B, "wait": 301}),
     "a poll of what is none": ("semq_poll", {"node": "x"}),
     "a poll of nobody": ("semq_poll", {}),
+    "a src that is none": ("semq_ack", {"src": "nobody", "src_ref_id": 1}),
 }
 
 
@@ -167,6 +178,38 @@ def test_other_commands(head: Node, case: str) -> None:
     reply = client.request(frame(command, id="i", **fields))
     assert (reply.status, reply.headers["reason"]) == (400, "malformed")
     assert reply.headers["id"] == "i"
+
+
+OF_THE_PLATFORM: dict[str, tuple[str, dict[str, Any]]] = {
+    "a message": ("semq_send", send_fields("0:1", A, 1)),
+    "an ack": ("semq_ack", {"dst": A, "ack_flag": 2, **mid_fields(A, 1)}),
+    "a reack": ("semq_reack", {"dst": A, "ack_flag": 1, **mid_fields(B, 1)}),
+    "a question": ("semq_inquiry", {"dst": A, "about": "send", **mid_fields(A, 1)}),
+    "an answer": ("semq_inquiry_resp", {"dst": A, "result": 1, **mid_fields(A, 1)}),
+    "a word to itself": ("semq_ack", {"dst": "0:1", "src_ref_id": 1}),
+    "a lookup": ("semq_lookup", {"dst": A}),
+    "a poll": ("semq_poll", {}),
+    "a poll by name": ("semq_poll", {"node": "0:1"}),
+    "a hello": ("semq_hello", {"node": "0:1"}),
+}
+
+
+@pytest.mark.parametrize("src", ["0:1", "0:1/x", "0:2"])
+@pytest.mark.parametrize("case", OF_THE_PLATFORM)
+def test_nobody_speaks_as_the_platform(head: Node, case: str, src: str) -> None:
+    command, fields = OF_THE_PLATFORM[case]
+    topics = set(head.platform.world.broker.topics)
+    reply = head.platform.ask(frame(command, **{**fields, "src": src}))
+    assert (reply.status, reply.headers["reason"]) == (403, "forbidden")
+    assert head.request(command, **{**fields, "src": src}).status == 403
+    assert head.take_all() == []
+    assert set(head.platform.world.broker.topics) == topics
+
+
+@pytest.mark.parametrize("command", ["heartbeat", "semq_bye", "semq_stat"])
+def test_whatever_a_connection_says_has_its_name(head: Node, command: str) -> None:
+    assert head.request(command, src=B).status == 403
+    assert head.request(command, src=f"{A}/alice").status == 200
 
 
 def test_a_connection_of_a_node_polls_nothing(head: Node) -> None:

@@ -206,9 +206,13 @@ def test_control_messages_find_the_instance_of_their_row() -> None:
     branch.control("semq_inquiry", dst=C, about="ack", semq_id=2, **mid_fields(C, 3))
     branch.control("semq_inquiry_resp", dst=C, about="send", semq_id=1, **mid_fields(C, 4))
     branch.control("semq_reack", dst=C, dest_semq_id=2, **mid_fields(B, 5))
-    branch.control("semq_ack", dst=C, ack_flag=2, **mid_fields(C, 6))
-    assert [one.headers["seq"] for one in first.take_all()] == ["1", "4"]
-    assert [one.headers["seq"] for one in second.take_all()] == [*"2356"]
+    branch.control("semq_ack", dst=C, ack_flag=2, epoch=EPOCH, seq=6)
+    branch.control("semq_ack", dst=C, ack_flag=2, **mid_fields(C, 7, lk0=f"{C}/2/1/7"))
+    asked = {"about": "ack", "semq_id": 1, "result": 1}  # the row of whoever was asked
+    branch.control("semq_inquiry_resp", dst=C, dest_semq_id=3, **asked, **mid_fields(B, 8))
+    branch.control("semq_inquiry", dst=C, about="send", semq_id=2, **mid_fields(B, 9))
+    assert [one.headers["seq"] for one in first.take_all()] == [*"1469"]
+    assert [one.headers["seq"] for one in second.take_all()] == [*"23578"]
     branch.say("semq_ack", id="x", src=B, dst=C, ack_flag=2, src_semq_id=9, **mid_fields(C, 1))
     assert [one.headers["reason"] for one in branch.take_answers()] == ["offline"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.dialogue import cmd, http
-from tests.faces.semq.words import INTERVAL_MS, A, B, Node, Platform, frame, mid_fields
+from tests.conformance.dialogue import cmd, http, put
+from tests.faces.semq.words import INTERVAL_MS, A, B, Node, Platform, frame, mid_fields, send_fields
 from zbus.faces.semq.settings import SemqSettings
 from zbus.testing.world import HeldJournal
 
@@ -175,6 +175,19 @@ def test_a_late_answer_of_an_earlier_attempt_changes_nothing() -> None:
     assert platform.states(B) == {1: "SS_SENT"}
 
 
+def test_any_word_of_a_node_begins_the_questions_anew() -> None:
+    for word in ("semq_lookup", "semq_send", "semq_hello"):
+        platform, _, branch = stored(1)
+        branch.hello()
+        branch.take("semq_deliver")
+        platform.wait(100_000)
+        assert branch.take("semq_inquiry")
+        fields = {"semq_lookup": {"dst": A}, "semq_hello": {"node": B}}
+        branch.request(word, **fields.get(word, send_fields(B, A, 1)))
+        platform.wait(INTERVAL_MS)
+        assert branch.take("semq_inquiry"), word
+
+
 EXPIRES = "expires"
 
 
@@ -203,11 +216,42 @@ def test_what_has_expired_is_put_by(level: int) -> None:
     assert pulled.body == b"old", "any dialect may take it"
 
 
+def test_a_void_message_says_what_its_confirmations_need() -> None:
+    """Whoever confirms it says that it is void, and that is passed on."""
+    platform, head, branch = stored(0)
+    soon_ms = platform.world.now_ms + 1_000
+    said: dict[str, Any] = {"ack2": 1, "app_key": "k", "ordered": 1}
+    head.send(f"{B}/bob", 7, b"old", expires=soon_ms, content_type="a/b", **said)
+    platform.wait(1_000)
+    branch.hello()
+    came = branch.take_one("semq_deliver").headers
+    expected = {**mid_fields(A, 7), **said, "void": 1, "savefwd": 3, "dst": f"{B}/bob", "src": A}
+    assert {name: came[name] for name in expected} == {k: str(v) for k, v in expected.items()}
+    branch.control("semq_ack", dst=A, ack_flag=2, void=1, src_ref_id=7, **mid_fields(A, 7))
+    assert head.take_one("semq_ack").headers["void"] == "1"
+
+
+def test_what_has_expired_and_has_no_void_message() -> None:
+    """Of level 2 nobody is told: its sender asks, is told that it is not there, and is refused."""
+    platform, head, branch = stored(0)
+    soon_ms = platform.world.now_ms + 1_000
+    assert head.flag(B, 1, b"old", savefwd=2, ack2=1, expires=soon_ms) == "Ack-Save"
+    platform.wait(1_000)
+    branch.hello()
+    assert branch.take("semq_deliver") == []
+    assert platform.states(B) == {}
+    asked = mid_fields(A, 1, stream=2, about="send", topic=f"semq/{B}")
+    head.control("semq_inquiry", **asked)
+    assert head.take_one("semq_inquiry_resp").headers["result"] == "0"
+    assert head.flag(B, 1, b"old", savefwd=2, ack2=1, expires=soon_ms) == "410 expired"
+
+
 def test_what_has_expired_is_not_forwarded() -> None:
     platform, head, branch = stored(0)
     branch.hello()
     old_ms = platform.world.now_ms
-    assert head.flag(B, 1, b"one", savefwd=1, expires=old_ms) == "410 expired"
+    assert head.flag(B, 1, b"one", savefwd=1, expires=old_ms) == "404 expired"
+    assert head.flag(B, 1, b"two", savefwd=2, expires=old_ms) == "410 expired"
     assert head.flag(B, 1, b"three", expires=old_ms) == "410 expired"
     assert head.flag(B, 2, b"", expires=old_ms, void=1) == "Ack-Fwd", "it has nothing to expire"
     found = branch.take("semq_deliver")
@@ -244,16 +288,105 @@ def test_a_fixed_message_goes_to_its_instance() -> None:
     assert second.delivered() == [b"for 2"]
 
 
-def test_instances_share_what_is_stored() -> None:
-    platform, _, first = stored(4)
-    second = platform.node(B)
-    for node, semq in ((first, "1/1"), (second, "2/1")):
-        node.hello(semq=semq, window=2)
-    found = [*first.take("semq_deliver"), *second.take("semq_deliver")]
-    assert sorted(one.body for one in found) == numbers(4)
+def test_what_is_stored_goes_to_the_steady_instance() -> None:
+    """Each has a ledger of its own, and would hand over what another one has."""
+    platform, head, second = stored(4)
+    first = platform.node(B)
+    second.hello(semq="2/1", window=2)
+    found = second.take("semq_deliver")
+    assert [one.body for one in found] == numbers(2)
+    first.hello(semq="1/1", window=1)
+    assert first.delivered() == [b"3"]
     for one in found:
         second.ack(one)
-    assert platform.states(B) == {}, "whoever confirms"
+    assert second.delivered() == [], "it is not the steady one any more"
+    assert head.flag(B, 9, b"live") == "Ack-Fwd"
+    assert first.delivered() == [b"live"]
+    first.vanish()
+    platform.wait(2_001)
+    assert second.take_one("semq_inquiry").headers["seq"] == "3", "what the other one had"
+    assert second.delivered() == [b"4"]
+    assert head.flag(B, 10, b"live") == "Ack-Fwd"
+    assert second.delivered() == [b"live"]
+
+
+def test_another_instance_does_not_stand_in_for_one_that_takes_nothing() -> None:
+    """It would not know what the first has had."""
+    platform, head, first = stored(0)
+    second = platform.node(B)
+    second.hello(semq="2/1")
+    first.hello()
+    first.client.takes = False
+    body = b"x" * 300_000
+    assert [head.flag(B, seq, body) for seq in (1, 2)] == ["Ack-Fwd", "Ack-Save"]
+    assert second.delivered() == []
+    first.client.takes = True
+    assert first.delivered() == [body, body]
+
+
+def test_an_instance_is_asked_for_what_it_was_sent() -> None:
+    platform, _, second = stored(2)
+    first = platform.node(B)
+    second.hello(semq="2/1", window=1)
+    assert second.delivered() == [b"1"]
+    first.hello(semq="1/1")
+    assert first.delivered() == [b"2"]
+    platform.wait(INTERVAL_MS)
+    assert second.take_one("semq_inquiry").headers["seq"] == "1"
+    assert first.take_one("semq_inquiry").headers["seq"] == "2"
+
+
+def test_a_fixed_instance_is_asked() -> None:
+    platform, _, first = stored(1, fixed=1, semq_id=2)
+    second = platform.node(B)
+    second.hello(semq="2/1")
+    first.hello(semq="1/1")
+    assert (second.delivered(), first.delivered()) == ([b"1"], [])
+    platform.wait(INTERVAL_MS)
+    assert second.take_one("semq_inquiry").headers["seq"] == "1"
+    assert first.take("semq_inquiry") == []
+
+
+def test_another_window() -> None:
+    _, _, branch = stored(10)
+    branch.hello(window=1)
+    found = branch.take("semq_deliver")
+    branch.hello(window=4)
+    found += branch.take("semq_deliver")
+    assert [one.body for one in found] == numbers(4)
+    branch.hello(window=2)
+    for one in found[:2]:
+        branch.ack(one)
+    assert branch.delivered() == []
+    branch.ack(found[2])
+    assert branch.delivered() == [b"5"]
+
+
+# -- sizes --------------------------------------------------------------------------------------
+
+
+def test_what_its_node_does_not_take_is_put_by() -> None:
+    """Or it would be sent, and break its connection, for ever."""
+    platform, head, branch = stored(0)
+    assert head.flag(B, 1, b"x" * 11) == "Ack-Save", "nobody knows yet"
+    assert head.flag(B, 2, b"next") == "Ack-Save"
+    branch.hello(max_size=10)
+    assert head.flag(B, 3, b"x" * 11) == "413 too-large"
+    found = {one.headers["seq"]: one for one in branch.take("semq_deliver")}
+    assert found.keys() == {"1", "2"}
+    assert (found["1"].headers["void"], found["2"].body) == ("1", b"next")
+    (dead,) = platform.document("semq_dead")["rows"]
+    assert (dead["reason"], dead["bytes"]) == ("too large", 11)
+
+
+def test_rows_that_are_larger_than_the_platform_takes_now() -> None:
+    platform, _, branch = stored(0)
+    put(platform.world.connect(), f"semq.{B}", b"x" * 11)
+    platform._settings = SemqSettings(body_bytes_max=10)
+    platform.restart()
+    assert branch.hello().headers["max_size"] == "10"
+    assert branch.delivered() == []
+    assert platform.document("semq_dead")["rows"][0]["reason"] == "too large"
 
 
 # -- plain HTTP ---------------------------------------------------------------------------------
@@ -306,10 +439,12 @@ def test_polls_of_what_has_expired() -> None:
     platform, head, _ = stored(0)
     head.send(B, 1, b"m", expires=platform.world.now_ms + 1_000)
     platform.wait(1_001)
+    head.send(B, 2, b"n")
     client = platform.world.connect()
-    assert client.request(poll(platform)).status == 204
+    assert client.request(poll(platform)).body == b"n", "it goes on to the next one"
     came = client.request(poll(platform))
     assert (came.headers["seq"], came.headers["void"], came.body) == ("1", "1", b"")
+    assert client.request(poll(platform)).status == 204
 
 
 def test_a_node_that_sends_over_plain_http() -> None:
@@ -320,14 +455,15 @@ def test_a_node_that_sends_over_plain_http() -> None:
     reply = client.request(http(target, body=b"m", method="POST"))
     assert (reply.status, reply.headers["ack_flag"], reply.headers["flag"]) == (200, "1", "2")
     unnumbered = f"/semq/{B}/?cmd=semq_send&src={A}&savefwd=2"
-    assert client.request(http(unnumbered, body=b"n", method="POST")).headers["flag"] == "2"
+    lines = "x-src: 1:9", "origin_src: 1:9"
+    assert client.request(http(unnumbered, *lines, body=b"n", method="POST")).headers["flag"] == "2"
     refused = client.request(http(unnumbered.replace("fwd=2", "fwd=3"), body=b"o", method="POST"))
     assert (refused.status, refused.headers["reason"]) == (400, "malformed")
     branch.hello()
     first, second = branch.take("semq_deliver")
     assert (first.body, first.headers["seq"], first.headers["dst"]) == (b"m", "5", f"{B}/bob")
     assert (second.body, second.headers["src"], second.headers["stream"]) == (b"n", "0:1", "2")
-    assert second.headers["origin_src"] == A
+    assert (second.headers["origin_src"], second.headers["x-src"]) == (A, "1:9")
     branch.ack(first)
     branch.ack(second)
     assert platform.states(B) == {}

@@ -21,7 +21,7 @@ from zbus.core.topic import Partition
 from zbus.faces.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.faces.semq.links import Link, Links
 from zbus.faces.semq.mailboxes import Mailbox, Mailboxes, locator
-from zbus.faces.semq.rows import lk0_of, mid_of
+from zbus.faces.semq.rows import instance_of, lk0_of, mid_of
 from zbus.semq.words import Locator, Mid, show_seqs
 
 LONGEST_MS: Final = 600_000
@@ -36,8 +36,9 @@ _ASKED_MAX: Final = 2_000
 _NAMED_MAX: Final = 500
 """Of them, in one frame."""
 
-Stream = tuple[str, str, int, int]
-"""Of messages that one question can name: store, epoch, stream, and the attempt it is about."""
+Stream = tuple[Link | None, str, str, int, int]
+"""Of messages that one question can name: who is asked, store, epoch, stream, and the attempt it is
+about."""
 
 
 class Asked(NamedTuple):
@@ -46,6 +47,7 @@ class Asked(NamedTuple):
     offset: int
     mid: Mid
     lk0: str
+    semq_id: int  # of the only instance that it is for; 0 = any
 
 
 class Asking:
@@ -123,27 +125,36 @@ class Asking:
         places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
 
         def each(partition: Partition, chunk: Chunk, at: int) -> bool:
-            rows.append(Asked(chunk.first + at, mid_of(mailbox, chunk, at), lk0_of(chunk, at)))
+            mid, lk0 = mid_of(mailbox, chunk, at), lk0_of(chunk, at)
+            rows.append(Asked(chunk.first + at, mid, lk0, instance_of(chunk.headers[at])))
             return True
 
         Looks(places, each, partial(self._found, mailbox.node, rows))
 
     def _found(self, node: str, rows: list[Asked], problem: BrokerError | None) -> None:
-        mailbox, links = self._mailboxes.find(node), self._links.online(node)
-        links = [link for link in links if link.takes_control]
-        if problem is not None or mailbox is None or not links:
+        mailbox = self._mailboxes.find(node)
+        if problem is not None or mailbox is None:
             return  # it is asked again
-        attempts = mailbox.group.backlogs[0].attempts
+        backlog = mailbox.group.backlogs[0]
         streams: dict[Stream, list[Asked]] = {}
         for row in rows:
-            if row.offset in mailbox.group.backlogs[0].leased:
-                mid = row.mid
-                key = str(mid.store), mid.epoch, mid.stream, attempts.get(row.offset, 1)
+            if row.offset in backlog.leased:
+                link = self._holder(node, row, backlog.leased.holders.get(row.offset))
+                mid, attempt = row.mid, backlog.attempts.get(row.offset, 1)
+                key = link, str(mid.store), mid.epoch, mid.stream, attempt
                 streams.setdefault(key, []).append(row)
-        for (_, _, _, attempt), found in streams.items():
+        for (link, _, _, _, attempt), found in streams.items():
             for begin in range(0, len(found), _NAMED_MAX):
-                part = found[begin : begin + _NAMED_MAX]
-                self._push(links[-1], node, part, attempt)
+                if link is not None and link.takes_control:
+                    self._push(link, node, found[begin : begin + _NAMED_MAX], attempt)
+
+    def _holder(self, node: str, row: Asked, holder: bytes | None) -> Link | None:
+        """The connection that was sent a row, as long as it lasts; else the steady one. Instances
+        do not know what another one has."""
+        if row.semq_id:
+            return next(iter(self._links.instance(node, row.semq_id)), None)
+        links = self._links.online(node)
+        return next((link for link in links if link.peer.id == holder), links[0] if links else None)
 
     def _push(self, link: Link, node: str, rows: list[Asked], attempt: int) -> None:
         mid, single = rows[0].mid, len(rows) == 1

@@ -10,11 +10,11 @@ from zbus.core.errors import BrokerError, Outcome, Refusal
 from zbus.core.ticket import Ticket
 from zbus.faces.peer import Peer
 from zbus.faces.plain import TEXT, PlainAnswering, PlainHead
-from zbus.faces.semq.frames import lines_of
+from zbus.faces.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.faces.semq.mailboxes import Mailbox, Mailboxes
 from zbus.faces.semq.settings import SemqSettings
 from zbus.faces.status import STATUS, retry_line
-from zbus.semq.words import Fields, Malformed
+from zbus.semq.words import Fields, Malformed, is_platform, read_address
 
 if TYPE_CHECKING:
     from zbus.faces.semq.asking import Asking
@@ -62,8 +62,23 @@ class Context(Protocol):
     def opened(self, link: Link, mailbox: Mailbox) -> None:
         """A connection has said hello, and has been answered."""
 
+    def wake(self, node: str) -> None:
+        """A node may take more than before."""
+
     def heard(self, node: str) -> None:
         """A node has said what it has of what it was sent."""
+
+
+def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
+    """What is called, and who is told of a mistake in it."""
+
+    def tried(found: T) -> None:
+        try:
+            call(found)
+        except Exception as error:
+            failed(error)
+
+    return tried
 
 
 class Reply(PlainAnswering, Ticket):
@@ -95,13 +110,7 @@ class Reply(PlainAnswering, Ticket):
     def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
         """For what storage calls back: a mistake in it is this peer's to pay for."""
 
-        def guarded(found: T) -> None:
-            try:
-                call(found)
-            except Exception as error:
-                self.failed(error)
-
-        return guarded
+        return guarded(call, self.failed)
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, BrokerError):
@@ -137,7 +146,8 @@ class Call:
         return Reply(self.asked, self.peer, self.id)
 
     def source(self) -> str:
-        """The node that says this: that of its connection, or one whose rights it has shown."""
+        """The node that says this: that of its connection, or one whose rights it has shown. The
+        platform is neither."""
         text = self.fields.text("src")
         if self.link is None:
             if not text:
@@ -147,4 +157,50 @@ class Call:
         node = text.partition("/")[0]
         if self.link is not None and node != self.link.node:
             raise Refused(403, "forbidden", f"this connection is of {self.link.node}: not its src")
-        return node
+        self.refuse_platform(node)
+        return read_address(text).node
+
+    def refuse_platform(self, node: str) -> None:
+        """Nobody is the platform."""
+        if is_platform(node):
+            text = f"{node} is of type 0, a platform: nobody else speaks for it"
+            raise Refused(403, "forbidden", text)
+
+    def teller(self, command: str = "", node: str = "") -> Telling:
+        """What answers with a control message, now or later."""
+        return Telling(self, command, node)
+
+
+class Telling:
+    """The answer to a control message is one as well: a connection of a node is pushed it, and over
+    plain HTTP it is the reply, which has its turn from now on."""
+
+    __slots__ = ("_call", "_command", "_lines", "_reply")
+
+    def __init__(self, call: Call, command: str, node: str) -> None:
+        self._call = call
+        self._command = command
+        self._lines = PLATFORM_LINE + lines_of({"dst": node})
+        self._reply = call.reply() if call.link is None else None
+
+    def tell(self, fields: Mapping[str, str]) -> None:
+        links, link = self._call.face.links, self._call.link
+        lines = self._lines + lines_of(fields)
+        if self._reply is not None:
+            self._reply.say(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))
+        elif link is not None and link in links.online(link.node):
+            links.push(link, encode_push(self._command, lines))
+
+    def done(self) -> None:
+        """Nothing is told, but to whoever waits for a reply of HTTP."""
+        if self._reply is not None:
+            self._reply.ok({})
+
+    @property
+    def twice(self) -> bool:
+        """It may be told in parts."""
+        return self._reply is None
+
+    def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """As that of a reply."""
+        return guarded(call, self._call.peer.blame if self._reply is None else self._reply.failed)

@@ -1,4 +1,5 @@
-"""Messages that are not delivered any more, because their time is over or somebody gave them up.
+"""Messages that are not delivered any more: their time is over, or somebody gave them up, or their
+node does not take such large ones.
 
 They are put by in the topic `semq.dead`, where the operator finds them and from where he may
 consume them like any others. A message of stream 3 must not leave a gap, or what is ordered behind
@@ -27,6 +28,7 @@ from zbus.faces.semq.mailboxes import (
     PREFIX,
     Mailbox,
     Mailboxes,
+    encode_id,
     void_id,
 )
 from zbus.faces.semq.rows import Row, number_of, read_row
@@ -40,6 +42,7 @@ _OF_BODIES: Final = ("expires", "encrypt", "session_key", "content-type")
 
 EXPIRED: Final = "expired"
 GIVEN_UP: Final = "given up"
+TOO_LARGE: Final = "too large"
 
 _TOPIC: Final = TopicOptions(TOPIC, dedupe_live=True, retention_done=True)
 
@@ -87,8 +90,9 @@ class DeadRows:
         self._open.add(key)
         said = lines.removeprefix(MARK) + b"dead_reason: %b\r\n" % reason.encode()
         copy = Chunk()
-        copy.add(f"{mailbox.node}/{row.mid}".encode(), said, chunk.bodies[at])
-        copied = _Step(self, _Buried(mailbox.node, row, key, told), self.copied)
+        id = encode_id(f"{mailbox.node}/{row.mid}")  # no other dialect can make it
+        copy.add(id.encode(), said, chunk.bodies[at])
+        copied = _Step(self, _Buried(mailbox, row, key, told), self.copied)
         topic = self._made()
         if isinstance(topic, BrokerError):
             copied.settle(topic)
@@ -125,8 +129,9 @@ class DeadRows:
 
     def _left(self, buried: _Buried) -> Mailbox | None:
         """The mailbox, if the row is in it still: it may have been confirmed meanwhile."""
-        mailbox, row = self._mailboxes.find(buried.node), buried.row
-        if mailbox is None or mailbox.find(row.mid) != row.offset:
+        mailbox, row = self._mailboxes.find(buried.mailbox.node), buried.row
+        same = mailbox is not None and mailbox.partition is buried.mailbox.partition
+        if mailbox is None or not same or not mailbox.is_open(row.offset):
             self._open.discard(buried.key)
             buried.told.settle(Changed(0))
             return None
@@ -154,7 +159,7 @@ class DeadRows:
 class _Buried(NamedTuple):
     """A row under way."""
 
-    node: str
+    mailbox: Mailbox
     row: Row
     key: tuple[str, int]
     told: Ticket

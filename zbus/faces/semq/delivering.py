@@ -1,11 +1,12 @@
 """What is stored for a node is handed to it, in order, as it has room for it.
 
-Each of its connections pulls for as long as it lasts, with the window it wants; what it is handed
-is leased, which is SS_SENT. Before a connection gets anything new it is asked for what was sent
-before (`zbus.faces.semq.asking`), so that what was lost goes first; but nobody waits for its
-answers for long.
+Each of its connections pulls for as long as it lasts, but only the steady one is handed anything,
+with the window it wants; what it is handed is leased, which is SS_SENT. Before a connection gets
+anything new it is asked for what was sent before (`zbus.faces.semq.asking`), so that what was lost
+goes first; but nobody waits for its answers for long.
 
-A message whose time is over is not delivered, but put by (`zbus.faces.semq.dead`).
+A message whose time is over, or that is larger than its node takes, is not delivered, but put by
+(`zbus.faces.semq.dead`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from zbus.core.broker import Broker
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
-from zbus.core.topic import Pull
+from zbus.core.topic import Group, Pull
 from zbus.core.wants import ENDLESS, Wants
-from zbus.faces.peer import Peer
-from zbus.faces.plain import PlainAnswering, PlainHead
 from zbus.faces.rights import admit_reader
 from zbus.faces.semq.asking import Asking
-from zbus.faces.semq.context import Call, Context
-from zbus.faces.semq.dead import DeadRows
+from zbus.faces.semq.context import Call, Context, Reply
+from zbus.faces.semq.dead import TOO_LARGE, DeadRows
 from zbus.faces.semq.frames import encode_push
 from zbus.faces.semq.links import Link, Links
-from zbus.faces.semq.mailboxes import MARK, Mailbox, Mailboxes
-from zbus.faces.semq.rows import delivery_lines, number_of
+from zbus.faces.semq.mailboxes import Mailbox, Mailboxes
+from zbus.faces.semq.rows import delivery_lines, instance_of
+from zbus.faces.semq.settings import WINDOW_MAX
 from zbus.faces.status import STATUS, retry_line
 from zbus.semq.words import Malformed, read_node
 
@@ -39,8 +39,15 @@ POLLS_MAX: Final = 100
 
 WAIT_S_MAX: Final = 300
 
+_PASSED_MAX: Final = 100
+"""Rows that one poll passes over."""
+
 _ALONE_MS: Final = 10_000
 """A row for an instance that is not here is looked at again so much later."""
+
+
+_WANTS: Final = Wants(credit=ENDLESS, window=WINDOW_MAX)
+"""One at a time: so a connection gets no more than its window, and nothing once it is stalled."""
 
 
 class Delivery(Pull):
@@ -49,11 +56,21 @@ class Delivery(Pull):
     __slots__ = ("_delivering", "link")
 
     def __init__(self, delivering: Delivering, link: Link) -> None:
-        # One at a time: so it gets no more than its window, and nothing once it is stalled.
-        wants = Wants(credit=ENDLESS, window=link.hello.window)
-        super().__init__(link.peer, wants)
+        super().__init__(link.peer, _WANTS)
+        self.handed = set()
         self._delivering = delivering
         self.link = link
+
+    def full(self, group: Group) -> bool:
+        """It is handed nothing now. Its node may say hello again with another window."""
+        if not self._delivering.serves(self.link):
+            return True
+        window, handed = self.link.hello.window, self.handed or ()
+        if len(handed) < window:
+            return False
+        leased = group.backlogs[0].leased
+        self.handed = {place for place in handed if place[1] in leased}
+        return len(self.handed) >= window
 
     def answer(self, outcome: Outcome) -> None:
         self._delivering.came(self.link, outcome)
@@ -63,21 +80,42 @@ class Delivering:
     """See the module."""
 
     def __init__(
-        self, broker: Broker, mailboxes: Mailboxes, links: Links, asking: Asking, dead: DeadRows
+        self,
+        broker: Broker,
+        mailboxes: Mailboxes,
+        links: Links,
+        asking: Asking,
+        dead: DeadRows,
+        size_max: int,
     ) -> None:
         self._broker = broker
         self._mailboxes = mailboxes
         self._links = links
         self._asking = asking
         self._dead = dead
-        self._waiting = broker.timers.timer(self._begin, lambda link: link.peer)
+        self._size_max = size_max
+        self._waiting = broker.timers.timer(self._waited, lambda link: link.peer)
+        links.when_changed = self._changed
 
     def opened(self, link: Link, mailbox: Mailbox) -> None:
         """A connection has said hello."""
-        if self._asking.begin(mailbox):
-            self._waiting.set(link, self._broker.now_ms + ANSWERS_MS)
-        else:
-            self._begin(link)
+        self._broker.pull(mailbox.group, Delivery(self, link), None)
+        admit_reader(link.peer, mailbox.group, link.bearer)
+        self._changed(link.node)
+
+    def _changed(self, node: str) -> None:
+        """Connections have come or gone: ask the steady one for what those had that are gone."""
+        mailbox, links = self._mailboxes.find(node), self._links.online(node)
+        if mailbox is not None and links:
+            if self._asking.begin(mailbox):
+                self._waiting.set(links[0], self._broker.now_ms + ANSWERS_MS)
+            self.wake(node)
+
+    def wake(self, node: str) -> None:
+        """See whether it may be handed something."""
+        mailbox = self._mailboxes.find(node)
+        if mailbox is not None:
+            self._broker.dispatch.activate(mailbox.group)
 
     def answered(self, node: str) -> None:
         """A node has said what it has of what it was sent."""
@@ -87,14 +125,15 @@ class Delivering:
         if mailbox is not None and not self._asking.lost(mailbox):
             for link in waiting:
                 self._waiting.discard(link)
-                self._begin(link)
+            self.wake(node)
 
-    def _begin(self, link: Link) -> None:
-        mailbox = self._mailboxes.find(link.node)
-        if mailbox is None or link not in self._links.online(link.node):
-            return
-        self._broker.pull(mailbox.group, Delivery(self, link), None)
-        admit_reader(link.peer, mailbox.group, link.bearer)
+    def _waited(self, link: Link) -> None:
+        """It was to answer by now."""
+        self.wake(link.node)
+
+    def serves(self, link: Link) -> bool:
+        """This connection is handed what is stored for its node."""
+        return self._links.online(link.node)[:1] == [link] and link not in self._waiting
 
     def came(self, link: Link, outcome: Outcome) -> None:
         """Rows for a connection; or it gets no more."""
@@ -115,82 +154,90 @@ class Delivering:
             self._dead.bury(mailbox, chunk, at)
             return
         target: Link | None = link
-        if lines.startswith(MARK) and b"\r\nfixed: 1\r\n" in lines:
-            target = self._fixed(link, number_of(lines, b"semq_id") or 1)
-            if target is None:
-                later_ms = self._broker.now_ms + _ALONE_MS
-                self._mailboxes.postpone(mailbox, chunk.first + at, later_ms)
-                return
-        assert target is not None
-        data = encode_push("semq_deliver", delivery_lines(mailbox, chunk, at), body)
-        target.peer.work -= len(body) >> 11
-        self._links.push(target, data)
-
-    def _fixed(self, link: Link, semq_id: int) -> Link | None:
-        """The connection of the only instance that a row is for."""
-        if semq_id in link.hello.semq_ids:
-            return link
-        links = [one for one in self._links.instance(link.node, semq_id) if one.takes]
-        return links[-1] if links else None
+        semq_id = instance_of(lines)
+        if semq_id and semq_id not in link.hello.semq_ids:
+            links = [one for one in self._links.instance(link.node, semq_id) if one.takes]
+            target = links[0] if links else None
+        if target is None:
+            later_ms = self._broker.now_ms + _ALONE_MS
+            self._mailboxes.postpone(mailbox, chunk.first + at, later_ms)
+        elif len(body) > min(self._size_max, target.hello.max_size or self._size_max):
+            self._dead.bury(mailbox, chunk, at, TOO_LARGE)
+        else:
+            data = encode_push("semq_deliver", delivery_lines(mailbox, chunk, at), body)
+            target.peer.work -= len(body) >> 11
+            self._links.push(target, data)
 
 
 # -- nodes without a connection of their own ----------------------------------------------------
 
 
-class Poll(PlainAnswering, Pull):
-    """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
-    interval: nobody can be asked."""
+class Polled(Reply):
+    """What a poll is answered."""
 
-    __slots__ = ("asked", "data", "face", "id", "node", "ordered", "peer")
-
-    def __init__(
-        self, face: Context, asked: PlainHead, peer: Peer, id: bytes, node: str, wants: Wants
-    ) -> None:
-        super().__init__(peer, wants)
-        self.face = face
-        self.asked = asked
-        self.node = node
-        self.peer = peer
-        self.id = id
-        self.ordered = not id
-        self.data: bytes | None = None
-        peer.open_tickets += 1
-        peer.open_waits += 1
-        if self.ordered:
-            peer.take_turn(self)
-
-    def settle(self, outcome: Outcome) -> None:
-        self.peer.open_waits -= 1
-        super().settle(outcome)
+    __slots__ = ()
 
     def answer(self, outcome: Outcome) -> None:
-        mailbox = self.face.mailboxes.find(self.node)
         if isinstance(outcome, BrokerError):
             text = f"{STATUS[outcome.refusal]}: {outcome.text}".encode()
-            self._say(STATUS[outcome.refusal], retry_line(outcome), text)
-        elif isinstance(outcome, Delivered) and mailbox is not None:
-            piece = outcome.pieces[0]
-            self._hand_over(mailbox, piece.chunk, piece.start)
+            self.say(STATUS[outcome.refusal], retry_line(outcome), text)
         else:
             stopping = isinstance(outcome, Empty) and outcome.reason is EmptyReason.STOPPING
-            self._say(503 if stopping else 204, b"", b"")
+            self.say(503 if stopping else 204, b"")
 
-    def _hand_over(self, mailbox: Mailbox, chunk: Chunk, at: int) -> None:
-        if self.face.dead.is_late(chunk.headers[at]):
-            self.face.dead.bury(mailbox, chunk, at)
-            self._say(204, b"", b"")
+
+class Poll(Pull):
+    """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
+    interval: nobody can be asked. What is put by instead is passed over."""
+
+    __slots__ = ("_face", "_left", "_node", "_reply", "_until_ms")
+
+    def __init__(
+        self, face: Context, reply: Polled, node: str, until_ms: int, left: int = _PASSED_MAX
+    ) -> None:
+        super().__init__(reply.peer, Wants(lease_ms=face.settings.semq_interval_ms))
+        self._face = face
+        self._reply = reply
+        self._node = node
+        self._until_ms = until_ms
+        self._left = left
+        reply.peer.open_waits += 1
+
+    def ask(self, mailbox: Mailbox) -> None:
+        peer = self._reply.peer
+        self._face.broker.pull(mailbox.group, self, self._until_ms)
+        admit_reader(peer, mailbox.group, peer.asker)
+
+    def settle(self, outcome: Outcome) -> None:
+        self._reply.peer.open_waits -= 1
+        super().settle(outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._reply.failed(error)
+
+    def answer(self, outcome: Outcome) -> None:
+        face, mailbox = self._face, self._face.mailboxes.find(self._node)
+        if not isinstance(outcome, Delivered) or mailbox is None:
+            self._reply.settle(outcome)
             return
-        lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
-        self._say(200, lines, chunk.bodies[at])
-
-    def _say(self, status: int, lines: bytes, body: bytes) -> None:
-        self.tell(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
+        chunk, at = outcome.pieces[0].chunk, outcome.pieces[0].start
+        if not face.dead.is_late(chunk.headers[at]):
+            lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
+            self._reply.say(200, lines, chunk.bodies[at])
+            return
+        face.dead.bury(mailbox, chunk, at)
+        if self._left:
+            again = Poll(face, self._reply, self._node, self._until_ms, self._left - 1)
+            again.ask(mailbox)
+        else:
+            self._reply.say(204, b"")
 
 
 def poll(call: Call) -> None:
     """`semq_poll`."""
     face, fields = call.face, call.fields
     node = read_node(fields.text("node") or call.source())
+    call.refuse_platform(node)
     if call.link is not None:
         raise Malformed("a connection that has said hello is told what comes: it polls nothing")
     wait_s = fields.number("wait", 0, 0, WAIT_S_MAX)
@@ -203,7 +250,5 @@ def poll(call: Call) -> None:
     if isinstance(mailbox, BrokerError):
         call.reply().settle(mailbox)
         return
-    wants = Wants(lease_ms=face.settings.semq_interval_ms)
-    pull = Poll(face, call.asked, peer, call.id, node, wants)
-    face.broker.pull(mailbox.group, pull, face.broker.now_ms + wait_s * 1_000)
-    admit_reader(peer, mailbox.group, peer.asker)
+    reply = Polled(call.asked, peer, call.id)
+    Poll(face, reply, node, face.broker.now_ms + wait_s * 1_000).ask(mailbox)

@@ -114,13 +114,16 @@ class SemqFace(PlainFace):
         self.guard = parts.guard
         self.broker = broker = parts.broker
         self.body_bytes_max = min(settings.body_bytes_max, broker.limits.message_bytes_max)
-        self.mailboxes = Mailboxes(broker, listed(settings.semq_nodes))
+        nodes = listed(settings.semq_nodes)
+        self.mailboxes = Mailboxes(broker, nodes, settings.identity)
         self.links = Links(broker)
         self.asking = Asking(broker, self.mailboxes, self.links, settings.semq_interval_ms)
         self.dead = DeadRows(broker, self.mailboxes)
         self.tickets = Tickets(settings.secret)
-        self._delivering = Delivering(broker, self.mailboxes, self.links, self.asking, self.dead)
-        self.opened = self._delivering.opened
+        self._delivering = Delivering(
+            *(broker, self.mailboxes, self.links, self.asking, self.dead, self.body_bytes_max)
+        )
+        self.opened, self.wake = self._delivering.opened, self._delivering.wake
         self.heard = self._delivering.answered
         frames = Heads(contained=True)
         self.open_codec: Callable[[], Codec] = partial(Frames, frames)
@@ -220,7 +223,12 @@ class SemqAsked(PlainHead):
             Reply(self, peer, id).refuse(400, "malformed", self._problem)
             return
         try:
-            command.run(Call(face, self, self._said, peer, id, body))
+            call = Call(face, self, self._said, peer, id, body)
+            if call.link is not None:
+                call.source()  # whatever it says
+                if self._said["cmd"] != "heartbeat":
+                    face.asking.heard(call.link.node)
+            command.run(call)
         except Malformed as error:
             Reply(self, peer, id).refuse(400, "malformed", str(error))
         except Refused as error:

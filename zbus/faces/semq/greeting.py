@@ -12,7 +12,7 @@ from zbus.faces.semq.context import OFFLINE, UNKNOWN, Call, Refused, Reply
 from zbus.faces.semq.links import Hello
 from zbus.faces.semq.settings import WINDOW_MAX
 from zbus.option import HOST
-from zbus.semq.words import PLATFORM, Malformed, read_address, read_node, read_number
+from zbus.semq.words import PLATFORM, Malformed, read_address, read_epoch, read_node, read_number
 
 VERSION: Final = "1"
 
@@ -21,7 +21,6 @@ _ADDRESSES_MAX: Final = 8
 _ADDRESS = re.compile(rf"{HOST}:\d{{1,5}}\Z")
 _ADDRESS_LENGTH_MAX: Final = 255
 _CERT = re.compile(r"[0-9A-Fa-f:]{0,200}\Z")
-_EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 _VERSION_LENGTH_MAX: Final = 64
 
 
@@ -29,8 +28,7 @@ def hello(call: Call) -> None:
     """`semq_hello`."""
     face, fields = call.face, call.fields
     node = read_node(fields.required("node"))
-    if node == PLATFORM:
-        raise Refused(403, "forbidden", f"{PLATFORM} is the platform: nobody else is")
+    call.refuse_platform(node)
     if fields.text("src", node).partition("/")[0] != node:
         raise Refused(403, "forbidden", "src is not the node that says hello")
     said = _read(call)
@@ -41,6 +39,7 @@ def hello(call: Call) -> None:
         if link.hello.semq_ids != said.semq_ids:
             raise Refused(403, "forbidden", "the instances of a connection stay as they are")
         link.hello = said
+        face.wake(node)
         _welcome(call, call.reply(), node)
         return
     if call.asked.head.keep_alive is False:
@@ -102,8 +101,8 @@ def _read(call: Call) -> Hello:
     """What it says of itself. Raises Malformed."""
     fields = call.fields
     epoch, listen, cert = fields.text("epoch"), fields.text("listen"), fields.text("cert")
-    if epoch and _EPOCH.match(epoch) is None:
-        raise Malformed("epoch is 16 hexadecimal digits")
+    if epoch:
+        read_epoch(epoch)
     addresses = [address.strip() for address in listen.split(",")] if listen else []
     long = any(len(address) > _ADDRESS_LENGTH_MAX for address in addresses)
     if len(addresses) > _ADDRESSES_MAX or long or not all(map(_ADDRESS.match, addresses)):
@@ -114,7 +113,8 @@ def _read(call: Call) -> Hello:
         raise Malformed(f"version has at most {_VERSION_LENGTH_MAX} characters")
     window = fields.number("window", call.face.settings.semq_window, 1, WINDOW_MAX)
     semq_ids = _read_stores(fields.text("semq", "1/1"))
-    return Hello(semq_ids, epoch, ",".join(addresses), cert, window)
+    max_size = fields.number("max_size", 0)
+    return Hello(semq_ids, epoch, ",".join(addresses), cert, window, max_size)
 
 
 def _read_stores(text: str) -> frozenset[int]:
@@ -157,7 +157,7 @@ def lookup(call: Call) -> None:
     links = [link for link in face.links.online(target) if link.hello.listen]
     if not links:
         raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
-    said = links[-1].hello
+    said = links[0].hello
     ticket, key = face.tickets.make(asker, target, face.broker.now_ms)
     told = {"node": target, "listen": said.listen, "ticket": ticket, "key": key}
     if said.cert:

@@ -1,9 +1,10 @@
 """Who is online: connections that have said hello, and what becomes of them.
 
 A node may have several connections, each of some of its instances (`semq_id`); the newest of an
-instance has it, and the one before is closed. A node is online as long as one of them is alive: so
-much was heard of it. A connection that takes nothing is not alive either, and the server ends it
-(`stall_timeout_ms`); until then nothing is forwarded there.
+instance has it, and the one before is closed. Each instance has a ledger of its own: so what is for
+any of them goes to the steady one, of the lowest `semq_id` that is online. A node is online as long
+as one of them is alive: so much was heard of it. A connection that takes nothing is not alive
+either, and the server ends it (`stall_timeout_ms`); until then nothing is forwarded there.
 
 Presence is told to whoever has sent something to a node, or to whoever asked for it: for as long as
 his connection lasts, and of the last nodes only (`WATCHED_MAX`). What is not told is found out by
@@ -12,7 +13,8 @@ asking.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from zbus.core.broker import Broker
@@ -48,6 +50,7 @@ class Hello(NamedTuple):
     listen: str
     cert: str
     window: int
+    max_size: int  # bytes of a body; 0 = as the platform
 
 
 class Link:
@@ -65,6 +68,11 @@ class Link:
         self.heard_ms = self.sent_ms = now_ms
         self.came_bytes = 0  # when it was looked at last
         self.watched: dict[str, None] = {}  # nodes it is told of, the last one last
+
+    @property
+    def first(self) -> int:
+        """Its lowest instance."""
+        return min(self.hello.semq_ids)
 
     @property
     def takes(self) -> bool:
@@ -86,7 +94,9 @@ class Links:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._by_peer: dict[Peer, Link] = {}
-        self._by_node: dict[str, list[Link]] = {}  # the newest last
+        self._by_node: dict[str, list[Link]] = {}  # the steady one first
+        self.when_changed: Callable[[str], None] = lambda node: None
+        """Told of a node that has one connection less."""
         self._watchers: dict[str, dict[Link, None]] = {}
         self._watches = 0
         self._alive = broker.timers.timer(self._look, lambda link: link.peer)
@@ -99,7 +109,7 @@ class Links:
         return link
 
     def online(self, node: str) -> list[Link]:
-        """The connections of a node, the newest last."""
+        """The connections of a node, the steady one first."""
         return self._by_node.get(node, [])
 
     def all(self) -> Iterable[Link]:
@@ -109,9 +119,14 @@ class Links:
         return len(self._by_peer) * _LINK_BYTES + self._watches * _WATCH_BYTES
 
     def instance(self, node: str, semq_id: int | None) -> list[Link]:
-        """Those of one instance, if it is said which one; the newest last."""
+        """That of one instance, if it is said which one; else all, the steady one first."""
         links = self.online(node)
         return links if semq_id is None else [one for one in links if semq_id in one.hello.semq_ids]
+
+    def size_max(self, node: str) -> int:
+        """How long a body the node takes, as it says of itself."""
+        links = self.online(node)
+        return (links[0].hello.max_size if links else 0) or maxsize
 
     # -- coming and going ---------------------------------------------------------------------
 
@@ -124,7 +139,9 @@ class Links:
                 self._end(other, "replaced")
         link = Link(peer, node, hello, bearer, self._broker.now_ms)
         self._by_peer[peer] = link
-        self._by_node.setdefault(node, []).append(link)
+        links = self._by_node.setdefault(node, [])
+        links.append(link)
+        links.sort(key=lambda one: one.first)
         peer.when_left(self._left)
         if peer.bearer is None:
             peer.bearer = bearer  # what follows need not show the token again
@@ -136,7 +153,9 @@ class Links:
         """It is online no more; whether its connection lasts is another matter."""
         if self._by_peer.get(link.peer) is link:
             self._take_out(link)
-            if not self.online(link.node):
+            if self.online(link.node):
+                self.when_changed(link.node)
+            else:
                 del self._by_node[link.node]
                 self._tell(link.node, online=False)
 
@@ -153,6 +172,10 @@ class Links:
             self._unwatch(link, node)
         self._watches -= len(link.watched)
         link.watched.clear()
+        self.take_no_more(link)
+
+    def take_no_more(self, link: Link) -> None:
+        """It is handed nothing any more."""
         if not link.peer.leaving:
             for group in list(link.peer.groups or ()):
                 if group.name == GROUP:

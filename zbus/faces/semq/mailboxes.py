@@ -1,6 +1,6 @@
 """Mailboxes: what is stored for a node is a topic, and how far it has come is a group of it.
 
-    row of the store      a message of the topic `semq.<node>`, with its MID as id
+    row of the store      a message of the topic `semq.<node>`, with its MID, encoded, as id
     SS_INIT               it is ready
     SS_SENT               it is leased, without end
     SS_ACK                it is acknowledged, and forgotten with its segment
@@ -9,12 +9,14 @@
 So there is no second store: rows are in the log, states in its journal, and a start finds both.
 A row of that MID is there as long as the topic says that the id is taken (`dedupe_live`). What
 another dialect puts into the topic is a row as well: a message of the platform, numbered by its
-place.
+place. An id that another dialect gives is never one of ours, or whoever may put there could pass
+for a message that is stored already (`row_id`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import attrs
@@ -55,6 +57,7 @@ class Mailbox(NamedTuple):
     node: str
     partition: Partition
     group: Group
+    identity: str = ""  # of the data directory that the topic is in
 
     @property
     def topic(self) -> Topic:
@@ -62,8 +65,10 @@ class Mailbox(NamedTuple):
 
     @property
     def epoch(self) -> str:
-        """Of what the platform numbers itself: another topic of that name has another."""
-        return f"{self.topic.options.created_ms:016x}"
+        """Of what the platform numbers itself. Another topic has another, and so has the same one
+        in a directory that was restored: there the same offsets are those of other messages."""
+        made = f"{self.topic.name} {self.topic.options.created_ms} {self.identity}"
+        return blake2b(made.encode(), digest_size=8, person=b"semq epoch").hexdigest()
 
     def row_count(self) -> int:
         """Rows, whatever their state."""
@@ -78,31 +83,40 @@ class Mailbox(NamedTuple):
         finished."""
         if mid.store.node == PLATFORM:
             own = mid == self.own_mid(mid.seq - 1)
-            return mid.seq - 1 if own and self._is_open(mid.seq - 1) else None
-        found = self._find_id(str(mid))
+            return mid.seq - 1 if own and self.is_open(mid.seq - 1) else None
+        found = self._find_id(row_id(mid))
         return self._find_id(void_id(mid)) if found is None else found
+
+    def find_confirmed(self, mid: Mid) -> int | None:
+        """The same of what its node says to have, which may be a row of early versions."""
+        found = self.find(mid)
+        if found is not None or mid.store.node == PLATFORM:
+            return found
+        found = self._find_id(str(mid))
+        return self._find_id(f"{mid}{VOID}") if found is None else found
 
     def id_of(self, mid: Mid) -> str:
         """What a row of this MID is stored under, if there is one."""
         id = void_id(mid)
-        return str(mid) if self._find_id(id) is None else id
+        return row_id(mid) if self._find_id(id) is None else id
 
     def _find_id(self, id: str) -> int | None:
         ids = self.partition.ids
         offset = None if ids is None else ids.find(id_name(id.encode()))
-        return offset if offset is not None and self._is_open(offset) else None
+        return offset if offset is not None and self.is_open(offset) else None
 
-    def _is_open(self, offset: int) -> bool:
+    def is_open(self, offset: int) -> bool:
         """There is a row at this offset, and it is not finished."""
         partition = self.partition
         inside = partition.first <= offset < partition.end
         return inside and self.group.backlogs[0].life(offset) is not Life.DONE
 
     def find_all(self, mid: Mid, ranges: Iterable[range]) -> Iterator[tuple[int, int | None]]:
-        """Of each of these numbers, which are of the stream of this MID: its offset, likewise."""
+        """Of each of these numbers, which are of the stream of this MID and with its node: its
+        offset, likewise."""
         for numbers in ranges:
             for seq in numbers:
-                yield seq, self.find(mid._replace(seq=seq))
+                yield seq, self.find_confirmed(mid._replace(seq=seq))
 
     def is_durable(self, offset: int) -> bool:
         return offset < self.partition.visible
@@ -118,9 +132,20 @@ class Mailbox(NamedTuple):
         return self.group.backlogs[0].leased.due_of(offset) - LEASE_MS
 
 
+def row_id(mid: Mid) -> str:
+    """The id of the row of a message: its MID, percent-encoded, which is longer than what zbus
+    takes as an id, and cannot come from camellia, that encodes the `%` of what it is given."""
+    return encode_id(str(mid))
+
+
 def void_id(mid: Mid) -> str:
     """Of the row that takes the place of one that is not delivered any more."""
-    return f"{mid}{VOID}"
+    return encode_id(f"{mid}{VOID}")
+
+
+def encode_id(text: str) -> str:
+    """Percent-encoded: nodes and numbers have nothing else that is."""
+    return text.replace(":", "%3A").replace("/", "%2F")
 
 
 def locator(offset: int) -> PlatformLocator:
@@ -136,9 +161,10 @@ def offset_of(lk1: PlatformLocator) -> int | None:
 class Mailboxes:
     """All of them. `nodes` have one from the start."""
 
-    def __init__(self, broker: Broker, nodes: tuple[str, ...]) -> None:
+    def __init__(self, broker: Broker, nodes: tuple[str, ...], identity: str = "") -> None:
         self._broker = broker
         self._nodes = nodes
+        self._identity = identity
 
     def begin(self) -> None:
         """Make those that are to be there from the start; again, if that could not be done."""
@@ -161,7 +187,9 @@ class Mailboxes:
                 return None
             self.make(Silent(), node)
         group = topic.groups.get(GROUP)
-        return None if group is None else Mailbox(node, topic.partitions[0], group)
+        if group is None:
+            return None
+        return Mailbox(node, topic.partitions[0], group, self._identity)
 
     def make(self, ticket: Ticket, node: str) -> None:
         """See to it that a node has one; settles with Declared when that is durable."""
@@ -180,6 +208,16 @@ class Mailboxes:
         names = [topic.name for topic in self._broker.topics.values()]
         nodes = sorted([name[len(PREFIX) :] for name in names if name.startswith(PREFIX)])
         found = [self.find(node) for node in nodes if node > after and ":" in node]
+        return [mailbox for mailbox in found if mailbox is not None]
+
+    def holding(self, mid: Mid) -> list[Mailbox]:
+        """Those in which there is, or was a moment ago, a row of this MID."""
+        names = [id_name(id.encode()) for id in (row_id(mid), void_id(mid))]
+        found = []
+        for topic in self._broker.topics.values():
+            ids = topic.partitions[0].ids if topic.name.startswith(PREFIX) else None
+            if ids is not None and any(ids.find(name) is not None for name in names):
+                found.append(self.find(topic.name[len(PREFIX) :]))
         return [mailbox for mailbox in found if mailbox is not None]
 
     def put(self, mailbox: Mailbox, ticket: Ticket, id: str, lines: bytes, body: bytes) -> None:

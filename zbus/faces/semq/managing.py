@@ -16,7 +16,7 @@ from zbus.core.topic import Partition
 from zbus.faces.semq.context import UNKNOWN, Call, Refused, Reply
 from zbus.faces.semq.dead import GIVEN_UP
 from zbus.faces.semq.mailboxes import GROUP, Mailbox, locator, offset_of
-from zbus.faces.semq.rows import read_row, split_lines
+from zbus.faces.semq.rows import read_id, read_row, split_lines
 from zbus.semq.words import read_node, read_platform_locator
 
 COUNT: Final = 100
@@ -218,7 +218,7 @@ def dead(call: Call) -> None:
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
         fields = split_lines(chunk.headers[at])
-        target, _, mid = chunk.ids[at].decode("utf-8", "replace").partition("/")
+        target, _, mid = read_id(chunk, at).partition("/")
         may = grant is None or grant.sees(f"semq.{target}", GROUP)
         if may and (not node or target == node):
             one: dict[str, Any] = {"node": target, "mid": mid, "offset": chunk.first + at}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from zbus.core.chunk import Chunk
 from zbus.core.message import Message
@@ -31,6 +32,11 @@ _SAID: Final = frozenset(
 
 
 _LK0: Final = b"\r\nlk0: "
+
+_VISIBLE: Final = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+_OTHERS_BYTES_MAX: Final = 96 << 10
+_OTHERS_MAX: Final = 200
+"""With more lines, or longer ones, a message of another dialect comes with none of them."""
 
 
 class Row(NamedTuple):
@@ -67,12 +73,17 @@ def read_row(mailbox: Mailbox, chunk: Chunk, at: int) -> Row:
 def mid_of(mailbox: Mailbox, chunk: Chunk, at: int) -> Mid:
     """The MID alone: that of SEMQ's own rows is their id, or begins it."""
     if chunk.headers[at].startswith(MARK):
-        id = chunk.ids[at].decode("utf-8", "replace").removesuffix(VOID)
+        id = read_id(chunk, at).removesuffix(VOID)
         parts = id.rsplit("/", 5)
         if len(parts) == 6 and all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
             node, semq, db, epoch, stream, seq = parts
             return Mid(Store(node, int(semq), int(db)), epoch, int(stream), int(seq))
     return mailbox.own_mid(chunk.first + at)
+
+
+def read_id(chunk: Chunk, at: int) -> str:
+    """The id of one of SEMQ's own rows, as it was before it was encoded; early versions did not."""
+    return unquote(chunk.ids[at].decode("utf-8", "replace"))
 
 
 def lk0_of(chunk: Chunk, at: int) -> str:
@@ -112,16 +123,36 @@ def delivery_lines(mailbox: Mailbox, chunk: Chunk, at: int) -> bytes:
 
 
 def _others(message: Message) -> bytes:
-    """What its producer has said."""
+    """What its producer has said, as far as it is text: fields of SEMQ are UTF-8, and an endpoint
+    takes a head of 128 KiB."""
     lines = [
-        line + b"\r\n"
+        _text(line) + b"\r\n"
         for line in message.headers.split(b"\r\n")
         if line and line.partition(b":")[0].decode("latin-1").lower() not in _SAID
     ]
     for name, value in ((b"origin_id", message.id), (b"tag", message.tag), (b"key", message.key)):
         if value and value.isascii() and value.decode().isprintable():
             lines.append(b"%b: %b\r\n" % (name, value))
+    lines = [line for line in lines if not line[:-2].translate(None, _VISIBLE)]
+    if sum(map(len, lines)) > _OTHERS_BYTES_MAX or len(lines) > _OTHERS_MAX:
+        return b""
     return b"".join(lines)
+
+
+def _text(line: bytes) -> bytes:
+    """A line as UTF-8: what is not is taken as Latin-1, the character set of old HTTP."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1").encode()
+    return line
+
+
+def instance_of(lines: bytes) -> int:
+    """The only instance that a row with these lines is for; 0 = any."""
+    if not lines.startswith(MARK) or b"\r\nfixed: 1\r\n" not in lines:
+        return 0
+    return number_of(lines, b"semq_id") or 1
 
 
 def number_of(lines: bytes, name: bytes) -> int:

@@ -18,13 +18,12 @@ from typing import Final
 from zbus.core.chunk import Chunk
 from zbus.core.errors import Outcome, topic_unknown
 from zbus.core.outcomes import Duplicate, Stored
-from zbus.core.ticket import Ticket
 from zbus.core.topic import Topic
 from zbus.faces.semq.context import OFFLINE, UNKNOWN, Call, Context, Refused, Reply
 from zbus.faces.semq.dead import EXPIRED
 from zbus.faces.semq.frames import PLATFORM_LINE, echoed, encode_push, lines_of, passed_on
 from zbus.faces.semq.links import Link
-from zbus.faces.semq.mailboxes import MARK, Mailbox
+from zbus.faces.semq.mailboxes import MARK, PREFIX, Mailbox
 from zbus.semq.words import (
     MAILBOX,
     PLATFORM,
@@ -55,9 +54,9 @@ class SendReply(Reply):
 
     __slots__ = ("answered", "confirm")
 
-    def __init__(self, call: Call, envelope: Envelope | None) -> None:
+    def __init__(self, call: Call, said: Mapping[str, str], envelope: Envelope | None) -> None:
         super().__init__(call.asked, call.peer, call.id)
-        self.answered = _answered(call.said, envelope)
+        self.answered = _answered(said, envelope)
         self.confirm: _Confirm | None = None  # Ack2, of the platform itself
 
     def acked(self, flag: AckFlag) -> None:
@@ -91,20 +90,22 @@ def send(call: Call) -> None:
     numbered = bool(fields.text("lk0") or fields.text("seq"))
     level = fields.number("savefwd", Level.STORE, Level.DROP, Level.ARRIVE)
     whole = numbered or level != Level.STORE or fields.flag("ack2")
+    whole = whole or not fields.flag("reliable", True)
     source = call.source() if whole or call.link is not None or fields.text("src") else ""
-    if source == PLATFORM:
-        raise Refused(403, "forbidden", f"{PLATFORM} is the platform: nobody else speaks for it")
     destination = destination_of(call.said)
     said = {**call.said, "dst": str(destination)}
-    if source:
-        said.setdefault("src", source)
+    if source and not fields.text("src"):
+        said["src"] = source
+    if call.link is None and fields.text("seq") and not fields.text("lk0"):
+        said["lk0"] = f"{source}/1/1/{fields.text('seq')}"  # it may have no rows at all
     envelope = None
     if whole:
         envelope = read_envelope(said)
         if envelope.mid is not None:
             said["stream"] = str(int(envelope.mid.stream))
-    if len(call.body) > face.body_bytes_max:
-        raise Refused(413, "too-large", f"a message has at most {face.body_bytes_max} bytes")
+    most = min(face.body_bytes_max, face.links.size_max(destination.node))
+    if len(call.body) > most:
+        raise Refused(413, "too-large", f"a message to {destination.node} has at most {most} bytes")
     call.peer.work -= len(call.body) >> 11
     if destination.node == PLATFORM:
         _to_topic(call, destination, said, envelope)
@@ -115,10 +116,9 @@ def send(call: Call) -> None:
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {destination.node}")
     face.links.watch(call.link, destination.node)
-    reply = SendReply(call, envelope)
+    reply = SendReply(call, said, envelope)
     if envelope is None:
-        lines = passed_on({name: said[name] for name in said if name not in _OF_NODES})
-        _store(face, reply, mailbox, "", lines.replace(b"src: ", b"origin_src: ", 1), call.body)
+        _save(face, reply, mailbox, "", _unnumbered(said), call.body)
         return
     stored = None
     if envelope.mid is not None and envelope.level > Level.DROP:
@@ -126,20 +126,27 @@ def send(call: Call) -> None:
     always = envelope.level == Level.ARRIVE and face.settings.semq_store_always
     late = 0 < envelope.expires_ms <= face.broker.now_ms and not envelope.void
     if late and stored is None:
-        reply.refuse(410, EXPIRED, "the message has expired", lines_of(reply.answered))
+        status = 404 if envelope.level == Level.DROP else 410
+        reply.refuse(status, EXPIRED, "the message has expired", lines_of(reply.answered))
     elif stored is None and not always and _forward(face, envelope, said, call.body):
         reply.acked(AckFlag.FORWARDED)
     elif envelope.level == Level.DROP:
         why = f"{destination.node} is not online"
-        reply.refuse(404, OFFLINE, why, lines_of(reply.answered))
+        reply.refuse(404, OFFLINE, why, lines_of({"dst": said["dst"], **reply.answered}))
     else:
-        if stored is None and mailbox.row_count() >= face.settings.semq_rows_max:
-            most = face.settings.semq_rows_max
-            text = f"{most} messages are stored for {mailbox.node} already"
-            reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
-            return
         lines = MARK + passed_on(said)
-        _store(face, reply, mailbox, mailbox.id_of(envelope.numbered), lines, call.body)
+        id = mailbox.id_of(envelope.numbered)
+        _save(face, reply, mailbox, id, lines, call.body, known=stored is not None)
+
+
+def _unnumbered(said: Mapping[str, str]) -> bytes:
+    """The header lines of what the platform numbers: it is a message of the platform, and of who
+    sent it there is left what has been checked."""
+    kept = {name: said[name] for name in said if name not in _OF_NODES}
+    kept.pop("origin_src", None)
+    if "src" in kept:
+        kept["origin_src"] = kept.pop("src")
+    return passed_on(kept)
 
 
 def destination_of(said: Mapping[str, str]) -> Address:
@@ -155,20 +162,32 @@ def destination_of(said: Mapping[str, str]) -> Address:
     return address
 
 
-def _store(
-    face: Context, ticket: Ticket, mailbox: Mailbox, id: str, lines: bytes, body: bytes
+def _save(
+    face: Context,
+    reply: Reply,
+    mailbox: Mailbox,
+    id: str,
+    lines: bytes,
+    body: bytes,
+    *,
+    known: bool = False,
 ) -> None:
+    """Store a row, or wait until the one that is there is durable."""
+    most = face.settings.semq_rows_max
     if mailbox.partition.fenced is not None:
-        ticket.settle(mailbox.partition.fenced)
+        reply.settle(mailbox.partition.fenced)
+    elif not known and mailbox.row_count() >= most:
+        text = f"{most} messages are stored for {mailbox.node} already"
+        reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
     else:
-        face.mailboxes.put(mailbox, ticket, id, lines, body)
+        face.mailboxes.put(mailbox, reply, id, lines, body)
 
 
 def _forward(face: Context, envelope: Envelope, said: dict[str, str], body: bytes) -> bool:
     """Send a fresh copy to the node; False if it is not online, or takes nothing."""
     fields = Fields(said)
     semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
-    for link in reversed(face.links.instance(envelope.destination.node, semq_id)):
+    for link in face.links.instance(envelope.destination.node, semq_id)[:1]:
         if link.takes and (envelope.reliable or not link.peer.out_bytes):
             face.links.push(link, encode_push("semq_deliver", passed_on(said), body))
             return True
@@ -203,6 +222,8 @@ def _to_topic(
     face, name = call.face, destination.user
     if not name:
         raise Malformed(f"{PLATFORM} has topics: {PLATFORM}/<topic>")
+    if name.lower().startswith(PREFIX):
+        raise Refused(409, "conflict", f"{name} is SEMQ's own: a mailbox is addressed by its node")
     topic = face.broker.topic(name)
     if topic is None:
         call.reply().settle(topic_unknown(name))
@@ -210,7 +231,7 @@ def _to_topic(
     problem = _problem(topic, envelope)
     if problem:
         raise Refused(409, "conflict", problem)
-    reply = SendReply(call, envelope)
+    reply = SendReply(call, said, envelope)
     if envelope is not None and envelope.void:
         reply.acked(AckFlag.SAVED)  # there is nothing to put, and no stream to keep whole
         return

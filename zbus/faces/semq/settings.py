@@ -10,7 +10,7 @@ from zbus.option import number, option
 
 WINDOW_MAX: Final = 1_000
 
-_NODE = r"[0-3]:[A-Za-z0-9._-]{1,64}"
+_NODE = r"[1-3]:[A-Za-z0-9._-]{1,64}"
 
 
 @attrs.frozen(slots=False, kw_only=True)
@@ -22,7 +22,7 @@ class SemqOptions:
         "Nodes of SEMQ that have a mailbox from the start, separated by commas: `1:10008`. Any "
         "other gets one when it says hello.",
         rf"^\s*(?:{_NODE}\s*)?(?:,\s*{_NODE}\s*)*\Z",
-        "{item!r} is no node: <type 0 to 3>:<id>",
+        "{item!r} is no node: <type 1 to 3>:<id>",
     )
     semq_interval_ms: int = number(
         15_000,
@@ -55,3 +55,4 @@ class SemqSettings(SemqOptions):
     # Declared by others.
     body_bytes_max: int = 64 << 20
     secret: bytes = b""  # of this run: keys of tickets are made of it; empty in tests alone
+    identity: str = ""  # of the data directory; a restored one has another
