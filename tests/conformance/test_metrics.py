@@ -17,6 +17,7 @@ from tests.docs.pages import ROOT
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.histogram import Histogram
 from zbus.faces.access import Access, Entry, make_grant
+from zbus.faces.guard import GuardSettings
 from zbus.faces.native.metrics import FAMILIES
 from zbus.faces.native.settings import NativeSettings
 from zbus.testing.world import Reply
@@ -210,6 +211,31 @@ def test_ready_and_not() -> None:
     world.settle()
     assert health(client) == (503, ["the broker is stopping"])
     assert health(client, "live") == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "status"),
+    [
+        ("/_health/live", (), 200),
+        ("/_health/ready", (), 200),
+        ("/?cmd=health", (), 200),
+        ("/_health/other", (), 404),
+        ("/_health/live?cmd=remove&topic=T", (), 421),
+        ("/_health/live", ("cmd: remove", "topic: T", "accept-encoding: gzip"), 421),
+        ("/_metrics", (), 421),
+        ("/_stats", (), 421),
+    ],
+)
+def test_health_is_told_whatever_the_broker_is_called(
+    path: str, lines: tuple[str, ...], status: int
+) -> None:
+    """A supervisor knows names of its own; what changes or tells something is not for those."""
+    world = World(guard=GuardSettings())
+    client = world.connect()
+    ok(client, http("/T?cmd=declare"))
+    request = http(path, *lines).replace(b"host: localhost", b"host: broker:15555")
+    assert client.request(request).status == status
+    assert "t" in world.broker.topics
 
 
 @pytest.mark.parametrize("path", ["/_health/", "/_health/x", "/_health/ready%00", "/_health/Ready"])

@@ -132,7 +132,9 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert (told.level, told.text) == ("problem", f"{tmp_path / 'file'} cannot be written")
 
 
-@pytest.mark.parametrize(("mode", "level"), [(0o600, "ok"), (0o644, "warning")])
+@pytest.mark.parametrize(
+    ("mode", "level"), [(0o600, "ok"), (0o640, "ok"), (0o644, "warning"), (0o660, "warning")]
+)
 def test_who_may_read_tokens(tmp_path: Path, mode: int, level: str) -> None:
     file = tmp_path / "tokens.toml"
     shutil.copy(ROOT / "examples/tokens.toml", file)

@@ -27,7 +27,7 @@ from zbus.config import Config
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.certificates import BadCertificate, Certificates
 from zbus.server.gauges import Gauges, OsGauges
-from zbus.server.tokens import BadTokens, TokenFile
+from zbus.server.tokens import BadTokens, TokenFile, loose_permissions
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -242,9 +242,8 @@ def tokens(config: Config) -> Iterator[Finding]:
     except BadTokens as error:
         yield Finding("tokens", "problem", str(error), "correct the file")
         return
-    if path.stat().st_mode & 0o044:
-        text = f"{path} can be read by others of this machine"
-        yield Finding("tokens", "warning", text, f"chmod 600 {path}")
+    if loose := loose_permissions(path):
+        yield Finding("tokens", "warning", f"{path}: {loose}", f"chmod g-w,o= {path}")
     else:
         yield Finding("tokens", "ok", f"{path}")
 
