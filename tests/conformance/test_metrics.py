@@ -108,6 +108,24 @@ def test_series_are_bounded() -> None:
     assert total == sum(range(10)) + 1
 
 
+def test_an_open_stream_does_not_change_which_series_there_are() -> None:
+    """It remembers what has changed last; the limit does not go by that."""
+    world = World(settings=NativeSettings(metrics_topics_max=2))
+    client, reader = world.connect(), world.connect()
+    for name in ("busy", "b", "c", "d"):
+        ok(client, http(f"/{name}/g?cmd=declare"))
+    reader.send(http("/_stats", "accept: text/event-stream"))
+    told = []
+    for _ in range(3):
+        put(client, "busy", b"x")
+        later(world)
+        told.append(scraped(client))
+    assert [topics_of(found) for found in told] == [{"busy", "b", "other"}] * 3
+    for name in ("busy", "other"):
+        counts = [of(found, "zbus_topic_messages_total", topic=name) for found in told]
+        assert counts == ([1, 2, 3] if name == "busy" else [0, 0, 0])
+
+
 def test_figures_equal_a_recount() -> None:
     chance = random.Random(2)
     _, client = declared(*[f"T{number}/g?group_mask=64" for number in range(3)])
