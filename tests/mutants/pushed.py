@@ -76,8 +76,8 @@ PUSHED: list[Mutant] = [
         ),
         (
             "schedule-ends-when-the-disk-is-full",
-            "now_ms + AGAIN_MS)\n            return\n        assert",
-            "now_ms + 9**15)\n            return\n        assert",
+            "now_ms + AGAIN_MS)\n            return\n        if due",
+            "now_ms + 9**15)\n            return\n        if due",
             SCHEDULES,
         ),
         (
