@@ -288,3 +288,13 @@ def test_a_histogram(case: Observed) -> None:
         histogram.observe(value)
     assert tuple(histogram.counts) == case.counts
     assert histogram.total == sum(case.values)
+
+
+def test_a_histogram_of_late() -> None:
+    histogram = Histogram((1.0, 5.0))
+    histogram.observe(0.5, 1_000)
+    before = histogram.counts[:]
+    histogram.observe(3.0)
+    lately = histogram.since(before)
+    assert lately.counts == [0, 1, 0]
+    assert (histogram.quantile(0.5), lately.quantile(0.5)) == (1.0, 5.0)

@@ -332,6 +332,7 @@ class Server:
         parts = [
             *[listener.resume for listener in self.listeners],
             self.pressure.look,
+            self.running.look,
             self.pushing.look,
             self._upkeep_collector,
             self._assembly.upkeep,

@@ -76,7 +76,9 @@ OF_TOPIC = {
     "consumer_count": _family("topic_consumers", "gauge", "Consumers of all groups.", *_T),
 }
 OF_GROUP = {
-    "ready": _family("group_ready_messages", "gauge", "To be handed out, now or later: the lag.", *_G),
+    "ready": _family(
+        "group_ready_messages", "gauge", "To be handed out, now or later: the lag.", *_G
+    ),
     "leased": _family("group_leased_messages", "gauge", "Handed out, not acknowledged.", *_G),
     "delayed": _family("group_delayed_messages", "gauge", "Waiting for their time.", *_G),
     "dead": _family("group_dead_messages", "counter", "Given up after too many attempts.", *_G),
