@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
 
 from zbus import __version__
 
@@ -65,3 +70,29 @@ def test_make_run_says_what_it_installs_and_only_then(tmp_path: Path) -> None:
     (tmp_path / "bin/python").touch()
     (tmp_path / "run.stamp").touch()
     assert made(tmp_path, "run").splitlines() == [f"exec {tmp_path}/bin/zbus serve "]
+
+
+@pytest.mark.check
+def test_what_is_shipped(tmp_path: Path) -> None:
+    """The wheel is the package, with the console and without tests; in the source distribution is
+    all that the pages name. It wants the network, for the builder."""
+
+    def python(*arguments: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "builder")}
+        command = [sys.executable, "-m", *arguments]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
+
+    python("pip", "install", "--quiet", "--target", str(tmp_path / "builder"), "hatchling>=1.27")
+    python("hatchling", "build", "-d", str(tmp_path))
+    [wheel], [source] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as opened:
+        files = set(opened.namelist())
+    names = {"zbus", "pyspark_zbus.py", f"zbus_broker-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in files} == names
+    assert {"zbus/py.typed", "zbus/console/index.html", "zbus/client/methods.pyi"} <= files
+    with tarfile.open(source) as opened_source:
+        shipped = {name.partition("/")[2] for name in opened_source.getnames()}
+    wanted = {"packaging/zbus.service", "packaging/healthcheck.py", "Dockerfile", "mkdocs.yml"}
+    wanted |= {"LICENSE", "docs/howto/production.md", "tests/test_release.py"}
+    assert files - shipped == {name for name in files if ".dist-info/" in name}
+    assert wanted <= shipped

@@ -21,6 +21,7 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
+from zbus.core.errors import BrokerError, Refusal
 from zbus.core.schedules import AGAIN_MS, SCHEDULES_MAX
 from zbus.faces.native.cron import TIMES
 
@@ -182,20 +183,67 @@ def test_it_is_like_any_delayed_message() -> None:
 
 
 def test_put_off() -> None:
-    """`reschedule` skips what is before that time; `fire` does nothing new."""
+    """What is before that time does not come, and what comes then stands for it."""
     world, client = world_at(2026, 1, 1)
     schedule(client, "0 * * * *", "id=a")
     world.advance(60 * MINUTE_MS)
     assert len(times(client)) == 1
-    ok(client, http(f"/cron.T?cmd=reschedule&id=a&delay={6 * 60 * MINUTE_MS + 1}"))
+    ok(client, http(f"/cron.T?cmd=reschedule&id=a&delay={6 * 60 * MINUTE_MS + 5 * MINUTE_MS}"))
     world.advance(6 * 60 * MINUTE_MS)
     assert times(client) == []
-    world.advance(1)
-    assert times(client) == ["01 08:00+0100"]
+    world.advance(5 * MINUTE_MS)
+    assert times(client) == ["01 08:05+0100"]
+    world.advance(55 * MINUTE_MS)
+    assert times(client) == ["01 09:00+0100"], "and then as before"
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "0 * * * *", "0 0 1 1 *"])
+def test_fired(cron: str) -> None:
+    """Each time that it is fired, a message comes that stands for that time; its own times come as
+    they would."""
+    world, client = world_at(2026, 3, 5, 12)
+    due = schedule(client, cron, "id=a").headers["due"]
+    for seconds in (10, 5, 1):
+        world.advance(seconds * 1_000)
+        ok(client, http("/cron.T?cmd=fire&id=a"))
+        world.advance(1)
+        found = pull(client)
+        assert (found.status, found.headers["cron_id"]) == (200, "a")
+        assert 0 <= world.now_ms - int(found.headers["cron_time"]) <= 1
+        assert pull(client).status == 204
+        assert [str(row["until"]) for row in pending(client)] == [due]
+    world.advance(int(due) - world.now_ms)
+    assert pull(client).headers["cron_time"] == due
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_another_time_is_known_after_a_start(away: bool) -> None:
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=a")
+    ok(client, http(f"/cron.T?cmd=reschedule&id=a&delay={90 * MINUTE_MS}"))
+    if away:
+        world.now_ms += 100 * MINUTE_MS
+    world = restart(world)
+    client = world.connect()
+    world.advance(91 * MINUTE_MS)
+    found = times(client)
+    assert found[0] == "01 02:30+0100"
+    assert all(time.endswith(":00+0100") for time in found[1:])
+
+
+def test_another_time_while_nothing_can_be_put() -> None:
+    """It is tried again, and stands for the same time."""
+    world, client = world_at(2026, 1, 1, 0, 30)
+    schedule(client, "0 * * * *", "id=a")
+    world.broker.puts.refusing = BrokerError(Refusal.FULL, "the disk is full")
     ok(client, http("/cron.T?cmd=fire&id=a"))
-    world.advance(1)
-    assert times(client) == []
-    assert len(pending(client)) == 1
+    world.advance(3 * AGAIN_MS)
+    assert pull(client).status == 204
+    world.broker.puts.refusing = None
+    world.advance(2 * AGAIN_MS)
+    assert times(client) == ["01 01:30+0100"]
+    world.advance(30 * MINUTE_MS)
+    assert times(client) == ["01 02:00+0100"]
 
 
 def test_every_second() -> None:

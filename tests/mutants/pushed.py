@@ -25,8 +25,14 @@ PUSHED: list[Mutant] = [
         ),
         (
             "webhook-forgets-an-open-request",
-            "            pushed.open -= 1\n",
+            "            pushed.open.discard((attempt.partition, attempt.offset))\n",
             "            pass\n",
+            PUSHING,
+        ),
+        (
+            "webhook-keeps-what-is-under-way-at-a-stop",
+            "        for index, offset in self.open:\n",
+            "        for index, offset in ():\n",
             PUSHING,
         ),
         (
@@ -61,7 +67,7 @@ PUSHED: list[Mutant] = [
         ),
         (
             "webhook-through-a-tunnel",
-            "and not address.is_multicast and not tunnelled",
+            "and not address.is_multicast and not odd",
             "and not address.is_multicast",
             NETWORKS,
         ),
@@ -76,8 +82,8 @@ PUSHED: list[Mutant] = [
         ),
         (
             "schedule-ends-when-the-disk-is-full",
-            "now_ms + AGAIN_MS)\n            return\n        assert",
-            "now_ms + 9**15)\n            return\n        assert",
+            "now_ms + AGAIN_MS)\n            return\n        if due",
+            "now_ms + 9**15)\n            return\n        if due",
             SCHEDULES,
         ),
         (

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
+from tests.process.test_tls import PLAIN, TLS, TlsBroker
 
 UNIT = ROOT / "packaging/zbus.service"
 
@@ -89,6 +91,41 @@ def test_the_unit_is_hardened() -> None:
     parser.read_string(UNIT.read_text())
     service = parser["Service"]
     assert service["Type"] == "notify"
-    assert service["DynamicUser"] == service["NoNewPrivileges"] == "yes"
+    assert service["NoNewPrivileges"] == "yes"
     assert service["ProtectSystem"] == "strict"
     assert service["WatchdogSec"]
+
+
+def test_the_page_makes_what_the_unit_needs() -> None:
+    """Its account, with which files of root that are not everybody's can be read; and the unit
+    itself, for those who install by pip alone."""
+    unit, page = UNIT.read_text(), (ROOT / "docs/howto/production.md").read_text()
+    assert "\nUser=zbus\nGroup=zbus\n" in unit
+    assert "DynamicUser" not in unit
+    assert "useradd --system --user-group" in page
+    for name in ("zbus.toml", "tokens.toml"):
+        assert f"install -m 0640 -g zbus /dev/null /etc/zbus/{name}" in page
+    assert f"```ini\n{unit}```" in page
+
+
+def healthy(port: int) -> tuple[bool, str]:
+    """What the image's health check says of a broker at this port."""
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "packaging/healthcheck.py")],
+        env={**os.environ, "ZBUS_PORT": str(port)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    return ended.returncode == 0, ended.stderr
+
+
+def test_the_health_check_of_the_image(tmp_path: Path) -> None:
+    """Over http and over https, whatever the options say of tokens."""
+    with TlsBroker(tmp_path, listen=(TLS, PLAIN)) as broker:
+        assert healthy(broker.plain_port) == (True, "")
+        assert healthy(broker.port) == (True, "")
+    good, why = healthy(broker.port)
+    assert not good
+    assert "refused" in why

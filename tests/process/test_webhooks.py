@@ -123,6 +123,23 @@ def test_replies_that_never_end(broker: BrokerProcess) -> None:
                 time.sleep(0.05)
 
 
+def test_what_is_under_way_at_a_stop_is_sent_at_the_next_start(tmp_path: Path) -> None:
+    """At once, and not when its lease would have ended; so its key goes on, too."""
+    hangs = [True]
+    with Endpoint(lambda received: Bad.HANG if hangs[0] else 200) as endpoint:
+        with BrokerProcess(tmp_path / "data", *OPTIONS) as broker:
+            pushed(broker, "T", endpoint.url, "group_order=key&push_timeout=10m")
+            for body in (b"1", b"2"):
+                assert broker.get("/T?key=k", body=body).status == 200
+            assert endpoint.next().body == b"1"
+            assert broker.stop() == 0
+        hangs[0] = False
+        with BrokerProcess(tmp_path / "data", *OPTIONS):
+            received = [endpoint.next(), endpoint.next()]
+    assert [each.body for each in received] == [b"1", b"2"]
+    assert [each.head["zbus-attempt"] for each in received] == ["2", "1"]
+
+
 def test_a_campaign(tmp_path: Path) -> None:
     figures = campaign(tmp_path / "data", 400, seed=5, kills=0, ordered=True)
     assert figures["messages"] == 400

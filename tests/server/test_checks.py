@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -20,7 +21,15 @@ from tests.process.broker import BrokerProcess
 from zbus.cli.doctor import doctor
 from zbus.config import Config
 from zbus.server.certificates import Certificates
-from zbus.server.checks import Finding, Machine, clock_state, examine, measured, valid_until_s
+from zbus.server.checks import (
+    Finding,
+    Machine,
+    clock_state,
+    examine,
+    measured,
+    valid_until_s,
+    write_cache,
+)
 from zbus.server.gauges import Space
 
 GIB = 1 << 30
@@ -57,6 +66,7 @@ def machine(tmp_path: Path, kind: str = "ext4", **different: Any) -> Machine:
         "mounts": mounts,
         "files_max": lambda: 100_000,
         "sync_s": lambda folder: [0.001, 0.002, 0.5],
+        "write_cache": lambda path: "write back",
         "clock_state": lambda: 0,
         "now_s": lambda: 1_800_000_000.0,
         **different,
@@ -91,6 +101,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         ({"sync_s": lambda folder: [0.000_002] * 3}, "sync", "warning", "no disk can do that"),
         ({"sync_s": lambda folder: [0.2] * 3}, "sync", "warning", "200.000 ms"),
         ({"sync_s": fail_to_sync}, "sync", "problem", "cannot be synced: Input/output error"),
+        ({"write_cache": lambda path: "write through"}, "sync", "ok", "asks for no flush"),
         ({"files_max": lambda: 1_024}, "files", "warning", "768 connections may be open, not"),
         ({"files_max": lambda: 100}, "files", "warning", "50 connections may be open, not"),
         ({"files_max": lambda: -1}, "files", "ok", "20,000 connections"),
@@ -126,13 +137,27 @@ def test_options_that_will_not_do(
     assert text in told.text
 
 
+def test_what_the_system_says_of_a_cache(tmp_path: Path) -> None:
+    """A partition has that of its disk; what is on no disk has none."""
+    assert write_cache(tmp_path, tmp_path / "none") == ""
+    number = tmp_path.stat().st_dev
+    (tmp_path / "sda/sda1").mkdir(parents=True)
+    (tmp_path / f"{os.major(number)}:{os.minor(number)}").symlink_to(tmp_path / "sda/sda1")
+    assert write_cache(tmp_path, tmp_path) == ""
+    (tmp_path / "sda/queue").mkdir()
+    (tmp_path / "sda/queue/write_cache").write_text("write back\n")
+    assert write_cache(tmp_path, tmp_path) == "write back"
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = found(tmp_path, data_dir=tmp_path / "file/data")["data"]
     assert (told.level, told.text) == ("problem", f"{tmp_path / 'file'} cannot be written")
 
 
-@pytest.mark.parametrize(("mode", "level"), [(0o600, "ok"), (0o644, "warning")])
+@pytest.mark.parametrize(
+    ("mode", "level"), [(0o600, "ok"), (0o640, "ok"), (0o644, "warning"), (0o660, "warning")]
+)
 def test_who_may_read_tokens(tmp_path: Path, mode: int, level: str) -> None:
     file = tmp_path / "tokens.toml"
     shutil.copy(ROOT / "examples/tokens.toml", file)

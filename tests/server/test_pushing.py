@@ -275,13 +275,41 @@ def test_large_bodies_are_few_at_once() -> None:
 
 
 def test_stopping() -> None:
-    hook = hooked("", b"a", b"b")
+    """Requests under way are given back, so that the next start sends them at once; what is told
+    of them until the end counts."""
+    hook = hooked("push_timeout=30s&group_backoff=60000", b"a", b"b", b"c")
     hook.look()
     hook.world.broker.stop()
+    hook.world.posted.append(hook.pushing.stop)
+    hook.world.settle()
     hook.end()
-    assert [a.body for a in hook.courier.open] == [b"b"]
+    hook.end(FAILED)
+    assert [a.body for a in hook.courier.open] == [b"c"]
     hook.pushing.close()
     assert hook.courier.closed
+    again = Hooked(World(hook.world.journal, now_ms=hook.world.now_ms))
+    assert again.look() == [b"b", b"c"]
+    assert [attempt.attempts for attempt in again.courier.open] == [2, 2]
+
+
+@pytest.mark.parametrize("target", ["/T/g?cmd=remove", "/T?cmd=remove"])
+def test_stopping_without_the_group(target: str) -> None:
+    hook = hooked("", b"a")
+    hook.look()
+    ok(hook.client, http(target))
+    hook.world.posted.append(hook.pushing.stop)
+    hook.world.settle()
+    hook.world.broker.check()
+
+
+def test_who_has_a_message() -> None:
+    """Who asks why it does not come is told that the webhook has it."""
+    hook = hooked("", b"a")
+    hook.look()
+    told = hook.client.request(http("/T/g?cmd=why&offset=0")).body.decode()
+    assert "is leased in g by webhook until" in told
+    [row] = document(ok(hook.client, http("/T/g?cmd=peek&state=leased")))
+    assert row["holder"] == "webhook"
 
 
 def test_what_is_sent() -> None:

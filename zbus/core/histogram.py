@@ -39,6 +39,12 @@ class Histogram:
                 return bound
         return self.bounds[-1]
 
+    def since(self, counts: Sequence[int]) -> Histogram:
+        """What was counted after the counts were these; its total is not known."""
+        found = Histogram(self.bounds)
+        found.counts = [now - then for now, then in zip(self.counts, counts, strict=True)]
+        return found
+
     def add(self, other: Histogram) -> None:
         """What another one of the same bounds has counted, too."""
         self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]

@@ -10,7 +10,8 @@ elsewhere.
 An occurrence is put with an idempotency key that names the schedule and the time. A crash after it
 was put and before the schedule was given back has it put once more, and that is recognised. The
 time is the last one that has passed: of those that a broker was not there for, the last one comes,
-and only that.
+and only that. Who gives a schedule another time (`fire`, `reschedule`) has an occurrence for just
+that time. What is due at a time that the expression does not name is known by that.
 """
 
 from __future__ import annotations
@@ -107,6 +108,9 @@ class Schedules:
     def found(self, topic: Topic) -> None:
         """A start has found this topic."""
         if topic.options.notes == NOTES:
+            for group in topic.groups.values():
+                known = group.backlogs[0].delayed
+                group.moved = {offset: known.due_of(offset) for offset in known}
             self._again.set(topic, self._broker.dispatch.tick.now_ms)
 
     def _topic(self, target: Topic) -> Topic | BrokerError:
@@ -142,6 +146,8 @@ class Schedules:
         gone = broker.topics.get(topic.name.lower()) is not topic
         if group is None or gone or broker.stopping:
             return
+        if group.moved is None:
+            group.moved = {}
         if group.pull_of(self.session) is None:
             broker.pull(group, _Pull(self, topic), None)
 
@@ -155,17 +161,17 @@ class Schedules:
         due = _Due(self, group, partition, chunk.first + at, chunk.headers[at])
         target = self._broker.topics.get(group.topic.name[len(PREFIX) :].lower())
         now_ms = self._broker.dispatch.tick.now_ms
-        last_ms = None if self.times is None else self.times.last_ms(due.cron, due.zone, now_ms)
-        if last_ms is None or target is None or target.options.calls:
+        time_ms = self._time_of(due, chunk, at)
+        if time_ms is None or target is None or target.options.calls:
             self.finish(due)  # nobody has a use for it any more
             return
         place = partition.index, due.at
         # It does not say `cron`: whoever passes its lines on would make another schedule.
         id = chunk.id_of(at, partition.index)
         headers = without_lines(chunk.headers[at])
-        headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, last_ms)
+        headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, time_ms)
         made_ms = group.topic.options.created_ms
-        once = b"cron-%d-%d-%d-%d" % (made_ms, *place, last_ms)
+        once = b"cron-%d-%d-%d-%d" % (made_ms, *place, time_ms)
         found, key = Chunk(), chunk.key_of(at)
         found.add(b"", headers, chunk.bodies[at], chunk.tag_of(at), key, 0, 0, once)
         # Always the same one, or what was put before is not recognised.
@@ -176,12 +182,27 @@ class Schedules:
         else:
             self._broker.puts.put_once(into, found, due)
 
+    def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
+        """What its occurrence stands for: the last time that the expression names, or the one that
+        somebody gave it. After a crash that is not known any more of one that was due already."""
+        times, now_ms = self.times, self._broker.dispatch.tick.now_ms
+        given_ms = (due.group.moved or {}).get(due.at)
+        if times is None:
+            return None
+        if given_ms is not None and times.last_ms(due.cron, due.zone, given_ms) != given_ms:
+            return given_ms
+        last_ms = times.last_ms(due.cron, due.zone, now_ms)
+        made_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
+        return now_ms if last_ms is not None and last_ms < made_ms else last_ms
+
     def occurred(self, due: _Due, outcome: Outcome) -> None:
         """An occurrence is stored, or it cannot be now."""
         now_ms = self._broker.dispatch.tick.now_ms
         if isinstance(outcome, BrokerError):
             self.give_back(due, now_ms + AGAIN_MS)
             return
+        if due.group.moved is not None:
+            due.group.moved.pop(due.at, None)
         assert self.times is not None
         next_ms = self.times.next_ms(due.cron, due.zone, now_ms)
         if next_ms is None:

@@ -194,7 +194,10 @@ class _Delayed:
                 if self._due_ms is None:
                     backlog.finish(offset, Fate.DELETED)
                 else:
-                    backlog.delay(offset, max(self._due_ms, now_ms))
+                    due_ms = max(self._due_ms, now_ms)
+                    backlog.delay(offset, due_ms)
+                    if group.moved is not None:
+                        group.moved[offset] = due_ms
             found += len(fit)
         if found:
             _changed(dispatch, group, partition)

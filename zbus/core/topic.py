@@ -126,9 +126,9 @@ class Group:
 
     __slots__ = (
         *("active", "aside", "backlogs", "chunks", "exclusive", "had_reader", "incarnation"),
-        *("lease", "match", "name", "options", "ordered", "origin", "paused", "pushed", "rate"),
-        *("readers", "recorded", "temporary", "topic", "turn", "untold", "updated_ms", "usual"),
-        "waiting",
+        *("lease", "match", "moved", "name", "options", "ordered", "origin", "paused", "pushed"),
+        *("rate", "readers", "recorded", "temporary", "topic", "turn", "untold", "updated_ms"),
+        *("usual", "waiting"),
     )
 
     def __init__(
@@ -156,6 +156,7 @@ class Group:
         self.updated_ms = options.created_ms
         self.rate: Bucket | None = None  # what is left of its messages a second
         self.pushed: PushState | None = None  # of a webhook, since the start
+        self.moved: dict[int, int] | None = None  # to be told times that delayed ones are given
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:

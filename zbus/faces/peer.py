@@ -31,6 +31,16 @@ class Plan(Protocol):
         """Do it. `id` is the request's, or empty."""
 
 
+class Sample(Protocol):
+    """Is told of one request."""
+
+    def read(self, head: Head) -> None:
+        """This head is next."""
+
+    def planned(self, head: Head, plan: Plan) -> None:
+        """This is what a head comes to that was not planned before."""
+
+
 class Planner(Protocol):
     """Finds the dialect of a head and what it asks for."""
 
@@ -160,7 +170,7 @@ class Peer(Session):
         self.put_lines: tuple[object, bytes] | None = (
             None  # a plan, and what it stores for this peer
         )
-        self.sample: Callable[[Head], None] | None = None  # is told the next request's head
+        self.sample: Sample | None = None  # of the next request
         self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
@@ -184,7 +194,7 @@ class Peer(Session):
             if self.heartbeat is not None:  # a stream has begun: nothing else is answered
                 return
         if self.sample is not None and requests:
-            self.sample(requests[0][0])
+            self.sample.read(requests[0][0])
         while True:
             if reader.spent:
                 self.work -= reader.spent
@@ -200,6 +210,8 @@ class Peer(Session):
                     plan = self.planner.plan(head)
                     if head.kept:
                         head.plan = plan
+                    if self.sample is not None:
+                        self.sample.planned(head, plan)
                 plan.run(self, id, body)  # type: ignore[attr-defined]  # the dialect's slot
                 if self.heartbeat is not None:
                     return

@@ -236,6 +236,10 @@ class Guarded:
         if peer.groups and self._needs.operation == "consume":
             self._remember(peer)
 
+    def passed(self) -> Plan | None:
+        """What was run the last time; None = the request was refused."""
+        return self._plan if self._passes else None
+
     def _look_up(self, peer: Peer) -> Bearer:
         token = self._token
         if token is None:

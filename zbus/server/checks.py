@@ -27,7 +27,7 @@ from zbus.config import Config
 from zbus.server.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.certificates import BadCertificate, Certificates
 from zbus.server.gauges import Gauges, OsGauges
-from zbus.server.tokens import BadTokens, TokenFile
+from zbus.server.tokens import BadTokens, TokenFile, loose_permissions
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -66,6 +66,7 @@ class Machine:
     mounts: Path = Path("/proc/self/mounts")
     files_max: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     sync_s: Callable[[Path], list[float]] = lambda folder: measured(folder)
+    write_cache: Callable[[Path], str] = lambda path: write_cache(path)
     clock_state: Callable[[], int] = lambda: clock_state()
     now_s: Callable[[], float] = time.time
 
@@ -123,6 +124,9 @@ def _syncing(machine: Machine, there: Path, kind: str) -> Iterator[Finding]:
         yield Finding("sync", "problem", text, "look at the disk, and at the system's log")
         return
     text = f"{SYNC_BYTES >> 10} KiB are synced in {taken_s * 1000:.3f} ms"
+    if machine.write_cache(there) == "write through":
+        # Right for a disk without a cache or with a battery; else a sync is no sync.
+        text += "; the system takes the disk for one without a cache, and asks for no flush"
     if taken_s < SYNC_S_MIN and kind not in _VOLATILE:
         text += ": no disk can do that"
         advice = (
@@ -152,6 +156,17 @@ def measured(folder: Path) -> list[float]:
     finally:
         os.close(file)
         path.unlink()
+
+
+def write_cache(path: Path, devices: Path = Path("/sys/dev/block")) -> str:
+    """`write back` if the system has the disk's cache flushed by a sync, `write through` if it does
+    not; empty if it does not tell."""
+    number = path.stat().st_dev
+    device = devices / f"{os.major(number)}:{os.minor(number)}"
+    for folder in (device.resolve(), device.resolve().parent):  # a partition has that of its disk
+        with suppress(OSError, UnicodeDecodeError):
+            return (folder / "queue/write_cache").read_text(encoding="ascii").strip()
+    return ""
 
 
 def file_system(mounts: Path, path: Path) -> str:
@@ -242,9 +257,8 @@ def tokens(config: Config) -> Iterator[Finding]:
     except BadTokens as error:
         yield Finding("tokens", "problem", str(error), "correct the file")
         return
-    if path.stat().st_mode & 0o044:
-        text = f"{path} can be read by others of this machine"
-        yield Finding("tokens", "warning", text, f"chmod 600 {path}")
+    if loose := loose_permissions(path):
+        yield Finding("tokens", "warning", f"{path}: {loose}", f"chmod g-w,o= {path}")
     else:
         yield Finding("tokens", "ok", f"{path}")
 

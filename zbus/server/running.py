@@ -18,6 +18,9 @@ from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pressure import Pressure
 
+WINDOW_S = 60
+"""`syncMs` is of so long, or up to twice that: whoever looks wants to know of now."""
+
 
 class RunningServer:
     """See the module. Loop and pressure come later than the faces that ask."""
@@ -36,9 +39,17 @@ class RunningServer:
         self._holdings = holdings
         self._mailbox = mailbox
         self.timings = Timings()
+        self._syncs = [self.timings.sync.counts[:]] * 2  # as counted at the last two looks
+        self._looked_s = time.monotonic()
         self._start_ms = time.time_ns() // 1_000_000
         self.loop: Loop | None = None
         self.pressure: Pressure | None = None
+
+    def look(self) -> None:
+        """Called about once a second."""
+        if time.monotonic() - self._looked_s >= WINDOW_S:
+            self._looked_s = time.monotonic()
+            self._syncs = [self._syncs[1], self.timings.sync.counts[:]]
 
     def figures(self) -> dict[str, Any]:
         """Of the process and the machine; what the system does not tell is left out."""
@@ -56,9 +67,10 @@ class RunningServer:
             known |= {"diskFreeBytes": space.free, "diskTotalBytes": space.total}
             if self.pressure is not None:
                 known["diskFreeMinBytes"] = self.pressure.disk_free_min(space)
-        if self.timings.sync.total:
+        syncs = self.timings.sync.since(self._syncs[0])
+        if any(syncs.counts):
             known["syncMs"] = {
-                name: round(self.timings.sync.quantile(part) * 1000, 3)
+                name: round(syncs.quantile(part) * 1000, 3)
                 for name, part in (("p50", 0.5), ("p99", 0.99))
             }
         return {name: value for name, value in known.items() if value is not None}

@@ -10,8 +10,14 @@ from __future__ import annotations
 import time
 
 from zbus.core.histogram import Histogram
+from zbus.faces import FACES
+from zbus.faces.native.consume import Consume
 from zbus.faces.native.face import COMMANDS
 from zbus.faces.native.settings import Timings
+from zbus.faces.native.single import Order
+from zbus.faces.peer import Plan
+from zbus.faces.rights import Guarded
+from zbus.faces.upgrade import Close, Pong, Upgrade
 from zbus.server.link import Link
 from zbus.wire.heads import Head
 
@@ -23,9 +29,11 @@ COMMANDS_MAX = 100
 
 _NEVER_MS = 1 << 62
 
-_NAMES = {
+_NAMES: dict[type, str] = {
     plan: name.decode() for name, plan in reversed(COMMANDS.items()) if isinstance(plan, type)
 }
+_NAMES |= {Consume: "consume", Upgrade: "websocket", Pong: "websocket", Close: "websocket"}
+_OTHERS = FACES.keys() - {"native"}
 
 
 class Sampler:
@@ -34,21 +42,30 @@ class Sampler:
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
         self._link: Link | None = None  # whose request is followed
-        self._head: Head | None = None  # of it, once it is read
+        self._head: Head | None = None  # of it, until it is planned
+        self._plan: object = None  # what is run for it
         self._began_s = 0.0
         self.next_ms = self._after_ms = 0
 
     def begin(self, link: object, now_ms: int) -> None:
         """This is about to be read from, if it is a link. To be called from `next_ms` on."""
         if type(link) is Link and not link.open_tickets and link.heartbeat is None:
-            self._link, self._head, self._began_s = link, None, time.monotonic()
-            link.sample = self._read
+            self._link, self._began_s = link, time.monotonic()
+            link.sample = self
             self.next_ms = _NEVER_MS  # one at a time
             self._after_ms = now_ms + PAUSE_MS
 
-    def _read(self, head: Head) -> None:
+    def read(self, head: Head) -> None:
+        """It asks for this."""
         self._head = head
-        if self._link is not None:
+        if head.plan is not None and self._link is not None:
+            self._plan = head.plan
+            self._link.sample = None
+
+    def planned(self, head: Head, plan: Plan) -> None:
+        """A plan is not kept with a head that never comes again, so it is noted here."""
+        if head is self._head and self._link is not None:
+            self._plan = plan
             self._link.sample = None
 
     def turned(self, began_s: float) -> None:
@@ -58,14 +75,14 @@ class Sampler:
         link = self._link
         if link is None:
             return
-        head = self._head
-        if head is None or link.closed or link.open_waits or link.heartbeat is not None:
+        plan = self._plan
+        if plan is None or link.closed or link.open_waits or link.heartbeat is not None:
             link.sample = None
         elif link.open_tickets:
             return  # it waits for the disk
         else:
-            self._observe(name_of(head.plan), now_s - self._began_s)
-        self._link = self._head = None
+            self._observe(name_of(plan), now_s - self._began_s)
+        self._link = self._head = self._plan = None
         self.next_ms = self._after_ms
 
     def _observe(self, name: str, seconds: float) -> None:
@@ -79,11 +96,12 @@ class Sampler:
 
 
 def name_of(plan: object) -> str:
-    """The command, or the dialect if that is not the native one. Some heads are not remembered with
-    what they ask for: those are `other`."""
+    """The command, or the dialect if that is not the native one; `refused` if it came to nothing
+    that may be done."""
+    if type(plan) is Guarded:
+        plan = plan.passed()
+    if isinstance(plan, Order):
+        return plan.command
     kind = type(plan)
-    package, _, rest = kind.__module__.partition(".faces.")
-    if plan is None or package != "zbus":
-        return "other"
-    dialect = rest.partition(".")[0]
-    return _NAMES.get(kind, kind.__name__.lower()) if dialect == "native" else dialect
+    dialect = kind.__module__.removeprefix("zbus.faces.").partition(".")[0]
+    return dialect if dialect in _OTHERS else _NAMES.get(kind, "refused")

@@ -334,6 +334,7 @@ class Server:
         parts = [
             *[listener.resume for listener in self.listeners],
             self.pressure.look,
+            self.running.look,
             self.pushing.look,
             self._upkeep_collector,
             self._assembly.upkeep,
@@ -378,7 +379,12 @@ class Server:
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 self.supervisor.stopping()
-                self.mailbox.post(self.loop.stop)
+                self.mailbox.post(self._stop)
+
+    def _stop(self) -> None:
+        if not self.loop.stopping:
+            self.loop.stop()
+            self.pushing.stop()
 
     async def _reload_pages(self) -> None:
         """Beside all else: they may be many, and on a disk that does not answer."""

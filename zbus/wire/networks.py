@@ -14,8 +14,12 @@ import attrs
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_TUNNELS = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"), ip_network("2002::/16"))
-"""Addresses of IPv6 that lead to others of IPv4 (RFC 6052, 8215, 3056)."""
+_ODD = tuple(
+    ip_network(text)
+    for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "::/96", "fec0::/10")
+)
+"""Addresses of IPv6 that lead to others of IPv4 (RFC 6052, 8215, 3056, and 4291 of old), or are
+somebody's own (RFC 3879)."""
 
 
 def parse_networks(items: tuple[str, ...]) -> tuple[Network, ...]:
@@ -44,7 +48,7 @@ class Reachable:
             address = mapped
         if any(address in network for network in self.networks):
             return None
-        tunnelled = any(address in network for network in _TUNNELS)
-        if address.is_global and not address.is_multicast and not tunnelled:
+        odd = any(address in network for network in _ODD)
+        if address.is_global and not address.is_multicast and not odd:
             return None
         return f"{address} is no public address, and the option push_networks does not name it"

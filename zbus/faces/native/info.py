@@ -203,6 +203,17 @@ def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = Non
     )
 
 
+def shown_holder(broker: Broker, group: Group, id: bytes) -> str:
+    """Who has a message of the group leased; "" = nobody that is there."""
+    session = broker.sessions.get(id)
+    if session is not None:
+        return "/" + session.address
+    if group.pushed is None:
+        return ""
+    # That of its webhook is inside of the broker, and no connection.
+    return next((reader.address for reader in group.readers if reader.id == id), "")
+
+
 def visible_groups(topic: Topic, grant: Grant | None) -> list[Group]:
     """The groups of a topic that a grant may see."""
     return [g for g in topic.groups.values() if grant is None or grant.sees(topic.name, g.name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,8 +11,10 @@ import msgspec
 from zbus.core.errors import BrokerError
 from zbus.core.filters import FILTER_BYTES_MAX, compile_filter
 from zbus.core.listing import FIRST, STATES, Key, Listing, Row, Wanted
+from zbus.core.topic import Group
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
+from zbus.faces.native.info import shown_holder
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES
 from zbus.faces.native.replies import JSON, NativeReply
@@ -62,7 +65,8 @@ class Peek(GroupPlan):
             reply.listed(found)
             return
         now_ms = self.face.broker.now_ms
-        listing = Listing(found[1], self.wanted, now_ms, reply.add, reply.listed)
+        add = partial(reply.add, found[1])
+        listing = Listing(found[1], self.wanted, now_ms, add, reply.listed)
         reply.listing = listing
         peer.begin(listing.steps())
 
@@ -81,7 +85,7 @@ class ListedReply(NativeReply):
         self.reserved_bytes = _BODIES_BYTES_MAX if bodies else PEEK_BYTES
         peer.held_bytes += self.reserved_bytes
 
-    def add(self, row: Row) -> bool:
+    def add(self, group: Group, row: Row) -> bool:
         """One message; whether there is room for another."""
         chunk, at = row.chunk, row.at
         told: dict[str, Any] = {
@@ -96,8 +100,8 @@ class ListedReply(NativeReply):
             told["until"] = row.until_ms
         if row.attempts:
             told["attempts"] = row.attempts
-        if holder := self.face.broker.sessions.get(row.holder):
-            told["holder"] = "/" + holder.address
+        if holder := shown_holder(self.face.broker, group, row.holder):
+            told["holder"] = holder
         if tag := chunk.tag_of(at):
             told["tag"] = _text(tag)
         if key := chunk.key_of(at):

@@ -90,6 +90,11 @@ class Order:
         self.quiet = not params.flag(b"ack")
         self.verb = verb
 
+    @property
+    def command(self) -> str:
+        """Which of them."""
+        return self.params.cmd.decode()
+
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         broker = self.face.broker
         reply = ChangedReply(self.face, self.params, peer, id, self.quiet)

@@ -137,9 +137,9 @@ class Rows:
                 self._replace(name, None)
                 self._warned.pop(name, None)
 
-    def topics(self) -> dict[str, TopicStats]:
-        """As they were last looked at; those that have been there longest first."""
-        return self._known
+    def get(self, name: str) -> TopicStats | None:
+        """A topic as it was last looked at."""
+        return self._known.get(name)
 
     def table(self) -> dict[str, msgspec.Raw]:
         """All topics that there are."""

@@ -12,6 +12,7 @@ from zbus.core.errors import BrokerError
 from zbus.core.why import Cause, Why, ask
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
+from zbus.faces.native.info import shown_holder
 from zbus.faces.native.params import Params
 from zbus.faces.native.pulls import PEEK_BYTES
 from zbus.faces.native.replies import JSON, TEXT, NativeReply
@@ -49,8 +50,7 @@ class Ask(GroupPlan):
             if isinstance(why, BrokerError):
                 reply.settle(why)
                 return
-            session = broker.sessions.get(why.holder)
-            holder = "" if session is None else "/" + session.address
+            holder = shown_holder(broker, why.group, why.holder)
             if self.json:
                 document = _document(why, holder)
                 reply.tell(200, JSON, msgspec.json.encode(document))

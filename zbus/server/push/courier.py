@@ -15,7 +15,8 @@ import ssl
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import httpcore
@@ -36,17 +37,59 @@ POOLS_MAX = 100
 """Endpoints whose connections are kept."""
 
 ADDRESSES_MAX = 4
-"""Of one name, tried one after another."""
+"""Of one name, tried one after another; each has a share of the time that is left."""
+
+LOOKUPS_MAX = 2
+"""Of one name at once, in threads. A name whose server does not answer keeps these, and no others'
+lookups wait for that."""
 
 log = logging.getLogger("zbus")
+
+
+Find = Callable[[str, int], Awaitable[list[str]]]
+
+
+class Lookups:
+    """The addresses of names."""
+
+    def __init__(self, ask: Callable[..., list[Any]] = socket.getaddrinfo) -> None:
+        self._ask = ask
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
+
+    async def find(self, host: str, port: int) -> list[str]:
+        """Addresses as text, each once; raises ConnectError."""
+        if parse_address(host) is not None:
+            return [host]
+        limiter = self._limiters.setdefault(host, trio.CapacityLimiter(LOOKUPS_MAX))
+        ask = partial(self._ask, host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await trio.to_thread.run_sync(ask, limiter=limiter, abandon_on_cancel=True)
+        except (OSError, UnicodeError) as error:
+            text = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+            raise httpcore.ConnectError(f"{host} was not found: {text}") from None
+        finally:
+            if not (limiter.borrowed_tokens or limiter.statistics().tasks_waiting):
+                self._limiters.pop(host, None)
+        return list(dict.fromkeys([str(info[4][0]) for info in found]))
+
+    def running(self, host: str) -> int:
+        """How many of a name there are."""
+        limiter = self._limiters.get(host)
+        return 0 if limiter is None else int(limiter.borrowed_tokens)
 
 
 class Judged(httpcore.AsyncNetworkBackend):
     """Connects where webhooks may lead."""
 
-    def __init__(self, reachable: Reachable) -> None:
+    def __init__(
+        self,
+        reachable: Reachable,
+        find: Find | None = None,
+        backend: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
         self._reachable = reachable
-        self._backend = httpcore.TrioBackend()
+        self._find = find or Lookups().find
+        self._backend = backend or httpcore.TrioBackend()
 
     async def connect_tcp(
         self,
@@ -56,23 +99,25 @@ class Judged(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        try:
-            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            text = error.strerror if isinstance(error, OSError) else "it is no name of a host"
-            raise httpcore.ConnectError(f"{host} was not found: {text}") from None
-        problem = None
-        for info in list(dict.fromkeys(found))[:ADDRESSES_MAX]:
-            text = str(info[4][0])
+        found = (await self._find(host, port))[:ADDRESSES_MAX]
+        problem = f"{host} has no address"
+        for left, text in zip(range(len(found) - 1, -1, -1), found, strict=True):
             address = parse_address(text.partition("%")[0])
-            problem = "it has no address" if address is None else self._reachable.problem(address)
-            if problem is not None:
+            unfit = "it has no address" if address is None else self._reachable.problem(address)
+            if unfit is not None:
+                problem = unfit
                 continue
-            try:
-                return await self._backend.connect_tcp(text, port, timeout)
-            except httpcore.ConnectError as error:
-                problem = str(error)
-        raise httpcore.ConnectError(problem or f"{host} has no address")
+            left_s = trio.current_effective_deadline() - trio.current_time()
+            # The last may have it all; before, something is left for the others and the request.
+            share_s = left_s / (left + 2) if left else left_s
+            with trio.move_on_after(share_s):
+                try:
+                    return await self._backend.connect_tcp(text, port, timeout)
+                except httpcore.ConnectError as error:
+                    problem = str(error)
+                    continue
+            problem = f"{text} did not answer within {share_s:.1f} s"
+        raise httpcore.ConnectError(problem)
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)

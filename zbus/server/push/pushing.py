@@ -92,7 +92,7 @@ class Pushed:
         self.state = group.pushed = PushState()
         self.large_bytes = 0  # of bodies lately: the next may be as large
         self.waiting = 0  # pulls
-        self.open = 0  # requests
+        self.open: set[tuple[int, int]] = set()  # requests: partitions and offsets
         self.ended = False  # a pull did: it is looked at again
         self.resume_ms = 0  # in an outage: no pull before it
         self.pause_ms = 0  # the last one
@@ -113,7 +113,7 @@ class Pushed:
         lease_ms = push.timeout_ms + LEASE_SPARE_MS
         if self._wants.lease_ms != lease_ms:
             self._wants = Wants(lease_ms=lease_ms, standby=True)
-        while (busy := self.waiting + self.open) < most and not self.ended:
+        while (busy := self.waiting + len(self.open)) < most and not self.ended:
             if busy and self._pushing.open_bytes + self.expected_bytes > OPEN_BYTES_MAX:
                 return
             self.waiting += 1
@@ -133,11 +133,21 @@ class Pushed:
         for index, chunk, start, stop, attempts in delivered.pieces:
             for at in range(start, stop):
                 if push is not None:  # else it is pushed no more; the lease ends by time
-                    self.open += 1
+                    self.open.add((index, chunk.first + at))
                     attempt = attempt_of(self, self.group, push, index, chunk, at, attempts)
                     self.hold(len(attempt.body))
                     self.large_bytes = max(len(attempt.body), self.large_bytes * 15 // 16)
                     self._pushing.courier().send(attempt)
+
+    def give_back(self) -> None:
+        """Nobody will hear what comes of the requests that are under way: they come again at the
+        next start, and not when their leases would have ended."""
+        broker, group = self._pushing.broker, self.group
+        for index, offset in self.open:
+            partition = group.topic.partitions[index]
+            if not (group.gone or partition.removed or partition.fenced is not None):
+                offsets = [range(offset, offset + 1)]
+                broker.nack(Silent(), group, partition, offsets, False, broker.now_ms + 1)
 
     def leave(self) -> None:
         """Its messages are sent no more. What is under way counts when it ends."""
@@ -216,7 +226,7 @@ class Pushing:
             pushed = None  # it was ended, and perhaps begun again
         self.open_bytes -= len(attempt.body)
         if pushed is not None:
-            pushed.open -= 1
+            pushed.open.discard((attempt.partition, attempt.offset))
         partition = group.topic.partitions[attempt.partition]
         if group.gone or partition.removed or partition.fenced is not None:
             return
@@ -251,6 +261,12 @@ class Pushing:
             pushed.pause_ms = min(max(PROBE_MS, 2 * pushed.pause_ms), PROBE_MS_MAX)
             pushed.resume_ms = now_ms + pushed.pause_ms
         pushed.resume_ms = max(pushed.resume_ms, now_ms + reply.retry_after_ms)
+
+    def stop(self) -> None:
+        """The broker stops: it does not wait for endpoints. A reply still counts as long as it
+        has other things to do."""
+        for pushed in self._groups.values():
+            pushed.give_back()
 
     def close(self) -> None:
         """No reply counts from here on."""
