@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -121,6 +122,12 @@ LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
         (["--broker", "here:x", *LOCAL[2:], "--topics", "orders"], 2, "broker"),
         (["--token-file", "@/none", *LOCAL[2:], "--topics", "orders"], 2, "@/none"),
         (["nonsense"], 2, "nonsense"),
+        (["--dry-run", "expire", "@/data", "--before", "2030-01-01"], 2, "--dry-run stands before"),
+        (["--dry-run", "vacuum", "@/data", "--older-than", "1h"], 2, "before vacuum"),
+        (["--dry-run", "compact", "@/data", "--engine", "local"], 2, "before compact"),
+        (["--broker", "127.0.0.1:1", "verify", "@/data", "--live"], 2, "--broker stands before"),
+        (["--to", "@/archive", "info", "@/data"], 2, "--to stands before info"),
+        (["--json", "verify", "@/data"], 2, "--json stands before"),
         (["verify", "@/data"], 2, "not an archive"),
         (["verify"], 2, "DIRECTORY"),
         (["compact", "@/nothing"], 2, "not an archive"),
@@ -258,6 +265,18 @@ def test_retention_that_was_faster_ends_with_3(live: tuple[Place, BrokerProcess]
     (gap,) = Archive(place.archive).lanes()[0].gaps
     assert (first.end, gap.start, gap.end) == (50, 50, second.start)
     assert place.document("verify", "@/archive")["wrong"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_goes_on_for_ever_is_stopped_in_order(place: Place, number: signal.Signals) -> None:
+    words = [word.replace("@", str(place.folder)) for word in LOCAL]
+    command = [sys.executable, "-m", "zbus.spark", "archive", *words, "--topics", "orders"]
+    with subprocess.Popen([*command, "--interval", "1h"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"orders, partition 0: offsets 0 to 300" in process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(WAIT_S) == 0
+    assert place.document("verify", "@/archive")["messages"] == COUNT
 
 
 def _kept(broker: BrokerProcess) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
 from zbus.spark.archive.writer import LEVEL
@@ -140,7 +143,8 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
     A second archiver of the same topic loses the race and ends with exit code 4. The archive says
     itself where to go on.
     """
-    if click.get_current_context().invoked_subcommand is not None:
+    if (subcommand := click.get_current_context().invoked_subcommand) is not None:
+        _require_no_options(click.get_current_context(), subcommand)
         return
     if not options["to"]:
         raise Usage("say where to: --to DIR")
@@ -150,17 +154,41 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
     if common.dry_run:
         _say(job.plan(), common, planned=True)
         return
-    while True:
-        try:
-            with _bar(job, common) as shown:
-                _say(shown.run(), common)
-        except Unreachable as problem:
-            if options["interval"] is None:
-                raise
-            click.echo(f"zbus: {problem}; trying again", err=True)
-        if options["interval"] is None:
-            return
-        time.sleep(options["interval"] / 1_000)
+    if options["interval"] is None:
+        with _bar(job, common) as shown:
+            _say(shown.run(), common)
+        return
+    with suppress(KeyboardInterrupt), _stopped_by_sigterm():
+        while True:
+            try:
+                with _bar(job, common) as shown:
+                    _say(shown.run(), common)
+            except Unreachable as problem:
+                click.echo(f"zbus: {problem}; trying again", err=True)
+            time.sleep(options["interval"] / 1_000)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Meanwhile SIGTERM is as Ctrl-C, wherever it comes: what is committed is committed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _require_no_options(context: click.Context, subcommand: str) -> None:
+    """What stands before a subcommand would be of no effect. Raises Usage."""
+    for option in context.command.params:
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            raise Usage(
+                f"{option.opts[0]} stands before {subcommand}, and would not count: options of"
+                f" {subcommand} come behind it, and those of archiving alone are not for it"
+            )
 
 
 def _job(
