@@ -79,6 +79,17 @@ class FileLog(Log):
                         return min(header.base_offset, span.end)
         return span.end
 
+    def time_at(self, span: Span, offset: int) -> int | None:
+        segments = self._lane(span).segments
+        number = bisect_right([one.base for one in segments], offset) - 1
+        if number < 0:
+            return None
+        with _Open(segments[number], span) as file:
+            for _, header in file.headers(None):
+                if header.kind is Kind.DATA and header.end_offset > offset:
+                    return header.time_ms
+        return None
+
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
         segments = self._lane(span).segments
         begin = bisect_right([one.base for one in segments], start) - 1

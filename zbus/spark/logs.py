@@ -38,6 +38,10 @@ class Log(abc.ABC):
         """The first offset that was stored at this time or later; the end if there is none."""
 
     @abc.abstractmethod
+    def time_at(self, span: Span, offset: int) -> int | None:
+        """When it was stored, epoch milliseconds; None if that is not known any more."""
+
+    @abc.abstractmethod
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
         """Whole batches in order, that together hold `start` to before `stop` of this span, and
         perhaps more. Raises DataLoss if some of that is not there any more."""

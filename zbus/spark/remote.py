@@ -80,6 +80,13 @@ class RemoteLog(Log):
                 low = header.end_offset
         return max(min(low, span.end), span.first)
 
+    def time_at(self, span: Span, offset: int) -> int | None:
+        try:
+            found = _headers(self._piece(span, offset, 1).batches)
+        except DataLoss:
+            return None
+        return found[0].time_ms if found else None
+
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
         self._require(span)
         at = start

@@ -44,6 +44,7 @@ from zbus.spark.planning import (
     to_read,
 )
 from zbus.spark.reading import Task, read_part
+from zbus.spark.steps import require_timely, together
 from zbus.spark.where import Where
 
 LOOK_S: Final = 0.05
@@ -107,7 +108,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = to_read(self._look(), begin, self._wish.fail_on_data_loss)
         if self._target is not None:
             parts = [_until(part, self._target) for part in parts]
-        parts = self._bounded(parts, isinstance(limit, ReadAllAvailable))
+        whole, parts = parts, self._bounded(parts, isinstance(limit, ReadAllAvailable))
+        if self._wish.in_step_ms is not None:
+            parts = together(self._opened(), whole, parts)
+            if begin != self._initial:  # something was read
+                require_timely(self._opened(), parts, self._wish.in_step_ms)
         return show_offsets(reached(parts)) if parts else start
 
     def _bounded(self, parts: list[Part], all_of_it: bool) -> list[Part]:
