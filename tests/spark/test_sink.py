@@ -130,7 +130,7 @@ def test_rows_that_no_message_can_have(
 def test_rows_in_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MESSAGES_MAX", 3)
     monkeypatch.setattr(rows, "BYTES_MAX", 60)
-    due = [None, None, None, None, 1_000, 1_000, None]
+    due = [None, None, None, None, 1_000, 999.001, None]  # the last one is not due earlier
     times = [each and datetime.fromtimestamp(each / 1_000, UTC) for each in due]
     batch = table(["a", "b", "c", "d", "e", "f", "g" * 99], deliver_at=times)
     found = [(each.deliver_at_ms, each.messages) for each in loads(batch, "t")]
