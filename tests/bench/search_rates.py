@@ -63,6 +63,9 @@ class Made(Log):
     def offset_at(self, span: Span, time_ms: int) -> int:
         return span.end
 
+    def time_at(self, span: Span, offset: int) -> int:
+        return TIME_MS + offset // BATCH * MS_OF_BATCH
+
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes]:
         for first in range(start - start % BATCH, stop, BATCH):
             numbers = range(first, min(first + BATCH, self.count))

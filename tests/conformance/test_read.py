@@ -34,6 +34,14 @@ def test_a_batch_is_never_cut() -> None:
     assert bodies(reply.body) == [b"x" * 1000] * 3, "the one that holds the offset, whole"
 
 
+@pytest.mark.parametrize("query", ["bytes=0", "bytes=0&offset=1", "bytes=0&offset=99"])
+def test_how_far_it_goes_without_batches(query: str) -> None:
+    _, client = declared("T")
+    put(client, "T", b"0", b"1")
+    reply = ok(client, http(f"/_log/T?{query}"))
+    assert (reply.headers["first"], reply.headers["end"], reply.body) == ("0", "2", b"")
+
+
 def test_it_reads_on_from_where_it_ended() -> None:
     _, client = declared("T")
     put(client, "T", *[b"%d" % n for n in range(20)])

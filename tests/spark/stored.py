@@ -79,6 +79,13 @@ class MemoryLog(Log):
                 return header.base_offset
         return span.end
 
+    def time_at(self, span: Span, offset: int) -> int | None:
+        for raw in self.stored[span.topic][span.partition]:
+            header = read_header(raw)
+            if header.base_offset <= offset < header.end_offset:
+                return header.time_ms
+        return None
+
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes]:
         if self.incarnations.get(span.topic) != span.incarnation:
             raise DataLoss(f"the topic {span.topic} was made again")

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
+from tests.spark.stored import MemoryLog
 from zbus.client import connect
+from zbus.spark import reading
 from zbus.spark.arrows import read
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
-from zbus.spark.logs import Log
+from zbus.spark.files import FileLog
+from zbus.spark.logs import Log, Span
+from zbus.spark.options import Wish
+from zbus.spark.planning import Part
 from zbus.spark.where import Where
 
 COUNT = 500
+BOOKS = ("txn.q.rows", "Txn.q", "spark.start.q", "cron.orders")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +40,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where
             bus.declare("orders")
             bus.declare("keyed", partitions=2)
             bus.declare("empty")
+            for name in BOOKS:
+                bus.declare(name)
             for begin in range(0, COUNT, 50):
                 bus.produce_many("orders", [b"%d" % n * 100 for n in range(begin, begin + 50)])
             for number in range(20):
@@ -62,6 +73,7 @@ everywhere = pytest.mark.parametrize("log", PLACES, indirect=True)
 @everywhere
 def test_what_there_is(log: Log) -> None:
     assert log.topics() == ["empty", "keyed", "orders"]
+    assert [span.topic for name in BOOKS for span in log.spans(name)] == list(BOOKS)
     (span,) = log.spans("orders")
     assert (span.topic, span.partition, span.first, span.end) == ("orders", 0, 0, COUNT)
     assert 100_000 < span.bytes < 300_000
@@ -134,6 +146,60 @@ def test_retention_is_told(tmp_path: Path) -> None:
                 assert sum(b.num_rows for b in read(log, span, span.first, span.end)) > 99
 
 
+# -- a broker is at work there meanwhile ----------------------------------------------------------
+
+
+@pytest.fixture
+def data(places: dict[str, Where], tmp_path: Path) -> Path:
+    """A copy of the data directory."""
+    assert places["data"].path is not None
+    shutil.copytree(places["data"].path, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_segment_that_has_nothing_yet(data: Path) -> None:
+    """It was begun a moment ago: its checkpoint is not written."""
+    lane = data / "orders" / "0"
+    (lane / f"{COUNT:020d}.log").write_bytes(b"")
+    (data / "new" / "0").mkdir(parents=True)
+    (data / "new" / "0" / f"{0:020d}.log").write_bytes(b"")
+    with Where(path=str(data)).open() as log:
+        (span,) = log.spans("orders")
+        assert sum(each.num_rows for each in read(log, span, 0, COUNT)) == COUNT
+        with pytest.raises(UnknownTopic):
+            log.spans("new")
+
+
+class Removing(FileLog):
+    """Whenever it has looked what there is, some of that is removed."""
+
+    def __init__(self, path: Path, *names: str) -> None:
+        super().__init__(str(path))
+        self._names = list(names)
+
+    def _directories(self) -> Iterator[tuple[str, dict[int, list[Any]]]]:
+        found = list(super()._directories())
+        if self._names:
+            gone = self._root / self._names.pop(0)
+            shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        yield from found
+
+
+def test_what_goes_while_it_is_looked_at(data: Path) -> None:
+    again = Path(shutil.copytree(data, data.with_name("again")))
+    first, *_, last = sorted((data / "orders" / "0").iterdir())
+    (span,) = FileLog(str(data)).spans("orders")
+    with Removing(data, f"orders/0/{last.name}") as log:
+        assert log.spans("orders")[0].first == 0
+    with Removing(again, f"orders/0/{first.name}") as log:
+        assert log.offset_at(span, 0) > 0
+        assert log.time_at(span, 0) is None
+    with Removing(data, "orders") as log, pytest.raises(UnknownTopic):
+        log.spans("orders")
+    with pytest.raises(DataLoss, match="orders was removed"):
+        list(read(FileLog(str(data)), span, 0, 1))
+
+
 @pytest.mark.parametrize(
     ("where", "problem", "text"),
     [
@@ -152,3 +218,34 @@ def test_a_place_that_cannot_be(where: Where, problem: type[Exception], text: st
 def test_a_broker_that_is_not_there() -> None:
     with pytest.raises(Unreachable, match="cannot be reached"):
         Where(broker="127.0.0.1:1", patience_s=0.2).open().topics()
+
+
+class Shrinking(MemoryLog):
+    """Retention moves on when a piece was read."""
+
+    def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes]:
+        for number, piece in enumerate(super().raw(span, start, stop)):
+            if number == 1 and not self.first:
+                self.first["orders", 0] = 40
+                raise DataLoss("offset 5 is not there any more")
+            yield piece
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_retention_that_overtakes_a_read(fail: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Shrinking()
+    for _ in range(10):
+        log.put("orders", [b"x"] * 5)
+    where = Where(broker="a:1")
+    monkeypatch.setitem(reading._logs, (os.getpid(), where), log)
+    wish = Wish(where=where, topics=("orders",), fail_on_data_loss=fail)
+    found: list[int] = []
+    rows = reading.read_part(wish, Part(log.spans("orders")[0], 0, 50), ["offset"], [])
+    if fail:
+        with pytest.raises(DataLoss):
+            list(rows)
+        return
+    for each in rows:
+        found += each["offset"].to_pylist()
+    assert found[-10:] == list(range(40, 50))
+    assert set(found[:-10]) <= set(range(5))

@@ -15,11 +15,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
+from tests.spark.counted import Counted
 from zbus.client import BlockingClient, connect
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
 from zbus.spark.reading import close_logs
 from zbus.spark.source import PushingReader, Reader, ZbusDataSource, columns_of
-from zbus.spark.stream import StreamReader, forget_pin
+from zbus.spark.stream import IDLE_S, StreamReader, forget_pin
+from zbus.spark.where import Where
 
 COUNT = 100
 
@@ -426,6 +428,56 @@ def test_a_topic_that_is_made_again_amid_a_stream(broker: BrokerProcess) -> None
         with pytest.raises(DataLoss, match="made again"):
             strict.plan()
         assert lenient.all() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("more", [{}, {"maxBytesPerTrigger": "1 GiB"}])
+def test_a_stream_that_is_idle_asks_for_little(broker: BrokerProcess, more: dict[str, str]) -> None:
+    with connect(f"127.0.0.1:{broker.port}") as bus, Counted(broker.port) as way:
+        topic = f"idle{len(more)}"
+        bus.declare(topic, partitions=2)
+        for partition in range(2):
+            bus.produce_many(topic, [b"x" * 200_000] * 2, partition=partition)
+        options = {"topic": topic, "startingOffsets": "earliest", "columns": "offset", **more}
+        query = Query(source(broker, broker=f"127.0.0.1:{way.port}", **options))
+        assert flat(query.all()) == [0, 1, 0, 1]
+        requests, answered = way.requests, way.answered_bytes
+        assert answered > 800_000
+        seconds = 1.0
+        assert not wait_for(query.plan, seconds)
+        looks = seconds / IDLE_S + 2
+        assert way.requests - requests <= looks * 3  # the topic, and each of its partitions
+        assert way.answered_bytes - answered < looks * 3_000
+        query.reader.stop()
+
+
+def test_the_size_of_a_partition_is_not_asked_for_again(broker: BrokerProcess) -> None:
+    with connect(f"127.0.0.1:{broker.port}") as bus, Counted(broker.port) as way:
+        fill(bus, "sized", 50)
+        with Where(broker=f"127.0.0.1:{way.port}").open() as log:
+            (first,) = log.spans("sized")
+            known = way.requests
+            assert log.spans("sized") == [first]
+            assert way.requests - known == 2
+            fill(bus, "sized", 50)
+            assert log.spans("sized")[0].bytes > 1.5 * first.bytes
+
+
+def test_a_topic_that_is_not_meant_any_more(broker: BrokerProcess) -> None:
+    with connect(f"127.0.0.1:{broker.port}") as bus:
+        fill(bus, "kept", 2)
+        fill(bus, "dropped", 2)
+    base = {"broker": f"127.0.0.1:{broker.port}", "startingOffsets": "earliest"}
+    query = Query(ZbusDataSource({**base, "topics": "kept,dropped", "columns": "offset"}))
+    assert flat(query.all()) == [0, 1, 0, 1]
+    for which in ({"topics": "kept"}, {"topicsPattern": "kep."}):
+        query.source = ZbusDataSource({**base, **which, "columns": "offset"})
+        query.restart()
+        with pytest.raises(Usage, match="is of topics dropped, kept, and dropped is not to be"):
+            query.plan()
+    lenient = {**base, "topics": "kept", "failOnDataLoss": "false", "columns": "offset"}
+    query.source = ZbusDataSource(lenient)
+    query.restart()
+    assert query.all() == [[]]
 
 
 def test_the_limit_of_trigger_once_is_none(broker: BrokerProcess) -> None:

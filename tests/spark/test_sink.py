@@ -13,12 +13,23 @@ import pytest
 from pyspark.sql import types
 
 from tests.process.broker import BrokerProcess
+from tests.process.endpoint import wait_for
 from zbus.client import BlockingClient, connect
+from zbus.client.errors import NotFound
 from zbus.spark import rows
-from zbus.spark.errors import DataLoss, Unreachable, Usage
+from zbus.spark import sink as sink_module
+from zbus.spark.errors import DataLoss, SparkProblem, Unreachable, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
 from zbus.spark.rows import loads
-from zbus.spark.sink import StreamWriter, commit, stream_writer, write_rows, writer
+from zbus.spark.sink import (
+    StreamWriter,
+    commit,
+    is_decided,
+    request_of_commit,
+    stream_writer,
+    write_rows,
+    writer,
+)
 from zbus.spark.where import Where
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -119,7 +130,7 @@ def test_rows_that_no_message_can_have(
 def test_rows_in_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MESSAGES_MAX", 3)
     monkeypatch.setattr(rows, "BYTES_MAX", 60)
-    due = [None, None, None, None, 1_000, 1_000, None]
+    due = [None, None, None, None, 1_000, 999.001, None]  # the last one is not due earlier
     times = [each and datetime.fromtimestamp(each / 1_000, UTC) for each in due]
     batch = table(["a", "b", "c", "d", "e", "f", "g" * 99], deliver_at=times)
     found = [(each.deliver_at_ms, each.messages) for each in loads(batch, "t")]
@@ -188,6 +199,40 @@ def test_a_table_that_is_named_is_written_once(broker: BrokerProcess, bus: Block
         sink = writer(types.StructType([BODY]), given, False)
         sink.commit([sink.write(iter([table([f"{version}"])]))])
     assert bodies(bus) == [b"0", b"1"]
+
+
+def test_a_table_that_is_decided_is_not_forgotten(
+    broker: BrokerProcess, bus: BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark aborts after each commit that raised, and the broker may be moving the rest."""
+    monkeypatch.setattr(sink_module, "COMMIT_TIMEOUT_S", 0.3)
+    sink = writer(types.StructType([BODY]), options(broker, topic="out"), False)
+    parts = [sink.write(iter([table(["x"] * 30_000)]))]
+    with connect(f"127.0.0.1:{broker.port}") as other, other.pipeline() as pipeline:
+        begun = pipeline.begin(request_of_commit(sink._app, 0, parts))
+        pipeline.flush()
+        assert wait_for(lambda: is_decided(bus, sink._app, 0))
+        bus.remove("out")  # what is left of it cannot be moved now
+        with pytest.raises(NotFound):
+            begun.result()
+        with pytest.raises(NotFound):
+            pipeline.wait()
+    with pytest.raises(SparkProblem, match="decided all the same: the broker stores what is miss"):
+        sink.commit(parts)
+    sink.abort(parts)
+    bus.declare("out")
+    assert wait_for(lambda: bus.query(f"txn.{sink._app}.rows", "txn").message_count == 0)
+    assert bus.query("out").message_depth > 0
+
+
+def test_a_table_of_which_no_task_was_done_is_forgotten(
+    broker: BrokerProcess, bus: BlockingClient
+) -> None:
+    sink = writer(types.StructType([BODY]), options(broker, topic="out"), False)
+    sink.abort([None])
+    sink.write(iter([table(["a", "b"])]))
+    sink.abort([None])
+    assert list(bus.server().topics) == ["out"]
 
 
 def test_at_least_once(broker: BrokerProcess, bus: BlockingClient) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from zbus.spark.errors import Usage
-from zbus.spark.times import between_ms, bytes_s, duration_ms, interval, moment_ms
+from zbus.spark.times import between_ms, bytes_s, ceil_ms, duration_ms, interval, moment_ms
 
 NOW_MS = 1_800_000_000_000
 
@@ -81,3 +83,13 @@ def test_rates() -> None:
     for text in ("", "0", "-1", "fast", "20MiB/m", "9999999TiB"):
         with pytest.raises(Usage, match="--rate"):
             bytes_s(text)
+
+
+@pytest.mark.parametrize("more_us", [0, 1, 499, 999])
+def test_milliseconds_of_a_moment_are_exact_and_never_early(more_us: int) -> None:
+    """A float of seconds is wrong by one for some of these."""
+    for time_ms in range(1_700_000_000_000, 1_900_000_000_000, 199_999_999):
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(
+            milliseconds=time_ms, microseconds=more_us
+        )
+        assert ceil_ms(moment) == time_ms + (more_us > 0)

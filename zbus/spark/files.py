@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from zbus.journal.batch import HEADER_BYTES, BatchHeader, Kind, inspect_header
 from zbus.journal.checkpoint import decode_change
@@ -21,7 +22,9 @@ from zbus.journal.local.landmarks import Landmark, Landmarks
 from zbus.journal.port import JournalError
 from zbus.journal.tools.manifest import MANIFEST, path_of, read_manifest
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Usage
-from zbus.spark.logs import Log, Span
+from zbus.spark.logs import Log, Span, of_users
+
+_LISTINGS_MAX: Final = 3
 
 PIECE_BYTES: Final = 16 << 20
 """Whole batches that are given at once; one that is larger comes alone."""
@@ -55,7 +58,8 @@ class FileLog(Log):
             raise Usage(f"{path} is neither a data directory of zbus nor a backup of one")
 
     def topics(self) -> list[str]:
-        return sorted({_topic_of(directory, found) for directory, found in self._directories()})
+        found = {_topic_of(directory, lanes) for directory, lanes in self._directories()}
+        return of_users(name for name in found if name is not None)
 
     def spans(self, topic: str) -> list[Span]:
         lanes = self._lanes(topic)
@@ -73,11 +77,15 @@ class FileLog(Log):
             behind = segments[number + 1] if number + 1 < len(segments) else None
             if behind is not None and _first_time_ms(behind) < time_ms:
                 continue  # all of this one is earlier
-            with _Open(segment, span) as file:
-                for _, header in file.headers(span.end):
-                    if header.kind is Kind.DATA and header.time_ms >= time_ms:
-                        return min(header.base_offset, span.end)
+            found = _opened(segment, lambda file: _first_since(file, span, time_ms))
+            if found is not None:
+                return found
         return span.end
+
+    def time_at(self, span: Span, offset: int) -> int | None:
+        segments = self._lane(span).segments
+        number = bisect_right([one.base for one in segments], offset) - 1
+        return None if number < 0 else _opened(segments[number], lambda file: _time(file, offset))
 
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
         segments = self._lane(span).segments
@@ -95,9 +103,10 @@ class FileLog(Log):
 
     def _lane(self, span: Span) -> _Lane:
         """Raises DataLoss if it is another one by now."""
-        for lane in self._lanes(span.topic):
-            if lane.partition == span.partition and lane.incarnation == span.incarnation:
-                return lane
+        with suppress(UnknownTopic):
+            for lane in self._lanes(span.topic):
+                if lane.partition == span.partition and lane.incarnation == span.incarnation:
+                    return lane
         text = "was removed, or made again: its offsets are those of other messages"
         raise DataLoss(f"the topic {span.topic} {text}")
 
@@ -123,6 +132,16 @@ class FileLog(Log):
                     yield path.name, found
 
     def _lanes(self, topic: str) -> list[_Lane]:
+        """Retention and removals may be at work between the listing and a look into what was
+        listed: then it is listed again."""
+        for _ in range(_LISTINGS_MAX):
+            try:
+                return self._listed(topic)
+            except DataLoss:
+                continue
+        return self._listed(topic)
+
+    def _listed(self, topic: str) -> list[_Lane]:
         name = naming.topic_directory(topic)
         marks = {} if self._manifest else Landmarks(OsFiles(), self._root).load() or {}
         for directory, found in self._directories():
@@ -130,52 +149,99 @@ class FileLog(Log):
                 continue
             lanes = []
             for number, segments in found.items():
-                own, incarnation = _options(segments[-1])
+                told = _options(segments)
+                if told is None:
+                    continue  # it is being made
+                own, incarnation = told
                 end = _end(segments, marks.get(f"{directory}/{number}"))
                 lanes.append(_Lane(own, number, incarnation, segments, end))
-            return lanes
+            if lanes:
+                return lanes
         raise UnknownTopic(f"{self._root}: there is no topic {topic}")
+
+
+def _inside(path: Path) -> list[Path]:
+    """Empty if it was removed a moment ago."""
+    try:
+        return list(path.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _partitions(path: Path) -> dict[int, list[_Segment]]:
     found: dict[int, list[_Segment]] = {}
-    for each in path.iterdir():
+    for each in _inside(path):
         number = naming.partition_number(each.name)
         if number is None:
             continue
         segments = []
-        for file in each.iterdir():
+        for file in _inside(each):
             base = naming.segment_base(file.name)
             if base is not None:
-                segments.append(_Segment(base, file, file.stat().st_size))
+                with suppress(FileNotFoundError):  # retention has removed it a moment ago
+                    segments.append(_Segment(base, file, file.stat().st_size))
         if segments:
             found[number] = sorted(segments)
     return dict(sorted(found.items()))
 
 
-def _topic_of(directory: str, found: dict[int, list[_Segment]]) -> str:
+def _topic_of(directory: str, found: dict[int, list[_Segment]]) -> str | None:
     name = naming.topic_of(directory)
-    return _options(next(iter(found.values()))[-1])[0] if name is None else name
+    if name is not None:
+        return name
+    try:
+        told = _options(next(iter(found.values())))
+    except DataLoss:  # it was removed a moment ago
+        return None
+    return None if told is None else told[0]
 
 
-def _options(segment: _Segment) -> tuple[str, str]:
-    """The name and the incarnation of a segment's topic, as its checkpoint says."""
-    with _Open(segment, None) as file:
-        for position, header in file.headers(None):
-            if header.kind is Kind.DATA:
-                break
-            change = decode_change(file.payload(position, header))
-            if change.topic is not None:
-                return change.topic.name, str(change.topic.created_ms)
-    raise SparkProblem(f"{segment.path} does not begin with a checkpoint")
+def _options(segments: Sequence[_Segment]) -> tuple[str, str] | None:
+    """The name and the incarnation of a topic, as the checkpoint says that its newest segment
+    begins with. One that was made a moment ago may have none yet; None: no one has. Raises DataLoss
+    if the newest has gone."""
+    for segment in reversed(segments):
+        with _Open(segment, None) as file:
+            for position, header in file.headers(None):
+                if header.kind is Kind.DATA:
+                    raise SparkProblem(f"{segment.path} does not begin with a checkpoint")
+                change = decode_change(file.payload(position, header))
+                if change.topic is not None:
+                    return change.topic.name, str(change.topic.created_ms)
+    return None
+
+
+T = TypeVar("T")
+
+
+def _opened(segment: _Segment, look: Callable[[_Open], T]) -> T | None:
+    """None also if it has gone: retention was here."""
+    try:
+        with _Open(segment, None) as file:
+            return look(file)
+    except DataLoss:
+        return None
+
+
+def _first_since(file: _Open, span: Span, time_ms: int) -> int | None:
+    for _, header in file.headers(span.end):
+        if header.kind is Kind.DATA and header.time_ms >= time_ms:
+            return min(header.base_offset, span.end)
+    return None
+
+
+def _time(file: _Open, offset: int) -> int | None:
+    """Of the message there."""
+    for _, header in file.headers(None):
+        if header.kind is Kind.DATA and header.end_offset > offset:
+            return header.time_ms
+    return None
 
 
 def _first_time_ms(segment: _Segment) -> int:
     """Of its checkpoint: nothing in it is earlier."""
-    with _Open(segment, None) as file:
-        for _, header in file.headers(None):
-            return header.time_ms
-    return 0
+    found = _opened(segment, lambda file: next((each.time_ms for _, each in file.headers(None)), 0))
+    return 0 if found is None else found
 
 
 def _end(segments: list[_Segment], mark: Landmark | None) -> int:

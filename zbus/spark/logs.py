@@ -6,9 +6,18 @@ A range is read as stored batches (docs/reference/on-disk-format.md). Nobody's p
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
+
+OF_ZBUS: Final = ("cron.", "spark.start.", "txn.")
+"""Begin the names of topics that zbus makes for its own books: schedules, where queries have begun,
+what is staged."""
+
+
+def of_users(names: Iterable[str]) -> list[str]:
+    """In order, without those: they are read by who names them, and are no part of "all"."""
+    return sorted(name for name in names if not name.lower().startswith(OF_ZBUS))
 
 
 class Span(NamedTuple):
@@ -27,15 +36,23 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def topics(self) -> list[str]:
-        """All of them, in order."""
+        """All but those of zbus itself, in order."""
 
     @abc.abstractmethod
     def spans(self, topic: str) -> list[Span]:
         """Of each partition, in their order. Raises UnknownTopic."""
 
+    def ends(self, topic: str) -> list[Span]:
+        """The same, but `bytes` may be 0: for who asks often."""
+        return self.spans(topic)
+
     @abc.abstractmethod
     def offset_at(self, span: Span, time_ms: int) -> int:
         """The first offset that was stored at this time or later; the end if there is none."""
+
+    @abc.abstractmethod
+    def time_at(self, span: Span, offset: int) -> int | None:
+        """When it was stored, epoch milliseconds; None if that is not known any more."""
 
     @abc.abstractmethod
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:

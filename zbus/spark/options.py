@@ -51,6 +51,7 @@ class Wish:
     trigger_bytes_max: int | None = None
     trigger_rows_min: int | None = None
     trigger_delay_ms: int = 900_000
+    in_step_ms: int | None = None  # the delay of a watermark
     group: str | None = None
     name: str | None = None  # of the query
 
@@ -273,6 +274,7 @@ OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxBytesPerTrigger": ("trigger_bytes_max", _size_bytes),
     "minOffsetsPerTrigger": ("trigger_rows_min", _number(1)),
     "maxTriggerDelay": ("trigger_delay_ms", _duration_ms),
+    "inStep": ("in_step_ms", _duration_ms),
     "group": ("group", _text),
     "queryName": ("name", _text),
 }

@@ -7,16 +7,17 @@ has read is told by `Offsets`: of each topic its incarnation, and the next offse
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbus.spark.errors import DataLoss, Usage
+from zbus.spark.errors import DataLoss, UnknownTopic, Usage
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import EARLIEST, LATEST, Place, Wish
+from zbus.spark.times import ceil_ms
 
 PARTS_MAX: Final = 100_000
 
@@ -35,20 +36,52 @@ class Part(NamedTuple):
 # -- what there is --------------------------------------------------------------------------------
 
 
-def find_spans(log: Log, wish: Wish) -> list[Span]:
-    """Of the topics that are meant. Raises UnknownTopic."""
+def find_spans(log: Log, wish: Wish, known: Offsets | None = None) -> list[Span]:
+    """Of the topics that are meant; those of a pattern that are removed meanwhile, and those that
+    are `known`, may be gone. Raises UnknownTopic for others."""
+    return _spans(log.spans, log, wish, known or {})
+
+
+def find_ends(log: Log, wish: Wish, known: Offsets | None = None) -> list[Span]:
+    """The same without sizes, which is cheaper."""
+    return _spans(log.ends, log, wish, known or {})
+
+
+def _spans(look: Callable[[str], list[Span]], log: Log, wish: Wish, known: Offsets) -> list[Span]:
     names: Iterable[str] = wish.topics
     if wish.pattern is not None:
         pattern = re.compile(wish.pattern)
         names = [topic for topic in log.topics() if pattern.fullmatch(topic)]
-    return [span for topic in names for span in log.spans(topic)]
+    may_go = {topic.lower() for topic in known}
+    found = []
+    for name in names:
+        try:
+            found += look(name)
+        except UnknownTopic:
+            if wish.pattern is None and name.lower() not in may_go:
+                raise
+    return found
+
+
+def require_meant(wish: Wish, offsets: Offsets) -> None:
+    """What a stream has read is among what it is to read. Raises Usage."""
+    if wish.pattern is not None:
+        pattern = re.compile(wish.pattern)
+        others = [topic for topic in offsets if not pattern.fullmatch(topic)]
+    else:
+        meant = {topic.lower() for topic in wish.topics}
+        others = [topic for topic in offsets if topic.lower() not in meant]
+    if others and wish.fail_on_data_loss:
+        text = f"the checkpoint is of topics {', '.join(sorted(offsets))}"
+        text = f"{text}, and {', '.join(sorted(others))} is not to be read any more: name it, or"
+        raise Usage(f"{text} take another checkpoint; failOnDataLoss=false goes on without it")
 
 
 def resolve(log: Log, spans: Sequence[Span], place: Place, strict: bool = False) -> list[int]:
     """The offset of a place in each span. Raises Usage for a map that names other topics, or an
     offset past the end; with `strict` also if nothing is at or after the time."""
     if isinstance(place, datetime):
-        time_ms = int(place.timestamp() * 1_000)
+        time_ms = ceil_ms(place)
         found = [log.offset_at(span, time_ms) for span in spans]
         for span, offset in zip(spans, found, strict=True):
             if strict and offset == span.end:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from zbus.spark.arrows import read
-from zbus.spark.errors import Usage
+from zbus.spark.errors import DataLoss, UnknownTopic
 from zbus.spark.filters import Condition, select
-from zbus.spark.logs import Log
+from zbus.spark.logs import Log, Span
 from zbus.spark.options import Wish
 from zbus.spark.planning import Part
 from zbus.spark.where import Where
@@ -54,24 +54,36 @@ def read_part(
     more = [column for column, _, _ in conditions if column not in names]
     wanted = [*names, *dict.fromkeys(more)]
     log = _log(wish.where)
-    for each in _readable(wish, log, part):
-        for batch in read(log, each.span, each.start, each.stop, wanted):
-            found = select(batch, conditions)
-            if found.num_rows:
-                yield found.select(list(names)) if more else found
+    batches = read if wish.fail_on_data_loss else _read_on
+    for batch in batches(log, *part, wanted):
+        found = select(batch, conditions)
+        if found.num_rows:
+            yield found.select(list(names)) if more else found
 
 
-def _readable(wish: Wish, log: Log, part: Part) -> Iterator[Part]:
-    """What there is of a part by now. Whatever has gone since is data loss, or left out."""
-    if wish.fail_on_data_loss:
-        yield part
-        return
+def _read_on(
+    log: Log, span: Span, start: int, stop: int, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """What there is of a part; whatever goes before it is read, or meanwhile, is left out."""
+    while (there := _there(log, span)) is not None:
+        start, stop = max(start, there.first), min(stop, there.end)
+        if start >= stop:
+            return
+        try:
+            for batch in read(log, there, start, stop, names):
+                start += batch.num_rows
+                yield batch
+            return
+        except DataLoss:
+            now = _there(log, span)
+            if now is not None and now.first <= start:
+                raise  # it is there, and cannot be read
+
+
+def _there(log: Log, span: Span) -> Span | None:
+    """The partition as it is by now; None if it is gone, or another."""
     try:
-        spans = log.spans(part.span.topic)
-    except Usage:
-        return
-    for span in spans:
-        if (span.partition, span.incarnation) == (part.span.partition, part.span.incarnation):
-            start = max(part.start, span.first)
-            if start < min(part.stop, span.end):
-                yield Part(span, start, min(part.stop, span.end))
+        spans = log.ends(span.topic)
+    except UnknownTopic:
+        return None
+    return next((each for each in spans if each[1:3] == span[1:3]), None)

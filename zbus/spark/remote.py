@@ -6,6 +6,7 @@ for in pieces; while one is decoded the next one is on its way.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -17,13 +18,17 @@ from zbus.journal.batch import BatchHeader, headers_of
 from zbus.journal.errors import JournalDamage
 from zbus.spark.clients import client_of, problem_with
 from zbus.spark.errors import DataLoss, UnknownTopic
-from zbus.spark.logs import Log, Span
+from zbus.spark.logs import Log, Span, of_users
 from zbus.wire.numbers import parse_number
 from zbus.wire.responses import Response
 
 PIECE_BYTES: Final = 4 << 20
 """Of one answer. Twice of that is slower by half: each would be fresh pages of memory, in the
 broker and here, that the system has to clear first."""
+
+_EMPTY_MAX: Final = 4
+_AGAIN_S: Final = 0.1
+"""An answer may be empty while the broker makes sure of what is stored: it is asked again."""
 
 _SAMPLES: Final = 4
 _SAMPLE_BYTES: Final = 64 << 10
@@ -44,17 +49,18 @@ class RemoteLog(Log):
     def __init__(self, broker: str, options: Options) -> None:
         self._broker = broker
         self._client = client_of(broker, options)
+        self._sizes: dict[tuple[str, int, str], tuple[int, int]] = {}  # messages, and their bytes
 
     def close(self) -> None:
         self._client.close()
 
     def topics(self) -> list[str]:
         try:
-            return sorted(self._client.server().topics)
+            return of_users(self._client.server().topics)
         except errors.ZbusError as error:
             raise problem_with(self._broker, error, "") from error
 
-    def spans(self, topic: str) -> list[Span]:
+    def ends(self, topic: str) -> list[Span]:
         try:
             info = self._client.query(topic)
         except errors.NotFound as error:
@@ -64,33 +70,50 @@ class RemoteLog(Log):
         incarnation = str(info.created_ms)
         return [self._span(info.name, number, incarnation) for number in range(info.partitions)]
 
+    def spans(self, topic: str) -> list[Span]:
+        return [span._replace(bytes=self._estimate(span)) for span in self.ends(topic)]
+
     def offset_at(self, span: Span, time_ms: int) -> int:
         """By halving: times do not go back."""
         low, high = span.first, span.end  # all before `low` are earlier, and `high` is not
         while low < high:
             middle = (low + high) // 2
-            try:
-                header = _headers(self._piece(span, middle, 1).batches)[0]
-            except DataLoss:  # retention was here meanwhile: what is left is later
+            header = self._header_at(span, middle)
+            if header is None:  # retention was here meanwhile: what is left is later
                 low = middle + 1
-                continue
-            if header.time_ms >= time_ms:
+            elif header.time_ms >= time_ms:
                 high = min(middle, header.base_offset)
             else:
                 low = header.end_offset
         return max(min(low, span.end), span.first)
 
+    def time_at(self, span: Span, offset: int) -> int | None:
+        header = self._header_at(span, offset)
+        return None if header is None else header.time_ms
+
+    def _header_at(self, span: Span, offset: int) -> BatchHeader | None:
+        """Of the batch that holds it; None if that is not there."""
+        try:
+            found = _headers(self._piece(span, offset, 1).batches)
+        except DataLoss:
+            return None
+        return found[0] if found else None
+
     def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes | memoryview]:
         self._require(span)
-        at = start
+        at, empty = start, 0
         with self._client.pipeline(1) as pipeline:
             asked = self._ask(pipeline, span, at) if at < stop else None
             while asked is not None:
                 piece = self._answered(asked, span, at, stop)
                 found = _headers(piece.batches)
+                if not found and (empty := empty + 1) < _EMPTY_MAX:
+                    time.sleep(_AGAIN_S)
+                    asked = self._ask(pipeline, span, at)
+                    continue
                 if not found or found[0].base_offset > at:
                     raise _lost(span, at, stop, piece)
-                at = found[-1].end_offset
+                at, empty = found[-1].end_offset, 0
                 asked = self._ask(pipeline, span, at) if at < stop else None
                 yield piece.batches
         self._require(span)
@@ -120,16 +143,27 @@ class RemoteLog(Log):
             raise problem_with(self._broker, error, span.topic) from error
 
     def _span(self, topic: str, partition: int, incarnation: str) -> Span:
-        empty = Span(topic, partition, incarnation, 0, 0, 0)
+        span = Span(topic, partition, incarnation, 0, 0, 0)
         try:
-            piece = self._client.run(_request(empty, None, 1))
+            piece = self._client.run(_request(span, None, 0))
+        except errors.NotFound as error:  # it was removed a moment ago
+            raise UnknownTopic(f"{self._broker}: {error}") from error
         except errors.ZbusError as error:
             raise problem_with(self._broker, error, topic) from error
-        span = empty._replace(first=piece.first, end=piece.end)
-        return span._replace(bytes=self._estimate(span))
+        return span._replace(first=piece.first, end=piece.end)
 
     def _estimate(self, span: Span) -> int:
-        """Bytes of a partition, by those of some of its messages."""
+        """Bytes of a partition, by those of some of its messages. They are looked at again when
+        it is another by a tenth."""
+        count = span.end - span.first
+        lane = span[:3]
+        known, size = self._sizes.get(lane, (-1, 0))
+        if abs(count - known) > known // 10:
+            known, size = count, self._sampled(span)
+            self._sizes[lane] = known, size
+        return count * size // max(1, known)
+
+    def _sampled(self, span: Span) -> int:
         count = span.end - span.first
         records = size = 0
         for number in range(_SAMPLES if count else 0):

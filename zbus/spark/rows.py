@@ -7,7 +7,6 @@ row goes, unless one topic is named for all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from zbus.client.commands import CONTAINER
 from zbus.client.requests import optional, own_lines
 from zbus.spark.errors import Usage
+from zbus.spark.times import ceil_ms
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "topic": ("string",),
@@ -77,7 +77,8 @@ def loads(batch: pa.RecordBatch, topic: str | None) -> Iterator[Load]:
     no message can have."""
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     if "deliver_at" in columns:
-        columns["deliver_at"] = [_epoch_ms(each) for each in columns["deliver_at"]]
+        times = columns["deliver_at"]
+        columns["deliver_at"] = [None if each is None else ceil_ms(each) for each in times]
     for name, rows in _by_topic(batch, columns, topic):
         for some in _runs(columns.get("deliver_at"), rows):
             due_ms = columns["deliver_at"][some[0]] if "deliver_at" in columns else None
@@ -144,7 +145,3 @@ def _lines(columns: dict[str, list[Any]], row: int) -> bytes:
         return optional(**given) + own_lines({n: v or "" for n, v in headers.items()})
     except ValueError as error:
         raise Usage(f"a row that no message can have: {error}") from error
-
-
-def _epoch_ms(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp() * 1_000)

@@ -32,7 +32,7 @@ from zbus.client.blocking import BlockingClient, Pending
 from zbus.client.messages import StoredBatch
 from zbus.client.requests import Request, optional, parse_count, parse_stored_batch, start
 from zbus.spark.clients import problem_with
-from zbus.spark.errors import DataLoss, Usage
+from zbus.spark.errors import DataLoss, SparkProblem, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
 from zbus.spark.rows import Load, check_columns, loads
 
@@ -43,6 +43,7 @@ COMMIT_TIMEOUT_S: Final = 600.0
 """A large batch is stored in portions; the answer comes when all is durable."""
 
 _COMMIT: Final = b"GET / HTTP/1.1\r\ncmd: txn_commit\r\n"
+_QUERY_APP: Final = b"GET / HTTP/1.1\r\ncmd: txn_query\r\n"
 _ABORT: Final = b"GET / HTTP/1.1\r\ncmd: txn_abort\r\n"
 _RANGES_MAX: Final = 500  # in a header of one request
 _QUERY = "sql.streaming.queryId"
@@ -97,12 +98,12 @@ class Writer(DataSourceArrowWriter):
                     forget(bus, self._app)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._wish.exactly_once:
-            with self._wish.where.client() as bus:
-                if self._wish.app is None:
+        wish = self._wish
+        if wish.exactly_once:
+            with wish.where.client() as bus:
+                # A commit whose answer was an error may be decided: the broker goes on with it.
+                if abort(bus, self._app, wish.version, messages) and wish.app is None:
                     forget(bus, self._app)
-                else:
-                    abort(bus, self._app, self._wish.version, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -223,6 +224,18 @@ def commit(
 ) -> int:
     """Store what tasks have staged, in their order; how many messages that were, 0 if it was done
     before. Raises Usage, Unreachable, DataLoss."""
+    try:
+        return _told(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
+    except SparkProblem as error:
+        if is_decided(bus, app, batch):
+            text = "what was written is decided all the same: the broker stores what is missing"
+            raise type(error)(f"{error}; {text} as soon as it can") from error
+        raise
+
+
+def request_of_commit(
+    app: str, batch: int, messages: Iterable[WriterCommitMessage | None]
+) -> Request[int]:
     stages = [
         {"topic": topic, "offsets": _offsets(ranges)}
         for each in _staged(messages)
@@ -230,8 +243,7 @@ def commit(
     ]
     body = msgspec.json.encode({"stages": stages})
     lines = _COMMIT + optional(txn=app, batch=batch)
-    request = Request(lines, parse_count, body, timeout_s=COMMIT_TIMEOUT_S, waits=True)
-    return _told(wish, lambda: bus.run(request))
+    return Request(lines, parse_count, body, timeout_s=COMMIT_TIMEOUT_S, waits=True)
 
 
 def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
@@ -247,18 +259,39 @@ def _told(wish: SinkWish, ask: Callable[[], int]) -> int:
         raise problem_with(wish.where, error) from error
 
 
+class _Status(msgspec.Struct):
+    batch: int | None = None
+
+
+def is_decided(bus: BlockingClient, app: str, batch: int) -> bool:
+    """False also if the broker does not tell, or does not know it yet."""
+    try:
+        request = Request(_QUERY_APP + optional(txn=app), lambda answer: answer.body)
+        decided = msgspec.json.decode(bus.run(request), type=_Status).batch
+    except (errors.ZbusError, msgspec.MsgspecError):
+        return False
+    return decided is not None and decided >= batch
+
+
 def abort(
     bus: BlockingClient, app: str, batch: int, messages: Iterable[WriterCommitMessage | None]
-) -> None:
-    """Drop what tasks have staged, unless it is committed. What is left goes with the next one."""
+) -> bool:
+    """Drop what tasks have staged, unless it is committed. What is left goes with the next one.
+    Says whether it is certain that the batch is not stored."""
+    if is_decided(bus, app, batch):
+        return False  # the broker may be busy with it for long, and an abort waits for that
     ranges = [each for staged in _staged(messages) for _, some in staged.stages for each in some]
+    ranges = ranges or [(0, 1)]  # nothing else tells that no commit is under way
     for at in range(0, len(ranges), _RANGES_MAX):
         offsets = _offsets(ranges[at : at + _RANGES_MAX])
         lines = _ABORT + optional(txn=app, batch=batch, offset=offsets)
         try:
             bus.run(Request(lines, parse_count))
+        except errors.NotFound:
+            return True  # nothing was ever staged
         except errors.ZbusError:
-            return
+            return False
+    return True
 
 
 def forget(bus: BlockingClient, app: str) -> None:

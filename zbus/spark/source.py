@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
 from types import FrameType
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from zbus.spark.logs import Log
 from zbus.spark.options import EARLIEST, Wish, read_wish
 from zbus.spark.planning import Part, find_spans, keep, resolve, split
 from zbus.spark.reading import Task, read_part
+from zbus.spark.times import ceil_ms
 
 
 class ZbusDataSource(DataSource):
@@ -121,10 +121,9 @@ class Reader(DataSourceReader):
         for part in parts:
             start, stop = max(part.start, low), min(part.stop, high)
             if since is not None:
-                start = max(start, log.offset_at(part.span, int(since.timestamp() * 1_000)))
+                start = max(start, log.offset_at(part.span, ceil_ms(since)))
             if until is not None:
-                after = until + timedelta(milliseconds=1)
-                stop = min(stop, log.offset_at(part.span, int(after.timestamp() * 1_000) + 1))
+                stop = min(stop, log.offset_at(part.span, ceil_ms(until) + 1))
             if start < stop:
                 found.append(part._replace(start=start, stop=stop))
         return found

@@ -31,6 +31,7 @@ from zbus.spark.options import LATEST, Wish
 from zbus.spark.planning import (
     Offsets,
     Part,
+    find_ends,
     find_spans,
     keep,
     limit,
@@ -38,16 +39,20 @@ from zbus.spark.planning import (
     planned,
     reached,
     read_offsets,
+    require_meant,
     resolve,
     show_offsets,
     split,
     to_read,
 )
 from zbus.spark.reading import Task, read_part
+from zbus.spark.steps import require_timely, together
 from zbus.spark.where import Where
 
 LOOK_S: Final = 0.05
-"""Spark asks a hundred times a second whether there is more: the broker is asked less often."""
+IDLE_S: Final = 0.2
+"""Spark asks a hundred times a second whether there is more: the broker is asked less often, and
+less than that when nothing has come since the last time."""
 
 PINS: Final = "spark.start."
 """Begins the names of the topics that hold where a query has begun."""
@@ -73,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._log: Log | None = None
         self._spans: list[Span] = []
-        self._looked_s = -1.0
+        self._look_s = 0.0  # when the next look is due
         self._waiting_since_s: float | None = None
         self._prepared = False
 
@@ -85,7 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return show_offsets(self._initial)
 
     def _begin(self) -> Offsets:
-        log, spans = self._opened(), self._look(anew=True)
+        log = self._opened()
+        spans = find_ends(log, self._wish)
         if self._pin is None:
             return offsets_of(spans, resolve(log, spans, self._place))
         pinned = read_pin(self._wish.where, self._pin)
@@ -95,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pinned
 
     def prepareForTriggerAvailableNow(self) -> None:
-        spans = self._look(anew=True)
+        spans = find_ends(self._opened(), self._wish)
         self._target = offsets_of(spans, [span.end for span in spans])
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -104,11 +110,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = read_offsets(start)
-        parts = to_read(self._look(), begin, self._wish.fail_on_data_loss)
-        if self._target is not None:
-            parts = [_until(part, self._target) for part in parts]
-        parts = self._bounded(parts, isinstance(limit, ReadAllAvailable))
+        require_meant(self._wish, begin)
+        parts = self._ready(self._look(begin), begin)
+        if self._wish.trigger_bytes_max is not None and any(
+            part.start < part.stop for part in parts
+        ):
+            self._spans = find_spans(self._opened(), self._wish, begin)
+            parts = self._ready(self._spans, begin)
+        whole, parts = parts, self._bounded(parts, isinstance(limit, ReadAllAvailable))
+        if self._wish.in_step_ms is not None:
+            parts = together(self._opened(), whole, parts)
+            if begin != self._initial:  # something was read
+                require_timely(self._opened(), parts, self._wish.in_step_ms)
         return show_offsets(reached(parts)) if parts else start
+
+    def _ready(self, spans: list[Span], begin: Offsets) -> list[Part]:
+        parts = to_read(spans, begin, self._wish.fail_on_data_loss)
+        return parts if self._target is None else [_until(part, self._target) for part in parts]
 
     def _bounded(self, parts: list[Part], all_of_it: bool) -> list[Part]:
         wish = self._wish
@@ -126,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limit(parts, *bounds)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        spans = self._look()
+        spans = self._spans or self._look({})
         return show_offsets(offsets_of(spans, [span.end for span in spans]))
 
     # -- parts ----------------------------------------------------------------------------------
@@ -134,7 +152,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, stop = read_offsets(start), read_offsets(end)
         fail = self._wish.fail_on_data_loss
-        parts = planned(self._look(anew=True), begin, stop, fail)
+        require_meant(self._wish, begin)
+        spans = find_spans(self._opened(), self._wish, stop)
+        parts = planned(spans, begin, stop, fail)
         return [Task(part) for part in split(keep(parts, fail), self._wish)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,11 +181,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log = self._wish.where.open()
         return self._log
 
-    def _look(self, anew: bool = False) -> list[Span]:
-        now_s = time.monotonic()
-        if anew or now_s - self._looked_s >= LOOK_S:
-            self._spans = find_spans(self._opened(), self._wish)
-            self._looked_s = time.monotonic()
+    def _look(self, known: Offsets) -> list[Span]:
+        if time.monotonic() >= self._look_s:
+            spans = find_ends(self._opened(), self._wish, known)
+            pause_s = IDLE_S if spans == self._spans else LOOK_S
+            self._spans = spans
+            self._look_s = time.monotonic() + pause_s
         return self._spans
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from zbus.spark.errors import Usage
 from zbus.units import parse_bytes, parse_ms
 
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999: Python and Spark know none later."""
 
@@ -23,6 +24,11 @@ _WORDS: Final = {
     "day": "d",
     "week": "w",
 }
+
+
+def ceil_ms(moment: datetime) -> int:
+    """Epoch milliseconds, not before it. Exactly: floats are wrong by one now and then."""
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def moment_ms(text: str, option: str, now_ms: int | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,9 @@ from tests.process.broker import BrokerProcess
 from tests.spark.brokers import everything, job, require_refused
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
-from zbus.spark.dedup.run import Wanted, run
-from zbus.spark.errors import Usage
+from zbus.client.messages import Message
+from zbus.spark.dedup.run import Wanted, require_none_dropped, run
+from zbus.spark.errors import Unverified, Usage
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -73,6 +75,36 @@ def test_a_stream(spark: SparkSession, bus: BlockingClient, where: Where, tmp_pa
     other = Wanted(sources=("orders",), to="clean", checkpoint=checkpoint, once=True, by=("key",))
     with pytest.raises(Usage, match="--by was 'id' and is 'key'"):
         run(spark, where, other, "dedup", print)
+
+
+@pytest.mark.check
+def test_a_backlog_of_two_topics_loses_nothing(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    """One was written before the other: its messages are not too late for the window."""
+    for topic in ("one", "two"):
+        bus.declare(topic, durability="disk")
+        for part in range(6):
+            bus.produce_many(topic, [Message(b"x" * 100, id=f"{part}-{n}") for n in range(10)])
+    wanted = Wanted(
+        sources=("one", "two"),
+        to="clean",
+        checkpoint=str(tmp_path / "checkpoint"),
+        once=True,
+        window="1ms",
+        batch_bytes="6KiB",
+    )
+    assert run(spark, where, wanted, "dedup", print)["messages"] == 120
+    assert len(everything(bus, "clean")) == 120
+
+
+def test_what_spark_has_dropped_is_told() -> None:
+    state = SimpleNamespace(numRowsDroppedByWatermark=0)
+    progress = SimpleNamespace(batchId=3, stateOperators=[state])
+    require_none_dropped(progress)
+    state.numRowsDroppedByWatermark = 68
+    with pytest.raises(Unverified, match="batch 3: Spark has dropped 68 messages"):
+        require_none_dropped(progress)
 
 
 def test_the_command(

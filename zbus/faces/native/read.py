@@ -14,8 +14,8 @@ from zbus.faces.peer import Peer
 
 
 class Read:
-    """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB) for stored batches; with an Accept
-    for JSON, or with `count`, the messages in them."""
+    """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB; 0: none) for stored batches; with an
+    Accept for JSON, or with `count`, the messages in them."""
 
     def __init__(self, face: Context, params: Params) -> None:
         if not params.topic:
@@ -24,7 +24,8 @@ class Read:
         self._params = params
         self._partition = params.number(b"partition") or 0
         self._offset = params.number(b"offset")
-        self._bytes_max = params.number(b"bytes") or READ_BYTES_DEFAULT
+        bytes_max = params.number(b"bytes")
+        self._bytes_max = READ_BYTES_DEFAULT if bytes_max is None else bytes_max
         count = params.number(b"count", face.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self._json = count is not None or b"json" in accept or b"text/html" in accept
@@ -43,6 +44,8 @@ class Read:
         else:
             partition = topic.partitions[self._partition]
             offset = partition.first if self._offset is None else self._offset
+            if not self._bytes_max and not self._json:
+                offset = partition.visible  # nothing but how far it goes
             if self._json:
                 reply.partition = partition
                 self._face.broker.browse(reply, partition, offset, self._count)

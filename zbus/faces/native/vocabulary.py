@@ -373,7 +373,7 @@ READ = _parameters(f"""
 partition | number | 0 | which one
 offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
-    batch
+    batch, unless it is 0: only `first` and `end` are told
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
 cut | number | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
     is its length

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from zbus.spark import ends
 from zbus.spark.dedup import frames
-from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.errors import SparkProblem, Unverified, Usage
 from zbus.spark.etl import history, mapping
 from zbus.spark.etl.following import batches
 from zbus.spark.etl.pace import Pace
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+
+_WINDOW_MS_MAX: Final = (1 << 40) - 1  # of the option `inStep`
 
 Say = Callable[[str], None]
 
@@ -153,7 +156,8 @@ def _stream(
     assert wanted.to is not None
     spark.conf.set(STORE, ROCKSDB)
     first = history.first(spark, wanted.checkpoint, where, wanted.sources, wanted.since)
-    options = {**first.options(), **wanted.pace.options()}
+    window_ms = min(duration_ms(wanted.window, "--window"), _WINDOW_MS_MAX)
+    options = {**first.options(), **wanted.pace.options(), "inStep": f"{window_ms}ms"}
     rows = ends.load_stream(spark, where, wanted.sources, options)
     left = messages(frames.within(rows, wanted.by, wanted.window), wanted.to)
     facts = {
@@ -168,10 +172,23 @@ def _stream(
     if trigger := wanted.pace.trigger():
         writer = writer.trigger(**trigger)
     read = 0
-    for progress in batches(writer.start()):
-        if progress.numInputRows:
-            read += progress.numInputRows
-            state = sum(each.numRowsTotal for each in progress.stateOperators)
-            count = f"{progress.numInputRows:,} read, {state:,} remembered"
-            say(f"batch {progress.batchId}: {count}")
+    with closing(batches(writer.start())) as progresses:
+        for progress in progresses:
+            require_none_dropped(progress)
+            if progress.numInputRows:
+                read += progress.numInputRows
+                state = sum(each.numRowsTotal for each in progress.stateOperators)
+                count = f"{progress.numInputRows:,} read, {state:,} remembered"
+                say(f"batch {progress.batchId}: {count}")
     return {"messages": read}
+
+
+def require_none_dropped(progress: Any) -> None:  # noqa: ANN401 - of Spark
+    """The source sees to it that nothing comes too late; should it, somebody is told. Raises
+    Unverified."""
+    dropped = sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
+    if dropped:
+        raise Unverified(
+            f"batch {progress.batchId}: Spark has dropped {dropped:,} messages that were older than"
+            " --window behind others: read them again with a new checkpoint and a longer --window"
+        )
