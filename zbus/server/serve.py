@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -45,6 +44,7 @@ from zbus.server.loop import Loop
 from zbus.server.mailbox import Mailbox
 from zbus.server.pages import BadPages, PageFolder, read_console
 from zbus.server.pressure import Pressure, memory_max
+from zbus.server.progress import Progress
 from zbus.server.push.pushing import Pushing, Sender, Told
 from zbus.server.reporter import Reporter
 from zbus.server.running import RunningServer
@@ -59,7 +59,6 @@ EXIT_OK = 0
 EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
 
-PROGRESS_EVERY_S = 2.0
 WARMERS = 8
 
 log = logging.getLogger("zbus")
@@ -89,19 +88,6 @@ def _shares(descriptors: int) -> tuple[int, int]:
     """How many of them are for connections, and how many for open segments. The rest is for what
     is opened for a moment: reading, syncing directories, landmarks."""
     return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
-
-
-class Progress:
-    """Tells how far opening is, if it takes long."""
-
-    def __init__(self) -> None:
-        self._next_s = time.monotonic() + PROGRESS_EVERY_S
-
-    def tell(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now >= self._next_s:
-            self._next_s = now + PROGRESS_EVERY_S
-            log.info("opening", extra={"topics": f"{done} of {total}"})
 
 
 class Server:
