@@ -57,7 +57,7 @@ def semq(tmp_path: Path) -> Iterator[Semq]:
 
 def test_send_and_take(semq: Semq) -> None:
     sent = semq("send", NODE, "hello", "--app-key", "a,b")
-    assert re.fullmatch(r"1 1:10008/1/1/[0-9a-f]{16}/3/1\n", sent.stdout)
+    assert re.fullmatch(r"1 1:10008/1/1/1/[0-9a-f]{16}/3/1\n", sent.stdout)
     shown = semq("take", "-v")
     assert "app_key: a,b\n" in shown.stdout
     assert shown.stdout.endswith("\n\nhello\n")
@@ -109,6 +109,8 @@ def test_what_waits(semq: Semq) -> None:
     assert semq("list", "--dead").stdout == ""
     assert semq("retry", "--node", "1:56001").stdout == "1 message\n"
     assert json.loads(semq("retry", "--json", "--row", "77").stdout) == {"count": 0}
+    assert semq("release", "--from", "1:56001").stdout == "0 messages\n"
+    assert "is no node" in semq("release", "--from", "x").stderr
 
 
 def test_done_of_what_was_never_here(semq: Semq) -> None:
@@ -139,7 +141,9 @@ def test_errors_as_json(semq: Semq) -> None:
     assert (found["status"], found["exit_code"]) == (400, 1)
 
 
-@pytest.mark.parametrize("word", ["send 1:1 x", "take", "done 1", "stat", "list", "retry"])
+@pytest.mark.parametrize(
+    "word", ["send 1:1 x", "take", "done 1", "stat", "list", "retry", "release --from 1:1"]
+)
 def test_nobody_there(tmp_path: Path, word: str) -> None:
     path = str(tmp_path / "absent")
     found = CliRunner().invoke(main, ["semq", *word.split(), "--socket", path])

@@ -147,9 +147,9 @@ SEMQ: list[Mutant] = [
         "zbus/semq/inbox.py",
         (
             "semq-no-ledger",
-            "        if self._ledger.add(mid):\n            if not envelope.void:",
-            "        if self._ledger.add(mid) or not self._again(envelope, mid, source_wants):\n"
-            "            if not envelope.void:",
+            "        if self._ledger.add(mid, void, envelope.skips):\n            if not void:",
+            "        seen = self._again(envelope, mid, source_wants)\n"
+            "        if self._ledger.add(mid, void) or not seen:\n            if not void:",
             SIMULATED,
         ),
         (
@@ -160,8 +160,8 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-cleaned-before-it-is-done",
-            "DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {_OPEN}",
-            "DELETE FROM tb_0030 WHERE {which} AND NOT {_OPEN}",
+            "DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {OPEN}",
+            "DELETE FROM tb_0030 WHERE {which} AND NOT {OPEN}",
             SIMULATED,
         ),
         (
@@ -179,14 +179,20 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-released-one-too-early",
-            "self._ledger.of(mid).complete,",
-            "self._ledger.of(mid).complete + 2,",
+            "self._release(mid, self._ledger.of(mid).complete)",
+            "self._release(mid, self._ledger.of(mid).complete + 2)",
             SIMULATED,
         ),
         (
+            "semq-a-lost-disk-holds-up-for-ever",
+            "                for epoch in self._ledger.former(mid):",
+            "                for epoch in ():",
+            INBOX,
+        ),
+        (
             "semq-ordered-is-as-any-other",
-            'state="HELD" if held else "NEW",',
-            'state="NEW",',
+            '"HELD" if held else "NEW"',
+            '"NEW"',
             SIMULATED,
         ),
         (
@@ -207,6 +213,18 @@ SEMQ: list[Mutant] = [
     *mutants_of(
         "zbus/semq/ledger.py",
         (
+            "semq-the-oldest-numbers-are-forgotten",
+            "            del self.starts[1], self.stops[0]\n",
+            "            del self.starts[0], self.stops[0]\n",
+            INBOX,
+        ),
+        (
+            "semq-void-is-forgotten",
+            "        if void:\n            self.void.add(given)",
+            "        if False:\n            self.void.add(given)",
+            SIMULATED,
+        ),
+        (
             "semq-ledger-in-memory",
             "            self._context.database.executemany(put, rows)\n",
             "",
@@ -214,7 +232,7 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-intervals-do-not-merge",
-            "        if joins and meets:",
+            "        if begin < end:",
             "        if False:",
             SIMULATED,
         ),
@@ -235,14 +253,14 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-literal-clean",
-            'if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):',
-            'if (state == "SS_ACK2" and row[0]) or (state == "SS_ACK" and not row[0]):',
+            'if state == "SS_ACK2" or (not row[0] and ',
+            'if (state == "SS_ACK2" and row[0]) or (not row[0] and ',
             SIMULATED,
         ),
         (
             "semq-ack-save-ends-what-wants-ack2",
-            'if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):',
-            'if state in ("SS_ACK2", "SS_ACK"):',
+            'if state == "SS_ACK2" or (not row[0] and ',
+            'if state in ("SS_ACK2", "SS_ACK") or (not row[0] and ',
             SIMULATED,
         ),
         (
@@ -265,18 +283,50 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-dead-leaves-a-gap",
-            "missed = mid.stream == Stream.CONTIGUOUS and ",
-            "missed = mid.stream == Stream.GAPS and ",
+            'missed = row["stream"] == Stream.CONTIGUOUS and ',
+            'missed = row["stream"] == Stream.GAPS and ',
             SIMULATED,
+        ),
+        (
+            "semq-level-2-goes-with-its-link",
+            'kept = [row for row in rows if way == "platform" or row.confirmed]',
+            "kept = [row for row in rows if row.confirmed]",
+            "semq/test_outbox.py",
+        ),
+        (
+            "semq-a-direct-backlog-in-one-step",
+            "            waiting = len(link.waiting) + link.passed\n",
+            "            waiting = len(link.waiting)\n",
+            "semq/test_direct.py",
+        ),
+        (
+            "semq-what-expired-was-received",
+            '"it expired on its way", "NOT void") if void else None',
+            '"it expired on its way", "NOT void") if False else None',
+            SIMULATED,
+        ),
+        (
+            "semq-all-that-waits-is-sorted",
+            "FROM tb_0031 INDEXED BY tb_0031_out",
+            "FROM tb_0031",
+            "semq/test_cost.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/semq/counters.py",
+        (
+            "semq-skips-do-not-come-back",
+            "        for each in (range(seq, seq + 1), *read_intervals(skips)):",
+            "        for each in (range(seq, seq + 1),):",
+            "semq/test_counters.py",
         ),
     ),
     *mutants_of(
         "zbus/semq/asking.py",
         (
             "semq-asked-in-vain",
-            "        elif result:\n            if seqs := self._received(node, about):",
-            "        elif result or about.single:\n"
-            "            if seqs := self._received(node, about):",
+            "        elif result:\n            if seqs := ",
+            "        elif result or about.single:\n            if seqs := ",
             SIMULATED,
         ),
         (
@@ -288,8 +338,8 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-says-it-has-what-it-has-not",
-            '            answers = [("1", there), ("0", missing)]',
-            '            answers = [("1", there + missing)]',
+            'answers = [({**own, "result": "1"}, there), ({**own, "result": "0"}, missing)]',
+            'answers = [({**own, "result": "1"}, there + missing)]',
             SIMULATED,
         ),
     ),

@@ -39,7 +39,7 @@ def answer_early() -> None:
 
 def no_ledger() -> None:
     """What came before is known by its row alone, which goes when it is done."""
-    Ledger.add = lambda self, mid: True  # type: ignore[method-assign]
+    Ledger.add = lambda *given: True  # type: ignore[method-assign]
 
 
 BUGS: dict[str, Callable[[], None]] = {bug.__name__: bug for bug in (answer_early, no_ledger)}

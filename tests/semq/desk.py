@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import sqlite3
 import weakref
 from random import Random
@@ -33,6 +34,7 @@ from zbus.semq.words import PLATFORM, read_address
 A, B, C = "1:10008", "1:56001", "1:77"
 EPOCH = "00000000000000ee"
 INTERVAL_MS = 15_000
+TICKET_KEY = "ab" * 32
 
 
 class Desk:
@@ -82,9 +84,25 @@ class Desk:
         """The platform is reached, and says welcome."""
         self.links += 1
         self.step(Opened(self.links, PLATFORM))
-        fields = {"id": "hello", "interval": str(INTERVAL_MS), "ticket_key": "ab" * 32, **more}
+        fields = {"id": "hello", "interval": str(INTERVAL_MS), "ticket_key": TICKET_KEY, **more}
         self.step(Came(self.links, Frame(fields, b"", 200)))
         return self.links
+
+    def direct(self, node: str = B, **more: Any) -> int:
+        """That node connects directly, with a ticket of the platform's, which was reached before.
+        `more` is in its hello."""
+        self.links += 1
+        link, nonce = self.links, "0" * 32
+        said = f"{node}|{self.options.node}|{self.now_ms + 60_000}"
+        ticket = f"{said}|{_sign(TICKET_KEY, said)}"
+        self.step(Opened(link, "", True))
+        self.came(link, cmd="semq_hello", node=node, ticket=ticket, nonce=nonce, **more)
+        hellos = [e.frame.fields for e in self.effects if isinstance(e, Transmit)]
+        answer = next(f["nonce"] for f in reversed(hellos) if f.get("cmd") == "semq_hello")
+        proof = _sign(_sign(TICKET_KEY, f"key{ticket}"), f"A{nonce}{answer}")
+        self.came(link, cmd="semq_hello", node=node, proof=proof)
+        assert node in self.manage("stat")["peers"]
+        return link
 
     def close(self, link: int) -> None:
         self.step(Closed(link))
@@ -174,6 +192,10 @@ class Desk:
 
     def epoch(self) -> str:
         return self.endpoint.epoch
+
+
+def _sign(key: str, text: str) -> str:
+    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
 
 
 def _word(frame: Frame) -> str:

@@ -26,6 +26,13 @@ def receive(desk: Desk, number: int) -> None:
         desk.deliver(desk.links, seq, lk1=f"1/1/{seq}", ack2=1)
 
 
+def answers(desk: Desk, number: int) -> None:
+    """To all that is under way, while more waits."""
+    under_way = "SELECT object_id FROM tb_0031 WHERE ss_status = 'SS_SENT' LIMIT ?"
+    for (record,) in desk.database.execute(under_way, (number,)).fetchall():
+        desk.came(desk.links, status=200, id=f"m{record}.1", ack_flag=1, flag=2)
+
+
 def nothing(desk: Desk, number: int) -> None:
     desk.step()
 
@@ -40,6 +47,7 @@ def take(desk: Desk, number: int) -> None:
         (submit, submit, True),
         (submit, submit, False),
         (submit, nothing, True),
+        (submit, answers, True),
         (submit, nothing, False),
         (receive, receive, True),
         (receive, nothing, True),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.semq.desk import EPOCH, INTERVAL_MS, A, B, C, Desk
-from zbus.semq.events import Came, Frame, Refused, Take, Taken
+from zbus.semq.events import Came, Frame, Happened, Refused, Take, Taken
+from zbus.semq.ledger import GAPS_MAX
 from zbus.semq.schema import StoreError
 
 
@@ -172,6 +173,56 @@ def test_questions_about_what_has_come(who: str, words: str) -> None:
     assert told == [("1", "1,3", words), ("0", "2,4", words)]
 
 
+def test_what_came_without_its_message_is_not_said_to_have_been_received() -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 1, b"", void=1, lk1="1/1/1", ack2=1)
+    desk.deliver(link, 2, expires=desk.now_ms, ack2=1)
+    desk.deliver(link, 3, expires=desk.now_ms + 1, ack2=1)
+    desk.deliver(link, 1, ack2=1)
+    acks = [f for f in desk.said("semq_ack") if f.fields["ack_flag"] == "2"]
+    told = [(f.fields["seq"], f.fields.get("void")) for f in acks]
+    assert told == [("1", "1"), ("2", "1"), ("3", None), ("1", "1")]
+    desk.now_ms += 5_000
+    assert desk.bodies() == [b"x"]
+    asked: dict[str, Any] = {"cmd": "semq_inquiry", "about": "send", "src": B, "dst": A}
+    desk.start()
+    desk.links = 0
+    link = desk.platform()
+    desk.said()
+    desk.came(link, status=200, **asked, **about(seqs="1-4"))
+    names = ("result", "void", "seq", "seqs")
+    told_of = [tuple(f.fields.get(name, "") for name in names) for f in desk.said()]
+    assert told_of == [("1", "", "3", ""), ("0", "", "4", ""), ("1", "1", "", "1-2")]
+
+
+def test_answers_are_cut_into_lines_that_are_not_too_long() -> None:
+    desk, link = desk_with_platform()
+    for seq in range(1, 2_001, 2):
+        desk.deliver(link, seq)
+    desk.said()
+    fields: dict[str, Any] = {"cmd": "semq_inquiry", "about": "send", "src": B, "dst": A}
+    desk.came(link, status=200, **fields, **about(seqs="1-2000"))
+    found = desk.said("semq_inquiry_resp")
+    assert sum(frame.fields["result"] == "1" for frame in found) == 2
+    assert max(len(frame.fields["seqs"]) for frame in found) < 4_096
+    desk.came(link, status=200, cmd="semq_ack", ack_flag=2, src=B, dst=A, **about(seqs="1-1200"))
+    assert [f.fields["seqs"] for f in desk.said()] == ["1-500", "501-1000", "1001-1200"]
+
+
+def test_an_instance_says_who_it_is() -> None:
+    desk, link = desk_with_platform(semq_id=2)
+    desk.deliver(link, 1, lk1="1/1/7", ack2=1)
+    assert [frame.fields["dest_semq_id"] for frame in desk.said("semq_ack")] == ["2", "2"]
+    desk.wait(INTERVAL_MS + 1)
+    asked = desk.said("semq_inquiry")
+    assert [(f.fields["dest_semq_id"], f.fields["semq_id"]) for f in asked] == [("2", "1")] * 2
+    say: dict[str, Any] = {"cmd": "semq_inquiry", "about": "ack", "src": B, "dst": A}
+    mid: dict[str, Any] = {"lk0": f"{A}/2/1/1", "epoch": EPOCH, "stream": 3, "seq": 1}
+    desk.came(link, status=200, **say, **mid, semq_id=2, dest_semq_id=5)
+    (told,) = desk.said("semq_inquiry_resp")
+    assert (told.fields["semq_id"], told.fields["dest_semq_id"]) == ("2", "5")
+
+
 def test_questions_about_anothers_are_not_answered() -> None:
     desk, link = desk_with_platform()
     fields: dict[str, Any] = {"cmd": "semq_inquiry", "about": "send", "src": C, "dst": A}
@@ -197,6 +248,105 @@ def test_a_void_message_releases_and_is_not_shown() -> None:
     desk.deliver(link, 1, b"", void=1)
     assert desk.words() == [f"ack2 {B} 2", f"ack2 {B} 1"]
     assert desk.bodies() == [b"2"]
+
+
+def test_numbers_that_died_are_taken_as_void() -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 4, b"4", ordered=1)
+    desk.deliver(link, 6, b"6", ordered=1, skips="1-3,5")
+    assert desk.bodies() == [b"4", b"6"]
+    assert desk.database.execute("SELECT seen, void FROM semq_ledger").fetchall() == [
+        ("1-6", "1-3,5")
+    ]
+
+
+@pytest.mark.parametrize("skips", ["x", "3-1", "0", "1,,2", "1-", "1" * 4_001])
+def test_numbers_that_cannot_be_skipped(skips: str) -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 6, skips=skips)
+    assert desk.inbox() == []
+    assert desk.manage("stat")["complaints"]
+
+
+def test_what_the_disk_of_its_sender_has_lost_holds_up_nothing() -> None:
+    """Its messages are of another epoch then."""
+    desk, link = desk_with_platform()
+    for seq in (4, 3):
+        desk.deliver(link, seq, b"old %d" % seq, ordered=1)
+    desk.deliver(link, 1, b"other", ordered=1, lk0=f"{B}/1/2/1")
+    desk.deliver(link, 2, b"new 2", ordered=1, epoch="00000000000000ff")
+    assert desk.bodies() == [b"other", b"old 3", b"old 4"]
+    desk.start()
+    desk.links = 0
+    link = desk.platform()
+    desk.deliver(link, 6, b"old 6", ordered=1)
+    assert desk.bodies() == []
+    desk.deliver(link, 1, b"new 1", ordered=1, epoch="00000000000000ff")
+    assert desk.bodies() == [b"old 6", b"new 1", b"new 2"]
+
+
+def test_an_operator_releases_what_waits_in_vain() -> None:
+    desk, link = desk_with_platform(alarm_ms=60_000)
+    for seq in (9, 7):
+        desk.deliver(link, seq, b"%d" % seq, ordered=1)
+    desk.deliver(link, 2, b"other", ordered=1, src=C, lk0=f"{C}/1/1/2")
+    assert (desk.bodies(), desk.manage("stat")["held"]) == ([], {B: 2, C: 1})
+    desk.wait(60_001)
+    alarms = [one.text for one in desk.effects if isinstance(one, Happened)]
+    assert [f"from {B} waits for those before it" in text for text in alarms] == [True, True, False]
+    assert isinstance(desk.manage("release"), Refused)
+    assert desk.manage("release", node=B) == {"changed": 2}
+    assert desk.bodies() == [b"7", b"9"]
+    desk.deliver(link, 8, b"8", ordered=1)
+    desk.deliver(link, 10, b"10", ordered=1)
+    assert desk.bodies() == [b"10"], "what was missing counts as seen"
+    assert desk.manage("stat")["held"] == {C: 1}
+
+
+def test_a_message_whose_sender_is_not_told_of_it_is_told_of() -> None:
+    desk, link = desk_with_platform(alarm_ms=60_000)
+    desk.deliver(link, 1)
+    assert desk.bodies() == [b"x"]
+    desk.wait(70_000)
+    (alarm,) = [one.text for one in desk.effects if isinstance(one, Happened)]
+    assert f"message 1 from {B} is not known to have come" in alarm
+
+
+def test_a_stream_with_many_gaps_forgets_nothing() -> None:
+    """What is missing between the oldest counts as seen, and nothing comes twice."""
+    desk, link = desk_with_platform()
+    more: dict[str, Any] = {"savefwd": 2, "stream": 2}
+    last = 2 * GAPS_MAX + 5
+    for seq in range(1, last + 1, 2):
+        desk.deliver(link, seq, **more)
+    for seq in (1, 2, last):
+        desk.deliver(link, seq, lk1=f"1/1/{seq}", **more)
+    assert len(desk.inbox()) == GAPS_MAX + 3
+    (seen,) = desk.database.execute("SELECT seen FROM semq_ledger").fetchone()
+    assert len(seen.split(",")) == GAPS_MAX
+    desk.deliver(link, last - 1, **more)
+    assert len(desk.inbox()) == GAPS_MAX + 4
+
+
+def test_a_row_without_its_entry_in_the_ledger_is_found() -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 1)
+    desk.database.execute("DELETE FROM semq_ledger")
+    desk.start()
+    desk.links = 0
+    link = desk.platform()
+    desk.deliver(link, 1, lk1="1/1/1")
+    assert desk.bodies() == [b"x"]
+
+
+def test_fields_of_the_senders_own_reach_the_application() -> None:
+    desk, link = desk_with_platform()
+    more: dict[str, Any] = {f"n{number}": "x" * 1_000 for number in range(50)}
+    desk.deliver(link, 1, lk1="1/1/1", traceparent="00-1", tag="t", attempt=3, **more)
+    taken = desk.take().frame
+    assert taken is not None
+    assert (taken.fields["traceparent"], taken.fields["tag"]) == ("00-1", "t")
+    assert taken.fields.keys().isdisjoint(("cmd", "lk1", "attempt", "n49"))
 
 
 def test_the_ledger_is_one_interval_and_survives_everything() -> None:
@@ -231,6 +381,30 @@ def test_level_1_is_for_whoever_waits() -> None:
     assert desk.inbox() == []
 
 
+@pytest.mark.parametrize("more", [{"void": 1}, {"expires": 1}])
+def test_level_1_without_a_message_is_for_nobody(more: dict[str, Any]) -> None:
+    desk, link = desk_with_platform()
+    desk.step(Take(99, "", True, 1))
+    desk.came(link, b"x", 200, cmd="semq_deliver", src=B, dst=A, savefwd=1, **more)
+    assert not [e for e in desk.effects if isinstance(e, Taken)]
+
+
+def test_level_1_leaves_nothing_whatever_it_carries() -> None:
+    desk, link = desk_with_platform()
+    desk.deliver(link, 1, savefwd=1, stream=2)
+    assert (desk.inbox(), desk.words()) == ([], [])
+    assert desk.database.execute("SELECT * FROM semq_ledger").fetchall() == []
+
+
+def test_level_1_inside_is_told_how_it_is_encrypted() -> None:
+    desk = Desk()
+    desk.step(Take(99, "", True, 1))
+    desk.submit(A, level=1, sealed={"encrypt": "1", "session_key": "k"})
+    (taken,) = [e for e in desk.effects if isinstance(e, Taken)]
+    assert taken.frame is not None
+    assert taken.frame.fields["session_key"] == "k"
+
+
 def test_users_have_mailboxes_of_their_own() -> None:
     desk, link = desk_with_platform()
     desk.deliver(link, 1, b"bob's", dst=f"{A}/bob")
@@ -242,7 +416,8 @@ def test_users_have_mailboxes_of_their_own() -> None:
 
 def test_internal_messages_are_one_transaction_and_need_nobody() -> None:
     desk = Desk()
-    desk.submit(f"{A}/bob", b"hello", user="alice")
+    desk.submit(f"{A}/bob", b"hello", user="alice", ack2=True)
+    assert Happened("received", 1, "") in desk.effects
     assert (desk.states(), desk.inbox(), desk.words()) == ([], ["NEW"], [])
     taken = desk.take("bob")
     assert taken.frame is not None

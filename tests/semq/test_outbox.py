@@ -198,6 +198,57 @@ def test_a_void_message_is_sent_as_often_as_it_takes() -> None:
     assert [row["row"] for row in desk.manage("dead")] == [1]
 
 
+def test_a_platform_without_room_says_when_to_come_again_and_that_is_no_attempt() -> None:
+    desk = Desk(direct=False, attempts_max=2)
+    link = desk.platform()
+    desk.submit()
+    answer(desk, link, 1, status=429, reason="too-many", **{"retry-after": 1})
+    desk.wait(1_900)
+    assert len(desk.said("semq_send")) == 1
+    desk.wait(200)
+    assert len(desk.said("semq_send")) == 1
+    answer(desk, link, 1, 2, status=429, reason="too-many", **{"retry-after": 3_600})
+    desk.wait(3_500_000)
+    assert desk.words() == []
+    desk.wait(100_100)
+    assert desk.words() == [f"send {B} 1"]
+    assert desk.manage("dead") == []
+
+
+def test_what_expired_on_its_way_was_not_received() -> None:
+    """Its number came, with a void message in its place."""
+    for how in ("semq_ack", "semq_inquiry_resp"):
+        desk, link = in_state("SS_ACK", ack2=True)
+        more = {"ack_flag": 2} if how == "semq_ack" else {"about": "send", "result": 1}
+        desk.came(link, status=200, cmd=how, void=1, **more, **about(desk, src=B, dst=A))
+        kinds = [one.kind for one in desk.effects if isinstance(one, Happened)]
+        assert (kinds, desk.states(), desk.words()) == (["sent", "dead"], [], [f"reack2 {B} 1"])
+        (dead,) = desk.manage("dead")
+        assert dead["mid"] == f"{A}/1/1/1/{desk.epoch()}/3/1"
+
+
+def test_a_void_message_that_was_confirmed_as_such_is_no_second_death() -> None:
+    desk, link = in_state("SS_SENT")
+    answer(desk, link, 1, status=410, reason="expired")
+    desk.came(link, status=200, cmd="semq_ack", ack_flag=2, void=1, **about(desk, src=B, dst=A))
+    assert (desk.states(), len(desk.manage("dead"))) == ([], 1)
+
+
+def test_the_platform_says_that_another_program_is_this_node() -> None:
+    desk, link = in_state("SS_SENT")
+    desk.came(link, status=200, cmd="semq_bye", reason="replaced", src="0:1")
+    (alarm,) = [one for one in desk.effects if isinstance(one, Happened) and one.kind == "alarm"]
+    (complaint,) = desk.manage("stat")["complaints"]
+    assert alarm.text == complaint["text"] == f"another program says that it is {A}, too"
+
+
+def test_mids_that_applications_see_are_unique() -> None:
+    desk = Desk(direct=False)
+    answers = [desk.try_submit(node) for node in (B, C)]
+    mids = [one.mid for one in answers if not isinstance(one, Refused)]
+    assert mids == [f"{A}/1/1/{record}/{desk.epoch()}/3/1" for record in (1, 2)]
+
+
 def test_a_message_expires() -> None:
     desk = Desk(direct=False)
     desk.submit(expires_ms=desk.now_ms + 1_000)
@@ -208,15 +259,66 @@ def test_a_message_expires() -> None:
     assert sent == [("1", b""), (None, b"two")]
 
 
-@pytest.mark.parametrize(("level", "ack2"), [(1, False), (2, False)])
-def test_levels_that_nobody_confirms_keep_no_row(level: int, ack2: bool) -> None:
+def test_level_1_keeps_no_row_and_says_all_that_it_has_to() -> None:
     desk = Desk(direct=False)
     link = desk.platform()
-    desk.submit(level=level, ack2=ack2)
-    assert (desk.states(), len(desk.said("semq_send"))) == ([], 1)
+    sealed = {"encrypt": "1", "session_key": "k"}
+    desk.submit(level=1, app_key="a", expires_ms=desk.now_ms + 1, sealed=sealed)
+    (sent,) = desk.said("semq_send")
+    names = ("encrypt", "session_key", "app_key", "expires")
+    assert [sent.fields[name] for name in names] == ["1", "k", "a", str(desk.now_ms + 1)]
+    desk.came(link, b"offline", 404, id="d", reason="offline", savefwd=1)
     desk.close(link)
-    desk.submit(level=level, ack2=ack2)
-    assert len(desk.states()) == level - 1, "level 1 is dropped, level 2 waits for its way"
+    desk.submit(level=1)
+    assert (desk.states(), desk.words(), desk.manage("stat")["complaints"]) == ([], [], [])
+
+
+@pytest.mark.parametrize("flag", [FORWARDED, SAVED])
+def test_level_2_keeps_its_row_until_the_platform_has_answered(flag: dict[str, Any]) -> None:
+    desk = Desk(direct=False)
+    link = desk.platform()
+    desk.submit(level=2)
+    assert (desk.states(), desk.words()) == (["SS_SENT"], [f"send {B} 1"])
+    answer(desk, link, 1, **flag)
+    assert desk.states() == []
+
+
+def test_level_2_survives_a_platform_that_is_full_and_a_link_that_breaks() -> None:
+    desk = Desk(direct=False)
+    link = desk.platform()
+    desk.submit(level=2)
+    answer(desk, link, 1, status=507, reason="full")
+    assert desk.states() == ["SS_INIT"]
+    desk.wait(3 * INTERVAL_MS)
+    assert desk.words()[:2] == [f"send {B} 1"] * 2
+    desk.close(link)
+    link = desk.platform()
+    assert desk.words() == ["inquiry send 0:1 1"]
+    asked: dict[str, Any] = {"about": "send", "topic": f"semq/{B}", "stream": 2, "attempt": 2}
+    asked |= {"lk0": f"{A}/1/1/1", "epoch": desk.epoch(), "seq": 1, "src": "0:1", "dst": A}
+    desk.came(link, status=200, cmd="semq_inquiry_resp", result=0, **asked)
+    assert desk.words() == [f"send {B} 1"], "it was never there, or B knows it"
+
+
+def test_level_2_for_a_topic_is_not_sent_again_when_nobody_answers() -> None:
+    """The topic need not remember what it was sent."""
+    desk = Desk(direct=False)
+    desk.platform()
+    desk.submit("0:1/orders", level=2)
+    desk.said()
+    desk.wait(2 * INTERVAL_MS)
+    assert (desk.states(), desk.words()) == ([], [])
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_backlog_goes_by_windows(level: int) -> None:
+    desk = Desk(direct=False, window=5)
+    for _ in range(20):
+        desk.submit(level=level)
+    link = desk.platform()
+    assert len(desk.said("semq_send")) == 5
+    desk.close(link)
+    assert len(desk.states()) == 20, "nothing is lost with it"
 
 
 def test_a_window_bounds_what_is_under_way_and_one_node_delays_no_other() -> None:
@@ -332,6 +434,7 @@ def test_a_full_outbox_refuses() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], int]] = {
     "level 4": ({"level": 4}, 400),
     "unreliable level 3": ({"reliable": False}, 400),
+    "an unreliable receipt": ({"level": 1, "reliable": False, "ack2": True}, 400),
     "a route nobody knows": ({"route": "pigeon"}, 400),
     "the platform itself": ({"to": "0:1"}, 400),
     "a topic directly": ({"to": "0:1/t", "route": "direct"}, 400),

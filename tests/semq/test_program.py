@@ -131,6 +131,15 @@ async def test_a_link_that_the_rules_end(tmp_path: Path) -> None:
 # -- other endpoints ------------------------------------------------------------------------------
 
 
+async def test_the_platform_sends_what_it_takes(tmp_path: Path) -> None:
+    """However large a body is that this endpoint takes of others."""
+    async with fake_platform() as platform, shell(tmp_path, port=platform.port) as running:
+        peer = await platform.accept()
+        await peer.say({"cmd": "semq_deliver"}, bytes(200_000))
+        await running.rules.until(lambda: running.rules.of(Came))
+        assert len(running.rules.of(Came)[0].frame.body) == 200_000
+
+
 async def test_whoever_connects_is_nobody_yet(tmp_path: Path) -> None:
     def rules(event: Event) -> Iterable[Effect]:
         if isinstance(event, Came):

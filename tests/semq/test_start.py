@@ -39,6 +39,14 @@ async def test_it_begins_and_ends(tmp_path: Path) -> None:
         assert not (tmp_path / "s").exists()
 
 
+async def test_a_link_to_the_database_is_the_database(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "db")
+    async with opened(settings(tmp_path, database=tmp_path / "link")):
+        with pytest.raises(CannotStart, match="in use by another program"):
+            async with opened(settings(tmp_path, socket=tmp_path / "other")):
+                pass
+
+
 async def test_where_others_connect(tmp_path: Path) -> None:
     pem = both(tmp_path / "c.pem", *make("c"))
     given = {"listen": ("127.0.0.1", 0), "listen_cert": pem}

@@ -36,6 +36,8 @@ STEPS: Final = 150
 TRACE_LINES: Final = 60
 REST_MS: Final = 3 * 3_600_000
 """In which all has to arrive, once nothing goes wrong any more."""
+RELEASE_MS: Final = 3_600_000
+"""After so much of it, an operator sees that some ordered messages wait in vain."""
 SILENCE_MS: Final = 12 * 60_000
 """Longer than the longest pause between two questions."""
 CALM: Final = Weather()
@@ -90,8 +92,6 @@ class SemqSimulation:
         self.judge = Judge(self)
         self.work = self.work_of(self)
         self.faults = Faults(self)
-        if self.faults.restores:
-            self.work.ordered = 0.0
         self.calm = False  # nothing goes wrong any more
         self._links = 0
 
@@ -177,6 +177,8 @@ class SemqSimulation:
         while not self.judge.drained():
             self.check(self.now_ms < end_ms, f"I1, I3: {self.judge.left_over()}")
             self.work.serve()
+            if self.now_ms > end_ms - REST_MS + RELEASE_MS:
+                self.work.release()
             self.advance(min(2_000 + (self.now_ms - end_ms + REST_MS) // 10, 60_000))
         for _ in range(2):  # what was lost of the last confirmations is asked for again
             self.work.serve()

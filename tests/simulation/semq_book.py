@@ -11,6 +11,7 @@ from enum import Enum
 
 import attrs
 
+from zbus.semq.asks import Received
 from zbus.semq.events import Frame, Taken
 from zbus.semq.words import PLATFORM, Address
 
@@ -37,7 +38,7 @@ class Sent:
     app_key: str = ""
     expires_ms: int = 0
     known: Known = Known.ASKED
-    mid: str = ""
+    mid: str = ""  # as its application was told it
     record: int = 0
     life: int = 0  # which life of the disk of its source
     given_up: bool = False  # its node said that it is dead, or an operator that it is to be
@@ -54,6 +55,12 @@ class Sent:
     def __str__(self) -> str:
         kind = f"level {self.level}" + " ack2" * self.ack2 + " ordered" * self.ordered
         return f"message {self.serial} ({kind}, {self.source} -> {self.destination}, {self.mid})"
+
+    @property
+    def number(self) -> str:
+        """The MID as platform and nodes have it: without the record, which it names as well."""
+        parts = self.mid.split("/")
+        return "/".join(parts[:3] + parts[4:])
 
     @property
     def numbered(self) -> bool:
@@ -77,6 +84,7 @@ class Book:
         self._now_ms = now_ms
         self.sent: dict[int, Sent] = {}
         self.order: dict[tuple[str, str, int, Address, str], int] = {}
+        self.replaced: set[str] = set()  # nodes that had another disk
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -90,7 +98,6 @@ class Book:
         self.check(bool(mid) == sent.numbered, f"{sent} has the mid {mid!r}")
         if mid:
             twins = [s for s in self.sent.values() if s.mid == mid and s is not sent]
-            twins = [s for s in twins if _node(s.destination) == _node(sent.destination)]
             self.check(not twins, f"{sent} has the MID of {twins}")
 
     def refused(self, serial: int) -> None:
@@ -106,7 +113,7 @@ class Book:
     def gave_up(self, node: str, mid: str) -> bool:
         """Somebody has given up the message for that node."""
         return any(
-            sent.given_up and sent.mid == mid and sent.destination.node == node
+            sent.given_up and sent.number == mid and sent.destination.node == node
             for sent in self.sent.values()
         )
 
@@ -127,7 +134,7 @@ class Book:
             self.check(sent.holder is None, f"I2: {sent} is handed over twice, to {who} last")
             again = taken.again or not sent.handed
             self.check(again, f"I2: {sent} is handed over again, and {who} is not told so")
-        if sent.ordered and not sent.handed and not sent.doubtful:
+        if sent.ordered and not sent.handed and self.keeps_order(sent):
             self._check_order(sent, frame)
         sent.handed_ms = sent.handed_ms or self._now_ms()
         sent.handed += 1
@@ -140,7 +147,13 @@ class Book:
         self.check(frame.body == sent.body, f"{sent}: body {frame.body[:20]!r}")
         source = fields.get("src", "").partition("/")[0]
         right = source == sent.source and fields.get("app_key", "") == sent.app_key
-        self.check(right, f"{sent} comes as {fields}")
+        mid = Received(0, "", fields, b"").mid
+        right = right and (not sent.mid or sent.mid == mid)
+        self.check(right, f"{sent} comes as {fields}, {mid}")
+
+    def keeps_order(self, sent: Sent) -> bool:
+        """Nothing of what was before it was lost with a disk."""
+        return self.replaced.isdisjoint((sent.source, sent.destination.node))
 
     def _check_order(self, sent: Sent, frame: Frame) -> None:
         """In the order of their numbers, as whoever reads this mailbox gets them."""
@@ -168,12 +181,13 @@ class Book:
 
     def restored(self, node: str, since_ms: int, committed: dict[str, set[str]]) -> None:
         """The node's disk is as it was then. `committed`: what nodes had on their disks."""
+        self.replaced.add(node)
         for sent in self.sent.values():
             if sent.source == node and (sent.at_ms >= since_ms or sent.known is Known.ASKED):
                 sent.lost = True
             if sent.destination.node == node and not sent.done_before(since_ms):
                 sent.doubtful += 1
-                sent.lost = sent.lost or not sent.mid or sent.mid in committed[node]
+                sent.lost = sent.lost or not sent.mid or sent.number in committed[node]
 
     # -- rest ---------------------------------------------------------------------------------
 
@@ -183,7 +197,3 @@ class Book:
             over = sent.done or sent.done_asked  # and the answer was lost with its node
             if sent.owed and not over and sent.destination.node != PLATFORM:
                 yield sent
-
-
-def _node(address: Address) -> str:
-    return address.node

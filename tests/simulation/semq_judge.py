@@ -28,6 +28,7 @@ class Judge:
         self.world = world
         self.check = world.check
         self.committed: dict[str, set[str]] = {}
+        self.came: dict[str, set[str]] = {}  # those of them that had a body
         self.traffic: Counter[str] | None = None  # while everybody has to be silent
 
     # -- tables -------------------------------------------------------------------------------
@@ -39,6 +40,7 @@ class Judge:
             if one.what == "in":
                 mid = f"{one.mid.rpartition('/')[0]}/{one.peer}"
                 committed.add(mid)
+                self.came.setdefault(node.name, set()).add(mid)
             elif one.what == "clean":
                 self.check(one.old == "00DONE", f"{node.name}: row of {one.mid} goes: {one.old}")
             elif one.what == "change":
@@ -59,7 +61,10 @@ class Judge:
     def _gone(self, node: Node, one: Noted) -> None:
         """Section 9."""
         final = one.old in (FINAL, "SS_DEAD") or (one.old == "SS_ACK" and one.kind < 10)
-        unconfirmed = one.kind in (1, 2)  # nobody is waited for
+        # Of these nobody but the platform answers, and directly nobody at all; a topic need not
+        # know what it was sent.
+        answered = ("SS_INIT", "SS_ACK_FWD") + (("SS_SENT",) if one.peer[:2] == "0:" else ())
+        unconfirmed = one.kind == 2 and one.old in answered
         text = f"{node.name}: row {one.row} for {one.peer} is deleted in {one.old}"
         self.check(final or unconfirmed, text)
 
@@ -124,10 +129,31 @@ class Judge:
         sent = self.world.book.of(node.name, event.record, node.life)
         self.world.say(f"{node.name} is told {event.kind} of row {event.record}: {event.text}")
         if event.kind == "dead" and sent is not None:
-            sent.given_up = True
-            known = sent.destination.node in (*self.world.nodes, PLATFORM)
-            limited = sent.expires_ms > 0 or node.options.attempts_max > 0
-            self.check(not known or limited, f"{sent} is given up: {event.text}")
+            self._gives_up(node, sent, event.text)
+        elif event.kind == "received" and sent is not None:
+            target = sent.destination.node
+            came = sent.number in self.came.get(target, ())
+            right = came or (target == PLATFORM and self.world.platform.has(sent.number))
+            self.check(right, f"{sent} has not come, and {node.name} says that it has")
+
+    def _gives_up(self, node: Node, sent: Sent, why: str) -> None:
+        """It says that a message is dead."""
+        known = sent.destination.node in (*self.world.nodes, PLATFORM)
+        known = known and sent.destination.node != self.world.work.stranger
+        limited = sent.expires_ms > 0 or node.options.attempts_max > 0 or sent.given_up
+        self.check(not known or limited, f"{sent} is given up: {why}")
+        sent.given_up = True
+
+    def _is_dead(self, sent: Sent) -> bool:
+        """Its node has put it by, and may have ended before it could say so."""
+        node = self.world.nodes.get(sent.source)
+        if node is None or not sent.mid:
+            return False
+        dead = "SELECT why FROM semq_dead WHERE mid = ?"
+        row = node.database.execute(dead, (sent.mid,)).fetchone()
+        if row is not None:
+            self._gives_up(node, sent, row[0])
+        return row is not None
 
     def handed(self, node: Node, sent: Sent, taken: Taken) -> None:
         """I2, I7: a message is with an application, and so it is in the ledger; if it is ordered,
@@ -140,7 +166,7 @@ class Judge:
         line, seq = f"{store}/{fields['epoch']}", int(fields["seq"])
         seen = intervals(node.database).get((line, stream), [])
         self.check(any(seq in each for each in seen), f"{sent} is not in the ledger")
-        if sent.ordered and not sent.doubtful:
+        if sent.ordered and self.world.book.keeps_order(sent):
             right = seen[0].start == 1 and seq in seen[0]
             self.check(right, f"I7: {sent}, number {seq}, is before others: {seen}")
 
@@ -153,6 +179,8 @@ class Judge:
         """What has still to come, or to go."""
         world = self.world
         for sent in world.book.missing():
+            if self._is_dead(sent):
+                continue
             return f"{sent} was {'not done' if sent.handed else 'never handed over'}"
         for node in world.nodes.values():
             if node.endpoint is None:
@@ -187,9 +215,11 @@ class Judge:
         self.world.work.at_rest()
 
     def _has_gaps(self, node: Node, source: str) -> bool:
-        """Numbers of it are with nobody: a disk was replaced."""
+        """Numbers of it are with nobody: a disk was replaced, or the node was not known and is sent
+        nothing any more that would tell it of them."""
         other = self.world.nodes.get(source.partition("/")[0])
-        return node.life > 0 or (other is not None and other.life > 0)
+        lost = node.life > 0 or (other is not None and other.life > 0)
+        return lost or node.name == self.world.work.stranger
 
     def listen(self) -> None:
         """From now on everybody has to be silent."""

@@ -12,7 +12,7 @@ import attrs
 
 from tests.simulation.semq import SemqSimulation
 from tests.simulation.semq_node import Node
-from tests.simulation.semq_work import Work
+from tests.simulation.semq_work import MESSAGES_MAX, Work
 from zbus.semq.endpoint import EndpointOptions
 from zbus.semq.events import Manage
 from zbus.semq.words import Address
@@ -27,6 +27,12 @@ ORDERS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
 
 class WideWork(Work):
     """See the module."""
+
+    def __init__(self, world: SemqSimulation) -> None:
+        super().__init__(world)
+        self.stranger = UNKNOWN
+        self.strange = self.random.choice((0.03, 0.03, 0.2))
+        self.appears = self.random.random() < 0.3
 
     def members(self) -> list[tuple[str, EndpointOptions]]:
         return [(name, self._odd(options)) for name, options in super().members()]
@@ -45,10 +51,19 @@ class WideWork(Work):
     def act(self) -> None:
         if self.random.random() < 0.1:
             self._operate()
+        if self.appears and self.random.random() < 0.02 and self.serial > MESSAGES_MAX // 4:
+            self._appear()
         super().act()
 
+    def _appear(self) -> None:
+        """The node that nobody knew is there."""
+        self.appears = False
+        node = Node(self.world, UNKNOWN, self._odd(EndpointOptions(node=UNKNOWN)))
+        self.world.nodes[UNKNOWN] = node
+        node.start()
+
     def _destination(self, node: Node) -> Address:
-        if self.random.random() < 0.03:
+        if self.random.random() < self.strange:
             return Address(UNKNOWN)
         return super()._destination(node)
 
@@ -77,7 +92,7 @@ class WideWork(Work):
             self._order("semq_retry", node=name, lk1=row["lk1"])
             return
         for sent in self.world.book.sent.values():
-            if sent.mid == row["mid"] and sent.destination.node == name:
+            if sent.number == row["mid"] and sent.destination.node == name:
                 sent.given_up = True
                 self.world.say(f"the operator gives up {sent}")
                 self._order("semq_dead", node=name, lk1=row["lk1"])

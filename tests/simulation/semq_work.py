@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.semq_book import Known, Sent
 from tests.simulation.semq_node import HOLDERS, Node
 from zbus.semq.endpoint import EndpointOptions
+from zbus.semq.events import Manage
 from zbus.semq.words import PLATFORM, Address
 from zbus.testing.simulation.scene import request
 
@@ -29,6 +30,7 @@ class Work:
         self.random: Random = world.random
         self.serial = 0
         self.topic = TOPIC
+        self.stranger = ""  # a node that the platform does not know from the beginning
         self.nodes = self.random.randint(2, len(NODES))
         self.direct = self.random.random() < 0.4
         self.internal = self.random.random() < 0.3
@@ -119,6 +121,17 @@ class Work:
         if reply is not None and reply.status == 200:
             sent.known = Known.SURE
             self.world.say(f"{sent} was put into a mailbox")
+
+    def release(self) -> None:
+        """What waits for messages that were lost with a disk, or never had a destination."""
+        for node in self.world.nodes.values():
+            held = "SELECT DISTINCT node FROM tb_0030 WHERE app_state = 'HELD'"
+            for (source,) in node.database.execute(held).fetchall() if node.runs else ():
+                lost = not self.world.book.replaced.isdisjoint((source, node.name))
+                if lost or node.name == self.stranger:
+                    self.world.counts["releases"] += 1
+                    node.asks += 1
+                    node.tell(Manage(node.asks, "release", {"node": source}))
 
     def serve(self) -> None:
         """Every application takes what there is, and has done with it."""

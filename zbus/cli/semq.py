@@ -125,6 +125,14 @@ def _place(
 @click.option("--window", type=POSITIVE, help="Messages under way on a link; default 100.")
 @click.option("--interval", type=SOME_TIME, help="Ask what became of a message after this time.")
 @click.option("--outbox-bytes", type=SIZE, help="Refuse messages when this much waits; 1GiB.")
+@click.option(
+    "--body-bytes",
+    "body_bytes_max",
+    type=SIZE,
+    default="16MiB",
+    show_default=True,
+    help="Largest body of an application, or of whoever is linked directly.",
+)
 @click.option("--attempts", type=NON_NEGATIVE, help="Give a message up after these; 0: never.")
 @click.option(
     "--restored", is_flag=True, help="The database is from a backup: begin a new epoch, once."
@@ -160,7 +168,10 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
         "attempts_max": given["attempts"],
         "direct": False if given["no_direct"] else None,
     }
-    same = ("database", "node", "socket", "listen", "advertise", "listen_cert", "certificates")
+    same = (
+        *("database", "node", "socket", "listen", "advertise", "listen_cert", "certificates"),
+        "body_bytes_max",
+    )
     settings = Settings(
         platform=Platform(address=address, options=options),
         keys=given["keys"],
@@ -357,6 +368,8 @@ def stat(as_json: bool, socket: str) -> None:
         click.echo(f"  {node}  {states}, oldest {one['oldest_ms'] // 1_000} s{error}")
     states = ", ".join(f"{name} {count}" for name, count in sorted(found["inbox"].items()))
     click.echo(f"inbox: {states or 'empty'}")
+    for node, count in sorted(found["held"].items()):
+        click.echo(f"  {node}  {counted(count, 'message')} wait for those before them")
     click.echo(f"dead: {found['dead']}")
     for complaint in found["complaints"][-10:]:
         click.echo(f"complaint: {complaint['node']}: {complaint['text']}")
@@ -394,4 +407,18 @@ def retry(node: str, row: int | None, as_json: bool, socket: str) -> None:
     """Send what waits now, and ask now what became of what was sent."""
     with _endpoint(socket) as endpoint:
         found = endpoint.manage("retry", {"node": node, "row": str(row or "")})
+    _print_count(found["changed"], as_json)
+
+
+@semq.command()
+@click.option("--from", "node", required=True, help="Who sent what waits.")
+@json_option
+@_socket_option
+def release(node: str, as_json: bool, socket: str) -> None:
+    """Hand over ordered messages that wait for others, which do not come any more.
+
+    What they wait for was lost with a disk, say. If it comes all the same, it is not handed over.
+    """
+    with _endpoint(socket) as endpoint:
+        found = endpoint.manage("release", {"node": node})
     _print_count(found["changed"], as_json)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from zbus.semq.context import Context
-from zbus.semq.inbox import Inbox, numbers
+from zbus.semq.inbox import Inbox
 from zbus.semq.links import Links
-from zbus.semq.options import SEQS_MAX
+from zbus.semq.numbers import in_parts, numbers
 from zbus.semq.outbox import Outbox
 from zbus.semq.words import (
     MAILBOX,
     PLATFORM,
     Fields,
     Hop,
+    Level,
     Locator,
     Malformed,
     Mid,
@@ -44,6 +45,12 @@ _ECHOED: Final = (
     *("dest_ref_id", "app_key", "lk0"),
 )
 """What a ReAck2 repeats of its Ack2."""
+
+_REPEATED: Final = (
+    *("about", "flag", "lk0", "epoch", "stream", "attempt", "semq_id", "semq_db_id", "ref_id"),
+    *("topic", "dest_semq_id"),
+)
+"""What an answer repeats of its question."""
 
 
 class About(NamedTuple):
@@ -159,16 +166,23 @@ class Asking:
         context = self._context
         rows = context.execute(
             "SELECT object_id, semq_id, semq_db_id, node, dst, epoch, stream, seq, attempt,"
-            " ss_status, via, ask_platform, inq_count, ack2, created, alarmed, route FROM tb_0031"
-            f" WHERE {_WAITING} AND next_time <= ? LIMIT ?",
-            (context.now_ms, _ROUND_MAX),
+            " ss_status, via, ask_platform, inq_count, savefwd < ? AND NOT ack2, length(umx)"
+            f" FROM tb_0031 WHERE {_WAITING} AND next_time <= ? LIMIT ?",
+            (Level.ARRIVE, context.now_ms, _ROUND_MAX),
         ).fetchall()
         asked: dict[tuple[str, str, int, str, int, int], list[tuple[int, int]]] = {}
         later: list[tuple[int | None, int, int]] = []
+        lost: list[tuple[int, int]] = []
         for row in rows:
             record, _, db, node, dst, epoch, stream, seq, attempt, state, via, platform = row[:12]
             party = node
-            if node == PLATFORM or platform or (state == "SS_SENT" and via == "platform"):
+            if node == PLATFORM and row[13]:
+                # A topic need not know what it was sent, so this might be in it twice.
+                lost.append((record, row[14]))
+                continue
+            if state == "SS_SENT" and via == "platform" and not self._links.only_direct(node):
+                party = PLATFORM
+            if node == PLATFORM or platform:
                 party = PLATFORM
             if (gate := self._gate(party, row[12])) is not None:
                 later.append((*gate, record))
@@ -179,14 +193,14 @@ class Asking:
             later.append((context.now_ms + context.backoff_ms(row[12] + 1), row[12] + 1, record))
             if row[12]:
                 self._behind[party] = True
+        self._outbox.unanswered(lost)
         context.database.executemany(
             "UPDATE tb_0031 SET next_time = ?, inq_count = ? WHERE object_id = ?", later
         )
         semq_id = context.options.semq_id
         for (party, topic, db, epoch, stream, attempt), found in asked.items():
             link = self._links.to(party)
-            for begin in range(0, len(found), SEQS_MAX):
-                part = found[begin : begin + SEQS_MAX]
+            for part in in_parts(found, lambda one: one[1]):
                 record = part[0][0] if len(part) == 1 else 0
                 fields = {"cmd": "semq_inquiry", "about": "send", "flag": "2", "dst": party}
                 fields |= {"semq_id": str(semq_id), "semq_db_id": str(db)}
@@ -229,9 +243,11 @@ class Asking:
         )
         for (party, store, epoch, stream), found in asked.items():
             link = self._links.to(party)
-            for begin in range(0, len(found), SEQS_MAX):
-                part = found[begin : begin + SEQS_MAX]
+            for part in in_parts(found, lambda one: one[0]):
                 fields = {"cmd": "semq_inquiry", "about": "ack", "flag": "2", "dst": party}
+                # Whose row it is, so that it is asked; and who asks, so that he is answered.
+                fields |= {"semq_id": str(store.semq)} if party != PLATFORM else {}
+                fields |= {"dest_semq_id": str(context.options.semq_id)}
                 fields |= _row_of(party, part[0]) if len(part) == 1 else {}
                 record = read_locator(part[0][1]).record if len(part) == 1 else 0
                 fields |= {"lk0": str(Locator(store, record)), "epoch": epoch}
@@ -245,32 +261,36 @@ class Asking:
         """`semq_inquiry`: of whoever has sent, or of whoever has confirmed."""
         about, kind = read_about(fields), fields.required("about")
         store_node = about.mid.store.node
-        link = self._links.to(node)
+        answers: list[tuple[dict[str, str], list[int]]]
         if kind == "ack":
             if store_node == self._context.options.node:
                 self._received(node, about)
-            answers = [("1", [seq for each in about.ranges for seq in each])]
+            answers = [({"result": "1"}, [seq for each in about.ranges for seq in each])]
         elif kind == "send":
             if node not in (PLATFORM, store_node):
                 raise Malformed(f"{about.mid.store} is none of {node}'s")
-            there, missing = self._inbox.has(about.mid, about.ranges)
-            answers = [("1", there), ("0", missing)]
+            there, void, missing = self._inbox.has(about.mid, about.ranges)
+            own = {"dest_semq_id": str(self._context.options.semq_id)}
+            answers = [({**own, "result": "1"}, there), ({**own, "result": "0"}, missing)]
+            answers.append(({**own, "result": "1", "void": "1"}, void))
         else:
             raise Malformed("about is send or ack")
-        names = ("about", "flag", "lk0", "epoch", "stream", "attempt", "semq_id", "semq_db_id")
-        echo = {name: said[name] for name in (*names, "ref_id", "topic") if said.get(name)}
-        for result, seqs in answers:
-            if seqs and link is not None:
-                told = {"cmd": "semq_inquiry_resp", "dst": node, **echo, "result": result}
-                self._links.say(link, told | numbers(seqs))
+        echo = {name: said[name] for name in _REPEATED if said.get(name)}
+        link = self._links.to(node)
+        if link is None:
+            return
+        for told, seqs in answers:
+            for part in in_parts(seqs, int):
+                answer = {"cmd": "semq_inquiry_resp", "dst": node, **echo, **told}
+                self._links.say(link, answer | numbers(part))
 
-    def _received(self, node: str, about: About) -> list[int]:
-        """Another node has these of ours."""
+    def _received(self, node: str, about: About, void: bool = False) -> list[int]:
+        """Another node has these of ours; or their numbers alone."""
         found = list(self._outbox.find(node, about.mid, about.ranges))
-        self._outbox.received([record for record, _, _ in found])
+        self._outbox.received([record for record, _, _ in found], void)
         return [seq for _, seq, _ in found]
 
-    def answered(self, node: str, fields: Fields) -> None:
+    def answered(self, node: str, fields: Fields, said: dict[str, str]) -> None:
         """`semq_inquiry_resp`."""
         about, kind = read_about(fields), fields.required("about")
         result = fields.number("result", 0, 0, 1)
@@ -283,8 +303,8 @@ class Asking:
         if node == PLATFORM:
             self._platform_answered(fields, about, result, attempt)
         elif result:
-            if seqs := self._received(node, about):
-                self.reack(node, about, seqs)
+            if seqs := self._received(node, about, fields.flag("void")):
+                self.reack(node, about, seqs, {"dest_semq_id": said.get("dest_semq_id", "")})
         else:
             found = list(self._outbox.find(node, about.mid, about.ranges))
             stored = [record for record, _, state in found if state == "SS_ACK"]
@@ -305,23 +325,22 @@ class Asking:
             again = [record for record, _, state in found if state in ("SS_SENT", "SS_ACK")]
             self._outbox.again(again, attempt)
 
-    def reack(
-        self, node: str, about: About, seqs: list[int], said: dict[str, str] | None = None
-    ) -> None:
+    def reack(self, node: str, about: About, seqs: list[int], said: dict[str, str]) -> None:
         """ReAck2: we know that it has come."""
         link = self._links.to(node)
         if link is None:
             return
-        echo = {name: said[name] for name in _ECHOED if said.get(name)} if said else {}
+        echo = {name: said[name] for name in _ECHOED if said.get(name)}
         fields = {"cmd": "semq_reack", "ack_flag": "2", "dst": node}
         fields |= {"lk0": str(Locator(about.mid.store, 0)), **echo, "epoch": about.mid.epoch}
-        self._links.say(link, fields | {"stream": str(about.mid.stream), **numbers(seqs)})
+        for part in in_parts(seqs, int):
+            self._links.say(link, fields | {"stream": str(about.mid.stream), **numbers(part)})
 
     def acked(self, node: str, fields: Fields, said: dict[str, str]) -> None:
         """`semq_ack`, which here is an Ack2."""
         about = read_about(fields)
         if about.mid.store.node == self._context.options.node:
-            self._received(node, about)
+            self._received(node, about, fields.flag("void"))
         seqs = [seq for each in about.ranges for seq in each]
         self.reack(node, about, seqs, said)
 

@@ -7,7 +7,7 @@
     done   row                             it is dealt with
     back   take                            a take is given up, or what came of it: 204
     watch                                  from now on `cmd: happened` tells of sent messages: 204
-    stat, list, retry, dead                200 with JSON
+    stat, list, dead, retry, release       200 with JSON
 
 Frames are those of `zbus.semq.frames`: a request, and an answer with its `id`. Fields are called as
 between endpoints (specification, section 15). A message that was taken is its connection's until it
@@ -46,7 +46,8 @@ class Wishes:
     app_key: str = ""
     """Which business record it is about. Nobody encrypts it."""
     expires_ms: int = 0
-    """Milliseconds since 1970 after which it is not to be handed over any more; 0: never."""
+    """Milliseconds since 1970 after which it is given up; 0: never. What has come before is handed
+    over, however late."""
     route: Route = "auto"
     priority: int = 0
     """What has more goes first."""
@@ -78,7 +79,7 @@ class Sent:
     record: int
     """Its number in the outbox: what `list` shows, and `retry` takes."""
     mid: str
-    """What it is known by for ever, everywhere; empty at level 1."""
+    """What it is known by for ever, everywhere, and no other message is; empty at level 1."""
 
 
 @attrs.frozen
@@ -100,7 +101,7 @@ class Received:
     take: str
     """The id of the take that it answers."""
     fields: Mapping[str, str]
-    """All of the envelope, as it came."""
+    """What came with it: the envelope, and fields of its sender's own."""
     body: bytes
     """The body; if there is a `fault`, as it came, encrypted."""
 
@@ -139,9 +140,10 @@ class Received:
         fields = self.fields
         if not fields.get("lk0") or not fields.get("seq"):
             return ""
-        store = read_locator(fields["lk0"]).store
+        lk0 = read_locator(fields["lk0"])
         stream = read_number("stream", fields.get("stream") or str(int(Stream.CONTIGUOUS)))
-        return str(Mid(store, fields.get("epoch", ""), stream, read_number("seq", fields["seq"])))
+        seq = read_number("seq", fields["seq"])
+        return Mid(lk0.store, fields.get("epoch", ""), stream, seq).of_record(lk0.record)
 
     @property
     def text(self) -> str:
@@ -178,7 +180,7 @@ def take_frame(user: str, wait_s: float | None) -> Frame:
 
 
 def manage_frame(command: str, fields: Mapping[str, str]) -> Frame:
-    """`stat`, `list`, `retry`, `dead`."""
+    """`stat`, `list`, `dead`, `retry`, `release`."""
     return Frame({**{name: value for name, value in fields.items() if value}, "cmd": command})
 
 

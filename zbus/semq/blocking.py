@@ -118,7 +118,7 @@ class BlockingSemq:
         checked(self._ask(Frame({"cmd": "back", "take": take})))
 
     def manage(self, command: str, fields: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
-        """`stat`, `list`, `retry` or `dead`, with whatever fields these know."""
+        """`stat`, `list`, `dead`, `retry` or `release`, with whatever fields these know."""
         return as_document(self._ask(manage_frame(command, fields or {})))
 
     def _ask(self, frame: Frame, id: str = "") -> Frame:

@@ -21,6 +21,7 @@ from zbus.semq.events import (
     Effect,
     Event,
     Frame,
+    Happened,
     Left,
     Manage,
     Opened,
@@ -35,7 +36,8 @@ from zbus.semq.ledger import Ledger
 from zbus.semq.links import Link, Links
 from zbus.semq.managing import Managing, problem_of
 from zbus.semq.options import EndpointOptions
-from zbus.semq.outbox import ROW_BYTES, Outbox
+from zbus.semq.outbox import Outbox
+from zbus.semq.rows import ROW_BYTES
 from zbus.semq.schema import StoreError, prepare
 from zbus.semq.words import PLATFORM, Fields, Level, Malformed, read_envelope, read_node
 
@@ -71,7 +73,7 @@ class Endpoint:
         except sqlite3.Error as error:
             raise StoreError(f"the database cannot be used: {error}") from error
         self._asking = Asking(context, self._links, self._outbox, self._inbox)
-        self._managing = Managing(context, self._links, self._outbox)
+        self._managing = Managing(context, self._links, self._outbox, self._inbox)
         self._due_ms: int | None = None
         self._commands: dict[str, Callable[[Link, str, Frame], None]] = {
             "semq_send": self._message,
@@ -149,6 +151,8 @@ class Endpoint:
 
     def _next_due(self) -> int | None:
         now_ms, execute = self._context.now_ms, self._context.execute
+        if self._outbox.goes_on:
+            return now_ms
         dues = [self._links.due_ms(), self._managing.due_ms()]
         for query, values in (
             ("SELECT min(next_time) FROM tb_0030 WHERE next_time IS NOT NULL", ()),
@@ -188,13 +192,20 @@ class Endpoint:
             if frame.command in ("", "semq_hello") or not link.ready:
                 self._greeted(link, frame)
             elif frame.command == "semq_bye":
-                self._lost(self._links.close(link, f"it says bye: {frame.fields.get('reason')}"))
+                self._bye(link, frame.fields.get("reason", ""))
             elif (command := self._commands.get(frame.command)) is not None:
                 node = self._source(link, frame)
                 self._asking.heard(node)
                 command(link, node, frame)
         except Malformed as error:
             self._refuse(link, frame, str(error))
+
+    def _bye(self, link: Link, reason: str) -> None:
+        if reason == "replaced" and not link.direct:
+            text = f"another program says that it is {self._options.node}, too"
+            self._managing.complain(PLATFORM, text)
+            self._context.effects.append(Happened("alarm", 0, text))
+        self._lost(self._links.close(link, f"it says bye: {reason}"))
 
     def _refuse(self, link: Link, frame: Frame, text: str) -> None:
         """What cannot be. The platform is believed to know better next time; another endpoint that
@@ -232,7 +243,8 @@ class Endpoint:
         elif not link.direct and id[:1] == "l":
             self._links.found(frame)
         elif not link.direct and frame.fields.get("reason") == "offline":
-            self._links.presence(read_node(frame.fields.get("dst", "")), online=False)
+            if node := frame.fields.get("dst"):  # what was dropped at level 1 has none
+                self._links.presence(read_node(node), online=False)
         elif not link.direct and not id and frame.status in (400, 401, 403):
             text = frame.body[:200].decode("utf-8", "replace")
             self._managing.complain(PLATFORM, text)
@@ -250,7 +262,7 @@ class Endpoint:
             self._asking.wake(peer)
 
     def _answered_inquiry(self, link: Link, node: str, frame: Frame) -> None:
-        self._asking.answered(node, Fields(frame.fields))
+        self._asking.answered(node, *_read(frame))
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -264,7 +276,7 @@ class Endpoint:
         self._inbox.come(envelope, frame)
 
     def _submit(self, wish: Submit) -> None:
-        problem = problem_of(wish, self._links.max_bytes)
+        problem = problem_of(wish, self._links.max_bytes, self._options.direct)
         size = ROW_BYTES + len(wish.body)
         if problem:
             self._context.effects.append(Refused(wish.ask, *problem))
@@ -273,13 +285,15 @@ class Endpoint:
         elif wish.destination.node == self._options.node:
             record, mid = self._outbox.put(wish, "SS_ACK2")
             self._inbox.deliver(wish, mid, record)
-            self._context.effects.append(Submitted(wish.ask, record, str(mid)))
+            self._context.effects.append(Submitted(wish.ask, record, mid.of_record(record)))
+            if wish.ack2:
+                self._context.effects.append(Happened("received", record, ""))
         elif self._outbox.bytes_used + size > self._options.outbox_bytes_max:
             text = f"the outbox is full: it holds {self._outbox.bytes_used} bytes"
             self._context.effects.append(Refused(wish.ask, 507, text))
         else:
             record, mid = self._outbox.put(wish)
-            self._context.effects.append(Submitted(wish.ask, record, str(mid)))
+            self._context.effects.append(Submitted(wish.ask, record, mid.of_record(record)))
 
     def _drop_or_send(self, wish: Submit) -> None:
         """Level 1: it has a way now, or is forgotten."""
@@ -288,7 +302,7 @@ class Endpoint:
             self._inbox.pass_inside(wish)
         else:
             for way, link in self._links.routes(node).items():
-                if wish.route in ("auto", way):
+                if wish.route in ("auto", way) and len(wish.body) <= link.max_bytes:
                     self._links.say(link, self._dropped_fields(wish), wish.body)
                     break
         self._context.effects.append(Submitted(wish.ask, 0, ""))
@@ -297,7 +311,8 @@ class Endpoint:
         own = self._options.node
         fields = {"cmd": "semq_send", "src": f"{own}/{wish.user}" if wish.user else own}
         fields |= {"dst": str(wish.destination), "savefwd": "1", "id": "d"}
-        fields |= {"reliable": str(int(wish.reliable))}
+        fields |= {"reliable": str(int(wish.reliable)), **(wish.sealed or {})}
+        fields |= {"expires": str(wish.expires_ms)} if wish.expires_ms else {}
         return fields | ({"app_key": wish.app_key} if wish.app_key else {})
 
 

@@ -106,7 +106,7 @@ class Done(NamedTuple):
 
 
 class Manage(NamedTuple):
-    """`stat`, `list`, `retry`, `dead` of this endpoint. Answered with `Told`."""
+    """`stat`, `list`, `dead`, `retry`, `release` of this endpoint. Answered with `Told`."""
 
     ask: int
     command: str

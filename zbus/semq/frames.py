@@ -31,6 +31,9 @@ from zbus.wire.responses import ANSWER_LIMITS, ResponseReader
 BODY_BYTES_MAX: Final = 16 << 20
 """As a broker has it, if nothing else was said."""
 
+PLATFORM_BODY_BYTES_MAX: Final = 1 << 30
+"""More than a broker can be told to take: what it sends is not refused, or it would come again."""
+
 _FRAMING: Final = frozenset(
     (
         *("content-length", "transfer-encoding", "connection", "keep-alive", "host", "expect"),
@@ -104,13 +107,9 @@ class RequestFrames:
         reader = self._reader
         while self.error is None:
             for head, id_, body in reader.receive(data):
-                try:
-                    fields = _fields(head.fields)
-                    if id_:
-                        fields["id"] = id_.decode()
-                except UnicodeDecodeError:
-                    self.error = _NOT_UTF8
-                    return frames
+                fields = _fields(head.fields)
+                if id_:
+                    fields["id"] = _text(id_)
                 frames.append(Frame(fields, body))
             self.error = reader.error
             if not reader.more:
@@ -134,21 +133,20 @@ class ResponseFrames:
         frames: list[Frame] = []
         if self.error is None:
             for status, fields, body in self._reader.receive(data):
-                try:
-                    frames.append(Frame(_fields(fields), body, status))
-                except UnicodeDecodeError:
-                    self.error = _NOT_UTF8
-                    return frames
+                frames.append(Frame(_fields(fields), body, status))
             self.error = self._reader.error
         return frames
 
 
-_NOT_UTF8: Final = WireError(400, "fields are UTF-8")
-
-
 def _fields(raw: Mapping[bytes, bytes]) -> dict[str, str]:
-    fields = {name.decode(): value.decode() for name, value in raw.items()}
+    fields = {_text(name): _text(value) for name, value in raw.items()}
     if not _FRAMING.isdisjoint(fields):
         for name in _FRAMING.intersection(fields):
             del fields[name]
     return fields
+
+
+def _text(raw: bytes) -> str:
+    """What is not UTF-8 in it is replaced: one field that somebody has sent wrongly is no reason to
+    end the link, over which it would come again."""
+    return raw.decode("utf-8", "replace")

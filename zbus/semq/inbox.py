@@ -7,14 +7,14 @@ A row and its number in the ledger are one transaction, and whatever confirms it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Final
 
 from zbus.semq.context import Context
 from zbus.semq.events import Frame, Refused, Submit, Take, Taken, Told
 from zbus.semq.ledger import Ledger
 from zbus.semq.links import Links
-from zbus.semq.options import SEQS_MAX
+from zbus.semq.numbers import in_parts, numbers
+from zbus.semq.schema import OPEN
 from zbus.semq.words import (
     PLATFORM,
     Envelope,
@@ -23,18 +23,24 @@ from zbus.semq.words import (
     Locator,
     Mid,
     PlatformLocator,
+    Store,
     Stream,
     read_address,
-    show_seqs,
 )
 
-_HANDED: Final = (
-    *("src", "dst", "lk0", "epoch", "stream", "seq", "savefwd", "app_key", "encrypt"),
-    *("session_key", "ordered", "origin_id", "tag", "key", "content-type"),
+_NOT_HANDED: Final = frozenset(
+    (
+        *("cmd", "id", "status", "topic", "lk1", "attempt", "reliable", "ack2", "expires", "fixed"),
+        *("route", "void", "skips", "semq_id"),
+    )
 )
-"""Fields that the application is shown."""
+"""Fields that are nothing to the application; all others it is shown, those of its own, too."""
 
-_OPEN: Final = "((p_need AND p_ack_status = 'AS_INIT') OR (s_need AND s_ack_status = 'AS_INIT'))"
+_HANDED_BYTES_MAX: Final = 32 << 10
+_HANDED_MAX: Final = 100
+"""More than a platform takes; what came directly may have more, and is cut."""
+
+_MID: Final = "node = ? AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ?"
 
 Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
 """What came, its row (0: there is none), and what finds the row of whoever is told."""
@@ -60,16 +66,22 @@ class Inbox:
     def come(self, envelope: Envelope, frame: Frame) -> None:
         """A message, from whatever link."""
         mid = envelope.mid
-        if mid is None or envelope.lk0 is None:
-            self._pass_by(envelope, frame)
+        void = envelope.void or 0 < envelope.expires_ms <= self._context.now_ms
+        numbered = envelope.level > Level.DROP or envelope.ack2
+        if mid is None or envelope.lk0 is None or not numbered:
+            if not void:
+                self._pass_by(envelope, frame)
             return
         arrives = envelope.level == Level.ARRIVE and envelope.lk1 is None
         source_wants = (envelope.ack2 or arrives) and envelope.source.node != PLATFORM
         record = 0
-        if self._ledger.add(mid):
-            if not envelope.void:
+        if self._ledger.add(mid, void, envelope.skips):
+            if not void:
                 record = self._insert(envelope, mid, frame, source_wants)
-            self._release(mid)
+            if mid.stream == Stream.CONTIGUOUS:
+                for epoch in self._ledger.former(mid):  # what is missing of it was lost with it
+                    self._release(mid._replace(epoch=epoch), 1 << 62)
+                self._release(mid, self._ledger.of(mid).complete)
         else:
             record = self._again(envelope, mid, source_wants)
         ack = (mid, record, envelope.lk0, envelope.lk1, envelope.app_key)
@@ -87,13 +99,9 @@ class Inbox:
 
     def _insert(self, envelope: Envelope, mid: Mid, frame: Frame, source_wants: bool) -> int:
         held = envelope.ordered and mid.stream == Stream.CONTIGUOUS
-        return self.put(
-            envelope,
-            mid,
-            frame,
-            needs=(envelope.lk1 is not None, source_wants),
-            state="HELD" if held else "NEW",
-        )
+        needs, state = (envelope.lk1 is not None, source_wants), "HELD" if held else "NEW"
+        record = self.put(envelope, mid, frame, needs, state)
+        return record or self._again(envelope, mid, source_wants)
 
     def put(
         self, envelope: Envelope, mid: Mid, frame: Frame, needs: tuple[bool, bool], state: str
@@ -109,7 +117,7 @@ class Inbox:
             " p_need, p_ack_status, s_need, s_ack_status, inq_time, next_time, app_key, fields,"
             " umx, app_state, user, place, created)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'AS_INIT', ?, 'AS_INIT', ?, ?, ?, ?, ?, ?, ?,"
-            " ?, ?)",
+            " ?, ?) ON CONFLICT DO NOTHING",
             (
                 *(str(envelope.source), mid.store.node, mid.store.semq, mid.store.db),
                 *(str(envelope.lk0), mid.epoch, mid.stream, mid.seq),
@@ -118,15 +126,14 @@ class Inbox:
                 *(_others(frame.fields), frame.body, state, user, self._place, context.now_ms),
             ),
         )
-        return cursor.lastrowid or 0
+        return (cursor.lastrowid or 0) if cursor.rowcount else 0
 
     def _again(self, envelope: Envelope, mid: Mid, source_wants: bool) -> int:
         """One that has come before. Who is told may be more than before."""
         context = self._context
         found = context.execute(
-            "SELECT object_id, p_need, lk1, s_need FROM tb_0030 WHERE node = ? AND epoch = ?"
-            " AND stream = ? AND seq = ? AND semq_id = ? AND semq_db_id = ?",
-            (mid.store.node, mid.epoch, mid.stream, mid.seq, mid.store.semq, mid.store.db),
+            f"SELECT object_id, s_need FROM tb_0030 WHERE {_MID} AND seq = ?",
+            (*_which(mid), mid.seq),
         ).fetchone()
         if found is None:
             return 0
@@ -138,26 +145,20 @@ class Inbox:
                 " inq_count = 0 WHERE object_id = ?",
                 (str(envelope.lk1), due_ms, record),
             )
-        if source_wants and not found[3]:
+        if source_wants and not found[1]:
             context.execute(
                 "UPDATE tb_0030 SET s_need = 1, next_time = ?, inq_count = 0 WHERE object_id = ?",
                 (due_ms, record),
             )
         return record
 
-    def _release(self, mid: Mid) -> None:
-        """Ordered messages before which nothing is missing any more."""
-        if mid.stream != Stream.CONTIGUOUS:
-            return
+    def _release(self, mid: Mid, below: int) -> int:
+        """Ordered messages of that stream before which nothing is waited for any more."""
         context = self._context
         rows = context.execute(
-            "SELECT object_id, user FROM tb_0030 INDEXED BY tb_0030_held WHERE node = ?"
-            " AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ? AND seq < ?"
-            " AND app_state = 'HELD' ORDER BY seq",
-            (
-                *(mid.store.node, mid.epoch, mid.stream, mid.store.semq, mid.store.db),
-                self._ledger.of(mid).complete,
-            ),
+            f"SELECT object_id, user FROM tb_0030 INDEXED BY tb_0030_held WHERE {_MID}"
+            " AND seq < ? AND app_state = 'HELD' ORDER BY seq",
+            (*_which(mid), below),
         ).fetchall()
         for record, user in rows:
             self._place += 1
@@ -166,16 +167,35 @@ class Inbox:
                 (self._place, record),
             )
             self._fresh.add(user)
+        return len(rows)
 
-    def has(self, mid: Mid, ranges: list[range]) -> tuple[list[int], list[int]]:
-        """Which of these numbers have ever come, and which have not."""
+    def release(self, node: str) -> int:
+        """An operator says that what ordered messages of a node wait for does not come any more.
+        Gives how many waited."""
+        streams = self._context.execute(
+            "SELECT semq_id, semq_db_id, epoch, stream, max(seq) FROM tb_0030"
+            " INDEXED BY tb_0030_held WHERE node = ? AND app_state = 'HELD'"
+            " GROUP BY semq_id, semq_db_id, epoch, stream ORDER BY max(object_id)",
+            (node,),
+        ).fetchall()
+        released = 0
+        for semq, db, epoch, stream, last in streams:
+            mid = Mid(Store(node, semq, db), epoch, stream, last)
+            self._ledger.give_up(mid)
+            released += self._release(mid, last + 1)
+        return released
+
+    def has(self, mid: Mid, ranges: list[range]) -> tuple[list[int], list[int], list[int]]:
+        """Which of these numbers have ever come with a message, which without one, and which have
+        not."""
         seen = self._ledger.of(mid)
         there: list[int] = []
+        void: list[int] = []
         missing: list[int] = []
         for each in ranges:
             for seq in each:
-                (there if seq in seen else missing).append(seq)
-        return there, missing
+                (missing if seq not in seen else void if seq in seen.void else there).append(seq)
+        return there, void, missing
 
     # -- telling ------------------------------------------------------------------------------
 
@@ -186,14 +206,15 @@ class Inbox:
             link = self._links.to(node)
             if link is None:
                 continue
-            streams: dict[tuple[object, ...], list[Ack]] = {}
+            streams: dict[tuple[Store, str, int, bool], list[Ack]] = {}
             for ack in each:
                 mid = ack[0]
-                streams.setdefault((mid.store, mid.epoch, mid.stream), []).append(ack)
-            for part in streams.values():
-                for begin in range(0, len(part), SEQS_MAX):
-                    fields = _ack_fields(hop, node, part[begin : begin + SEQS_MAX])
-                    self._links.say(link, fields)
+                void = hop == Hop.SOURCE and mid.seq in self._ledger.of(mid).void
+                streams.setdefault((mid.store, mid.epoch, mid.stream, void), []).append(ack)
+            for (*_, void), acks_of in streams.items():
+                for part in in_parts(acks_of, lambda ack: ack[0].seq):
+                    fields = _ack_fields(hop, node, part, self._context.options.semq_id)
+                    self._links.say(link, fields | ({"void": "1"} if void else {}))
 
     def confirmed(self, hop: Hop, node: str, mid: Mid, ranges: list[range], lk1: str) -> None:
         """Whoever was told knows it: ReAck, ReAck2, or an answer that says so. One of the platform
@@ -202,28 +223,22 @@ class Inbox:
         if hop == Hop.SOURCE and mid.store.node != node:
             return
         for each in ranges:
+            which = *_which(mid), each.start, each.stop - 1
             self._context.execute(
-                f"UPDATE tb_0030 SET {column}_ack_status = 'AS_ACK' WHERE node = ? AND epoch = ?"
-                f" AND stream = ? AND seq BETWEEN ? AND ? AND semq_id = ? AND semq_db_id = ?"
-                f" AND {column}_need AND (? = '' OR lk1 = ?)",
-                (
-                    *(mid.store.node, mid.epoch, mid.stream, each.start, each.stop - 1),
-                    *(mid.store.semq, mid.store.db, lk1, lk1),
-                ),
+                f"UPDATE tb_0030 SET {column}_ack_status = 'AS_ACK' WHERE {_MID}"
+                f" AND seq BETWEEN ? AND ? AND {column}_need AND (? = '' OR lk1 = ?)",
+                (*which, lk1, lk1),
             )
-            self._clean(
-                "node = ? AND epoch = ? AND stream = ? AND seq BETWEEN ? AND ?",
-                (mid.store.node, mid.epoch, mid.stream, each.start, each.stop - 1),
-            )
+            self._clean(f"{_MID} AND seq BETWEEN ? AND ?", which)
 
     def _clean(self, which: str, values: tuple[object, ...]) -> None:
         """Rows that nobody needs (section 9); and nothing is due for others that are confirmed."""
         self._context.execute(
-            f"DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {_OPEN}", values
+            f"DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {OPEN}", values
         )
         self._context.execute(
             f"UPDATE tb_0030 SET next_time = NULL WHERE {which} AND next_time IS NOT NULL"
-            f" AND NOT {_OPEN}",
+            f" AND NOT {OPEN}",
             values,
         )
 
@@ -331,7 +346,7 @@ class Inbox:
         frame = Frame(fields, wish.body)
         envelope = Envelope(
             *(read_address(source), wish.destination, Level(wish.level), None, mid, None, False),
-            *(wish.ordered, True, False, 1, 0, wish.app_key),
+            *(wish.ordered, True, False, 1, 0, wish.app_key, []),
         )._replace(lk0=Locator(mid.store, record))
         self._ledger.add(mid)
         self.put(envelope, mid, frame, needs=(False, False), state="NEW")
@@ -343,22 +358,37 @@ class Inbox:
             source = self._context.options.node
             fields = {"src": f"{source}/{wish.user}" if wish.user else source}
             fields |= {"dst": str(wish.destination), "savefwd": "1", "app_key": wish.app_key}
+            fields |= wish.sealed or {}
             take = self._pop(takes)
             self._context.effects.append(Taken(take.ask, 0, _shown(fields, wish.body)))
 
 
+def _which(mid: Mid) -> tuple[str, str, int, int, int]:
+    """The values of `_MID`."""
+    return mid.store.node, mid.epoch, mid.stream, mid.store.semq, mid.store.db
+
+
 def _shown(fields: dict[str, str], body: bytes) -> Frame:
-    return Frame({name: fields[name] for name in _HANDED if fields.get(name)}, body)
+    """As the application sees it."""
+    shown: dict[str, str] = {}
+    room = _HANDED_BYTES_MAX
+    for name, value in fields.items():
+        room -= len(name) + len(value.encode())
+        if value and name not in _NOT_HANDED and room > 0 and len(shown) < _HANDED_MAX:
+            shown[name] = value
+    return Frame(shown, body)
 
 
 def _others(fields: dict[str, str]) -> str:
     """What is kept of the envelope for the application."""
-    return json.dumps({name: fields[name] for name in _HANDED if fields.get(name)})
+    return json.dumps(_shown(fields, b"").fields)
 
 
-def _ack_fields(hop: Hop, node: str, acks: list[Ack]) -> dict[str, str]:
+def _ack_fields(hop: Hop, node: str, acks: list[Ack], semq_id: int) -> dict[str, str]:
     mid, record, lk0, lk1, app_key = acks[0]
     fields = {"cmd": "semq_ack", "ack_flag": str(int(hop)), "dst": node}
+    fields |= {"src_semq_id": str(mid.store.semq)} if hop == Hop.SOURCE else {}
+    fields |= {"dest_semq_id": str(semq_id)}
     single = len(acks) == 1
     if single:
         if hop == Hop.PLATFORM and lk1 is not None:
@@ -368,22 +398,8 @@ def _ack_fields(hop: Hop, node: str, acks: list[Ack]) -> dict[str, str]:
         fields |= dict(
             zip(("src_semq_id", "src_semq_db_id", "src_ref_id"), map(str, place), strict=True)
         )
-        fields |= {"dest_semq_id": "1", "dest_semq_db_id": "1", "dest_ref_id": str(record)}
+        fields |= {"dest_semq_db_id": "1", "dest_ref_id": str(record)}
         fields |= {"app_key": app_key} if app_key else {}
     fields |= {"lk0": str(Locator(mid.store, lk0.record if single else 0))}
     fields |= {"epoch": mid.epoch, "stream": str(mid.stream)}
     return fields | numbers([ack[0].seq for ack in acks])
-
-
-def numbers(seqs: Iterable[int]) -> dict[str, str]:
-    """One number as `seq`, and several as `seqs`."""
-    ordered = sorted(set(seqs))
-    if len(ordered) == 1:
-        return {"seq": str(ordered[0])}
-    ranges: list[range] = []
-    for seq in ordered:
-        if ranges and ranges[-1].stop == seq:
-            ranges[-1] = range(ranges[-1].start, seq + 1)
-        else:
-            ranges.append(range(seq, seq + 1))
-    return {"seqs": show_seqs(ranges)}

@@ -206,12 +206,16 @@ class Semq:
         """What waits is sent, or asked for, now: all, what is for a `node`, or one `row`."""
         return await self.manage("retry", fields)
 
+    async def release(self, node: str) -> Any:  # noqa: ANN401 - what the endpoint tells
+        """Ordered messages from a node wait no more for what is missing before them."""
+        return await self.manage("release", {"node": node})
+
     async def dead(self, **fields: str) -> Any:  # noqa: ANN401 - what the endpoint tells
         """Messages that could not be delivered, and why; `count` is how many at most."""
         return await self.manage("dead", fields)
 
     async def manage(self, command: str, fields: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
-        """`stat`, `list`, `retry` or `dead`, with whatever fields these know."""
+        """`stat`, `list`, `dead`, `retry` or `release`, with whatever fields these know."""
         return as_document(await self._ask(manage_frame(command, fields or {})))
 
     # -- the connection -----------------------------------------------------------------------

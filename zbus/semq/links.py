@@ -34,8 +34,9 @@ class Link:
     """One connection."""
 
     __slots__ = (
-        *("called", "direct", "heard_ms", "key", "nonce", "node", "number", "opened_ms"),
-        *("proof", "ready", "sent_ms", "waiting", "waiting_bytes"),
+        *("called", "direct", "heard_ms", "key", "max_bytes", "nonce", "node", "number"),
+        *("opened_ms", "passed", "passed_bytes", "proof", "ready", "sent_ms", "waiting"),
+        "waiting_bytes",
     )
 
     def __init__(self, opened: Opened, now_ms: int) -> None:
@@ -49,6 +50,8 @@ class Link:
         self.opened_ms = self.heard_ms = self.sent_ms = now_ms
         self.waiting: dict[int, int] = {}  # rows that were sent there and not answered: bytes
         self.waiting_bytes = 0
+        self.passed = self.passed_bytes = 0  # sent in this step, and nobody answers to them
+        self.max_bytes = 1 << 62  # of a body, as whoever is linked directly takes it
 
 
 class Way:
@@ -89,6 +92,10 @@ class Links:
         if self.platform is not None:
             found["platform"] = self.platform
         return found
+
+    def only_direct(self, node: str) -> bool:
+        """The platform cannot be asked about it, and it can."""
+        return self.platform is None and node in self.peers
 
     def believed(self, node: str) -> bool:
         """A question to it may be answered."""
@@ -173,6 +180,8 @@ class Links:
         options = self._context.options
         stores = ",".join(f"{options.semq_id}/{db}" for db in range(1, options.stores + 1))
         fields = {"cmd": "semq_hello", "id": "hello", "node": options.node, "semq": stores}
+        if link.direct:
+            fields["max_size"] = str(options.body_bytes_max)
         self.say(link, {**fields, "epoch": self._context.epoch, **more})
 
     def _nonce(self) -> str:
@@ -222,6 +231,7 @@ class Links:
         fields = Fields(frame.fields)
         if link.ready or not link.direct:
             return False
+        link.max_bytes = fields.number("max_size", link.max_bytes)
         if link.called:
             nonce, proof = fields.required("nonce"), fields.required("proof")
             right = _sign(link.key, f"B{link.nonce}{nonce}")

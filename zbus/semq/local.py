@@ -45,7 +45,7 @@ ASKS_MAX: Final = 1_000
 
 _WAIT_MAX_MS: Final = 86_400_000
 _PRIORITY_MAX: Final = 1_000_000
-_MANAGE: Final = frozenset(("stat", "list", "retry", "dead"))
+_MANAGE: Final = frozenset(("stat", "list", "dead", "retry", "release"))
 _ROUTES: Final = ("auto", "platform", "direct")
 _OURS: Final = frozenset(("cmd", "id", "token", "row", "again", "fault", "status"))
 """Fields that an application reads what they say from us alone, never from a sender."""

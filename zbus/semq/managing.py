@@ -1,4 +1,5 @@
-"""What people are told of an endpoint, and may order: `stat`, `list`, `retry`, `dead`."""
+"""What people are told of an endpoint, and may order: `stat`, `list`, `dead`, `retry`, `release`,
+alarms."""
 
 from __future__ import annotations
 
@@ -6,23 +7,27 @@ from typing import Any, Final
 
 from zbus.semq.context import Context
 from zbus.semq.events import Happened, Manage, Refused, Submit, Told
+from zbus.semq.inbox import Inbox
 from zbus.semq.links import Links
 from zbus.semq.outbox import Outbox
-from zbus.semq.words import APP_KEY_BYTES_MAX, PLATFORM, Fields, Level, Malformed
+from zbus.semq.schema import ALARMING
+from zbus.semq.words import APP_KEY_BYTES_MAX, PLATFORM, Fields, Level, Malformed, read_node
 
 _LIST_MAX: Final = 1_000
 _COMPLAINTS_MAX: Final = 100
 _ROUTES: Final = ("auto", "platform", "direct")
 
 
-def problem_of(wish: Submit, max_bytes: int) -> tuple[int, str] | None:
-    """Why a message is refused: status, and text."""
+def problem_of(wish: Submit, max_bytes: int, direct: bool) -> tuple[int, str] | None:
+    """Why a message is refused: status, and text. `direct`: others may be called."""
     if wish.level not in (Level.DROP, Level.STORE, Level.ARRIVE):
         return 400, f"the level is 1, 2 or 3, not {wish.level}"
-    if not wish.reliable and wish.level != Level.DROP:
-        return 400, "a message that need not be reliable has level 1"
+    if not wish.reliable and (wish.level != Level.DROP or wish.ack2):
+        return 400, "a message that need not be reliable has level 1, and no receipt"
     if wish.route not in _ROUTES:
         return 400, f"the route is one of {', '.join(_ROUTES)}"
+    if wish.route == "direct" and not direct:
+        return 400, "this endpoint sends nothing directly"
     if wish.destination.node == PLATFORM and wish.route == "direct":
         return 400, "topics are reached over the platform"
     if wish.destination.node == PLATFORM and not wish.destination.user:
@@ -39,10 +44,11 @@ def problem_of(wish: Submit, max_bytes: int) -> tuple[int, str] | None:
 class Managing:
     """See the module."""
 
-    def __init__(self, context: Context, links: Links, outbox: Outbox) -> None:
+    def __init__(self, context: Context, links: Links, outbox: Outbox, inbox: Inbox) -> None:
         self._context = context
         self._links = links
         self._outbox = outbox
+        self._inbox = inbox
         self._complaints: list[dict[str, Any]] = []
         self._alarm_ms = 0
 
@@ -83,6 +89,9 @@ class Managing:
         inbox = context.execute(
             "SELECT app_state, count(*) FROM tb_0030 GROUP BY app_state"
         ).fetchall()
+        held = context.execute(
+            "SELECT node, count(*) FROM tb_0030 WHERE app_state = 'HELD' GROUP BY node"
+        ).fetchall()
         return {
             "node": context.options.node,
             "epoch": context.epoch,
@@ -91,6 +100,7 @@ class Managing:
             "outbox_bytes": self._outbox.bytes_used,
             "outbox": destinations,
             "inbox": dict(inbox),
+            "held": dict(held),
             "dead": context.execute("SELECT count(*) FROM semq_dead").fetchone()[0],
             "complaints": self._complaints,
         }
@@ -140,6 +150,10 @@ class Managing:
         self._outbox.expect_all()
         return {"changed": changed}
 
+    def _release(self, fields: Fields) -> dict[str, Any]:
+        """Ordered messages of a node wait no more for what is missing before them."""
+        return {"changed": self._inbox.release(read_node(fields.required("node")))}
+
     # -- alarms -------------------------------------------------------------------------------
 
     def alarm(self) -> None:
@@ -147,26 +161,40 @@ class Managing:
         context = self._context
         if context.now_ms < self._alarm_ms:
             return
-        self._alarm_ms = 0
+        self._alarm_ms, alarm_ms = 0, context.options.alarm_ms
+        late = context.now_ms - alarm_ms
         rows = context.execute(
             "UPDATE tb_0031 SET alarmed = 1 WHERE object_id IN (SELECT object_id FROM tb_0031"
             " WHERE alarmed = 0 AND created <= ? LIMIT 100) RETURNING object_id, dst, ss_status",
-            (context.now_ms - context.options.alarm_ms,),
+            (late,),
         ).fetchall()
         for record, dst, state in rows:
-            text = f"the message for {dst} is {state} since more than {context.options.alarm_ms} ms"
+            text = f"the message for {dst} is {state} since more than {alarm_ms} ms"
             context.effects.append(Happened("alarm", record, text))
+        rows = context.execute(
+            "UPDATE tb_0030 SET alarmed = 1 WHERE object_id IN (SELECT object_id FROM tb_0030"
+            f" INDEXED BY tb_0030_alarm WHERE {ALARMING} AND created <= ? LIMIT 100)"
+            " RETURNING object_id, src, app_state = 'HELD'",
+            (late,),
+        ).fetchall()
+        for record, src, held in rows:
+            why = "waits for those before it" if held else "is not known to have come"
+            text = f"message {record} from {src} {why} since more than {alarm_ms} ms"
+            context.effects.append(Happened("alarm", 0, text))
 
     def due_ms(self) -> int | None:
         """When one is due next."""
         if self._alarm_ms == 0:
-            oldest = "SELECT min(created) FROM tb_0031 WHERE alarmed = 0"
-            created_ms = self._context.execute(oldest).fetchone()[0]
-            if created_ms is None:
+            found = self._context.execute(
+                "SELECT min(created) FROM tb_0031 WHERE alarmed = 0 UNION ALL SELECT min(created)"
+                f" FROM tb_0030 INDEXED BY tb_0030_alarm WHERE {ALARMING}"
+            ).fetchall()
+            oldest = [created_ms for (created_ms,) in found if created_ms is not None]
+            if not oldest:
                 return None
-            due_ms: int = created_ms + self._context.options.alarm_ms
+            due_ms: int = min(oldest) + self._context.options.alarm_ms
             self._alarm_ms = max(due_ms, self._context.now_ms + 1)
         return self._alarm_ms
 
 
-_COMMANDS: Final = ("stat", "list", "dead", "retry")
+_COMMANDS: Final = ("stat", "list", "dead", "retry", "release")

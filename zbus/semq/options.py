@@ -38,5 +38,6 @@ class EndpointOptions:
     window: int = 100  # messages on one link that are not answered yet
     deliveries: int = 100  # messages that the platform sends before they are confirmed
     outbox_bytes_max: int = 1 << 30
+    body_bytes_max: int = 16 << 20  # of what others send directly
     attempts_max: int = 0  # after so many a message is dead; 0: never
     alarm_ms: int = 3_600_000  # a message without progress for so long is told of

@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from zbus.semq.context import Context
+from zbus.semq.counters import Counters
 from zbus.semq.events import Frame, Happened, Submit
 from zbus.semq.links import Link, Links
-from zbus.semq.words import (
-    MAILBOX,
-    PLATFORM,
-    AckFlag,
-    Level,
-    Locator,
-    Mid,
-    Store,
-    Stream,
-    read_number,
-)
+from zbus.semq.rows import COLUMNS, ROW_BYTES, Row, that_fit
+from zbus.semq.words import PLATFORM, AckFlag, Level, Mid, Store, Stream, read_number
 
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
 
-_WINDOW_BYTES: Final = 32 << 20
-"""Bodies that are under way on one link."""
-
 _REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
-ROW_BYTES: Final = 500
-"""What a row takes beside its body, about."""
-
-_COLUMNS: Final = (
-    "object_id, semq_id, semq_db_id, src, dst, node, savefwd, ack2, ordered, reliable, encrypt,"
-    " route, epoch, stream, seq, app_key, session_key, umx, void, attempt, expires"
-)
-
-
-class Row(NamedTuple):
-    """One of tb_0031, as far as it is sent."""
-
-    object_id: int
-    semq_id: int
-    semq_db_id: int
-    src: str
-    dst: str
-    node: str
-    savefwd: int
-    ack2: int
-    ordered: int
-    reliable: int
-    encrypt: int
-    route: str
-    epoch: str
-    stream: int
-    seq: int
-    app_key: str
-    session_key: str
-    umx: bytes
-    void: int
-    attempt: int
-    expires: int
-
-    def fields(self, own: str) -> dict[str, str]:
-        """Its `semq_send`, of the attempt that begins."""
-        lk0 = Locator(Store(own, self.semq_id, self.semq_db_id), self.object_id)
-        attempt = self.attempt + 1
-        fields = {"cmd": "semq_send", "id": f"m{self.object_id}.{attempt}", "src": self.src}
-        fields |= {"dst": self.dst, "lk0": str(lk0), "epoch": self.epoch}
-        fields |= {"stream": str(self.stream), "seq": str(self.seq), "attempt": str(attempt)}
-        fields |= {"savefwd": str(self.savefwd), "ack2": str(self.ack2)}
-        if self.node != PLATFORM:
-            fields["topic"] = f"{MAILBOX}{self.node}"
-        more = {"ordered": self.ordered, "encrypt": self.encrypt, "void": self.void}
-        fields |= {name: "1" for name, value in more.items() if value}
-        texts = {"app_key": self.app_key, "session_key": self.session_key}
-        fields |= {name: value for name, value in texts.items() if value}
-        return fields | ({"expires": str(self.expires)} if self.expires else {})
+_DIGITS_MAX: Final = 6
+"""Of the seconds after which the platform wants to be asked again."""
 
 
 class Outbox:
@@ -86,6 +27,7 @@ class Outbox:
     def __init__(self, context: Context, links: Links) -> None:
         self._context = context
         self._links = links
+        self._counters = Counters(context)
         self._ready: dict[str, None] = {}  # nodes for which there may be rows to send
         self.expect_all()
         count = "SELECT count(*), coalesce(sum(length(umx)), 0) FROM tb_0031"
@@ -99,24 +41,20 @@ class Outbox:
         context, node = self._context, wish.destination.node
         db = 1 + crc32(str(wish.destination).encode()) % context.options.stores
         stream = Stream.CONTIGUOUS if wish.level == Level.ARRIVE else Stream.GAPS
-        seq = context.execute(
-            "INSERT INTO semq_counter VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE"
-            " SET seq = seq + 1 RETURNING seq",
-            (db, node, int(stream)),
-        ).fetchone()[0]
+        seq, skips = self._counters.next(db, node, stream)
         sealed = wish.sealed or {}
         source = f"{context.options.node}/{wish.user}" if wish.user else context.options.node
         cursor = context.execute(
             "INSERT INTO tb_0031 (semq_id, semq_db_id, src, dst, node, savefwd, ack2, ordered,"
             " reliable, encrypt, route, epoch, stream, seq, app_key, session_key, umx, void,"
-            " priority, ss_status, next_time, created, expires)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, ?, ?)",
+            " priority, ss_status, next_time, created, expires, skips)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, ?, ?, ?)",
             (
                 *(context.options.semq_id, db, source, str(wish.destination), node),
                 *(wish.level, int(wish.ack2), int(wish.ordered), int(wish.reliable)),
                 *(int(bool(sealed)), wish.route, context.epoch, int(stream), seq, wish.app_key),
                 *(sealed.get("session_key", ""), wish.body, wish.priority, status),
-                *(context.now_ms, wish.expires_ms),
+                *(context.now_ms, wish.expires_ms, skips),
             ),
         )
         record = cursor.lastrowid or 0
@@ -151,11 +89,19 @@ class Outbox:
 
     def send(self) -> None:
         """What has a way, and room in its window; some of each destination at a time."""
+        for link in self._links.all.values():
+            link.passed = link.passed_bytes = 0
         ready = True
         while ready:
             ready = False
             for node in list(self._ready):
                 ready |= self._send_to(node)
+
+    @property
+    def goes_on(self) -> bool:
+        """Something was sent for which no window waits: there may be more of it, for the next
+        step."""
+        return any(link.passed for link in self._links.all.values())
 
     def _send_to(self, node: str) -> bool:
         """Says whether there may be more to send to it now."""
@@ -164,19 +110,19 @@ class Outbox:
             return False
         more = False
         for way, link in ways.items():
-            room = min(_PART, context.options.window - len(link.waiting))
+            waiting = len(link.waiting) + link.passed
+            room = min(_PART, context.options.window - waiting)
             if room <= 0:
                 continue
-            routes = "('auto', 'direct')" if way == "direct" else "('auto', 'platform')"
-            if way == "platform" and self._links.given_up(node):
-                routes = "('auto', 'platform', 'direct')"
+            which, values = self._routed(way, node, ways)
+            # Without being told, SQLite sorts all that wait, for each part of them.
             cursor = context.execute(
-                f"SELECT {_COLUMNS} FROM tb_0031 WHERE ss_status = 'SS_INIT' AND node = ?"
-                f" AND next_time <= ? AND route IN {routes}"
+                f"SELECT {COLUMNS} FROM tb_0031 INDEXED BY tb_0031_out"
+                f" WHERE ss_status = 'SS_INIT' AND node = ? AND next_time <= ? AND {which}"
                 " ORDER BY priority DESC, object_id LIMIT ?",
-                (node, context.now_ms, room),
+                (node, context.now_ms, *values, room),
             )
-            rows = _that_fit(cursor, link.waiting_bytes, bool(link.waiting))
+            rows = that_fit(cursor, link.waiting_bytes + link.passed_bytes, waiting > 0)
             if rows:
                 self._transmit(link, way, rows)
                 more |= len(rows) == room
@@ -185,6 +131,19 @@ class Outbox:
         if not more:
             self._forget(node)
         return more
+
+    def _routed(self, way: str, node: str, ways: dict[str, Link]) -> tuple[str, tuple[int, ...]]:
+        """Which rows go that way. What is too large for whoever is linked directly goes by the
+        platform, whatever it wants."""
+        direct = ways.get("direct")
+        if way == "direct":
+            assert direct is not None
+            return "route IN ('auto', 'direct') AND length(umx) <= ?", (direct.max_bytes,)
+        if self._links.given_up(node):
+            return "route IN ('auto', 'platform', 'direct')", ()
+        if direct is None:
+            return "route IN ('auto', 'platform')", ()
+        return "(route IN ('auto', 'platform') OR length(umx) > ?)", (direct.max_bytes,)
 
     def _forget(self, node: str) -> None:
         """Nothing is left that could be sent now; what has to wait is looked at when it is due."""
@@ -197,8 +156,12 @@ class Outbox:
         context, now_ms = self._context, self._context.now_ms
         for row in rows:
             self._links.say(link, row.fields(context.options.node), row.umx)
-        kept = [row for row in rows if row.savefwd == Level.ARRIVE or row.ack2]
-        self._delete([(row.object_id, len(row.umx)) for row in rows if row not in kept])
+        # The platform answers to all, another endpoint to those that it has to confirm.
+        kept = [row for row in rows if way == "platform" or row.confirmed]
+        gone = [(row.object_id, len(row.umx)) for row in rows if row not in kept]
+        self._delete(gone)
+        link.passed += len(gone)
+        link.passed_bytes += sum(size for _, size in gone)
         due_ms = now_ms + context.interval_ms
         values = [(way, now_ms, now_ms, due_ms, row.object_id) for row in kept]
         context.database.executemany(
@@ -209,6 +172,7 @@ class Outbox:
         )
         for row in kept:
             self._links.sent(link, row.object_id, len(row.umx))
+        for row in rows:
             if row.attempt == 0 and not row.void:
                 context.effects.append(Happened("sent", row.object_id, way))
 
@@ -234,7 +198,7 @@ class Outbox:
         elif frame.status in _REFUSALS_FOR_GOOD:
             self.die(record, _text(frame), attempt=attempt)
         else:
-            self._postpone(record, attempt, _text(frame))
+            self._postpone(record, attempt, frame)
 
     def _node_of(self, record: int) -> str:
         row = self._context.execute(
@@ -248,22 +212,36 @@ class Outbox:
         ).fetchone()
         return row[0] if row else None
 
-    def _postpone(self, record: int, attempt: int, why: str) -> None:
-        """The platform has no room now."""
+    def _postpone(self, record: int, attempt: int, frame: Frame) -> None:
+        """The platform has no room now. It may say when it has."""
         count = "SELECT attempt FROM tb_0031 WHERE object_id = ? AND ss_status = 'SS_SENT'"
         row = self._context.execute(count, (record,)).fetchone()
-        if row is not None and row[0] == attempt:
-            self.again([record], attempt, self._context.backoff_ms(attempt), why)
+        if row is None or row[0] != attempt:
+            return
+        wait_ms, after = self._context.backoff_ms(attempt), frame.fields.get("retry-after", "")
+        if after.isdecimal() and len(after) < _DIGITS_MAX:
+            after_ms = 1_000 * max(1, int(after))
+            wait_ms = max(after_ms, min(wait_ms, after_ms << min(attempt, 20)))
+        self.again([record], attempt, wait_ms, _text(frame), refused=1)
 
-    def again(self, records: Iterable[int], attempt: int, wait_ms: int = 0, why: str = "") -> None:
-        """They have not come: SS_INIT, if nothing was sent since."""
+    def again(
+        self,
+        records: Iterable[int],
+        attempt: int,
+        wait_ms: int = 0,
+        why: str = "",
+        refused: int = 0,
+    ) -> None:
+        """They have not come: SS_INIT, if nothing was sent since. An attempt for which there was no
+        room (`refused`) does not count."""
         due_ms = self._context.now_ms + wait_ms if wait_ms else 0
         for record in records:
             row = self._context.execute(
-                "UPDATE tb_0031 SET ss_status = 'SS_INIT', next_time = ?, error = ?"
-                " WHERE object_id = ? AND attempt <= ? AND ss_status IN ('SS_SENT', 'SS_ACK_FWD',"
-                " 'SS_ACK') AND (ss_status <> 'SS_ACK' OR ack2) RETURNING node, attempt, void",
-                (due_ms, why, record, attempt),
+                "UPDATE tb_0031 SET ss_status = 'SS_INIT', next_time = ?, error = ?,"
+                " refused = refused + ? WHERE object_id = ? AND attempt <= ?"
+                " AND ss_status IN ('SS_SENT', 'SS_ACK_FWD', 'SS_ACK')"
+                " AND (ss_status <> 'SS_ACK' OR ack2) RETURNING node, attempt - refused, void",
+                (due_ms, why, refused, record, attempt),
             ).fetchone()
             if row is None:
                 continue
@@ -283,13 +261,13 @@ class Outbox:
             row = context.execute(
                 f"UPDATE tb_0031 SET ss_status = ?, inq_time = ?, next_time = ?, inq_count = 0,"
                 f" ask_platform = 0 WHERE object_id = ? AND ss_status IN ({marks})"
-                " RETURNING ack2, length(umx)",
+                " RETURNING ack2, length(umx), savefwd",
                 (state, now_ms, now_ms + context.interval_ms, record, *states),
             ).fetchone()
             if row is None:
                 continue
             self._links.answered(record)
-            if state == "SS_ACK2" or (state == "SS_ACK" and not row[0]):
+            if state == "SS_ACK2" or (not row[0] and (state == "SS_ACK" or row[2] < Level.ARRIVE)):
                 gone.append((record, row[1]))
             if state == "SS_ACK2" and row[0]:
                 context.effects.append(Happened("received", record, ""))
@@ -299,9 +277,19 @@ class Outbox:
         """The platform has them."""
         self._move(records, ("SS_SENT", "SS_ACK_FWD"), "SS_ACK")
 
-    def received(self, records: Iterable[int]) -> None:
-        """Their destination has them: final."""
-        self._move(records, ("SS_INIT", "SS_SENT", "SS_ACK_FWD", "SS_ACK"), "SS_ACK2")
+    def received(self, records: Iterable[int], void: bool = False) -> None:
+        """Their destination has them: final. `void`: it has their numbers alone, as their time was
+        over before they came."""
+        for record in records:
+            buried = self._bury(record, "it expired on its way", "NOT void") if void else None
+            if buried is not None:
+                self._delete([(record, buried["bytes"])])
+            else:
+                self._move([record], ("SS_INIT", "SS_SENT", "SS_ACK_FWD", "SS_ACK"), "SS_ACK2")
+
+    def unanswered(self, rows: list[tuple[int, int]]) -> None:
+        """Rows with the sizes of their bodies, of which it is never known what became of them."""
+        self._delete(rows)
 
     def ask_platform(self, records: Iterable[int]) -> None:
         """Their destination has them not; the platform said that it stores them: has it still?"""
@@ -326,44 +314,53 @@ class Outbox:
 
     def die(self, record: int, why: str, attempt: int | None = None) -> None:
         """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its
-        number must not be missing, so a void message takes its place, unless nobody is there who
-        would miss it (section 10)."""
+        number must not be missing, so a void message takes its place, or whatever is sent to its
+        node next takes the number along (section 10)."""
         context = self._context
-        row = context.execute(
-            "SELECT dst, semq_id, semq_db_id, epoch, stream, seq, app_key, umx, created, void,"
-            " attempt, length(umx), node, ss_status FROM tb_0031 WHERE object_id = ? AND ss_status"
-            " IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
-            (record,),
-        ).fetchone()
+        states = "ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')"
+        if attempt is not None:  # and not that of one that was followed by another, or is to be
+            states = f"ss_status IN ('SS_SENT', 'SS_ACK_FWD') AND attempt = {attempt:d}"
+        row = self._bury(record, why, states)
         if row is None:
             return
-        if attempt is not None and (row[10] != attempt or row[13] == "SS_INIT"):
-            return  # the answer of an attempt that was followed by another, or is to be
-        store = Store(context.options.node, row[1], row[2])
-        mid = Mid(store, row[3], row[4], row[5])
-        context.execute(
-            "UPDATE tb_0031 SET ss_status = 'SS_DEAD', error = ?, next_time = NULL"
-            " WHERE object_id = ?",
-            (why, record),
-        )
-        if not row[9]:
-            said = (record, row[0], str(mid), row[6], row[7], row[8], context.now_ms, why)
-            context.execute(
-                "INSERT OR REPLACE INTO semq_dead VALUES (?, ?, ?, ?, ?, ?, ?, ?)", said
-            )
-            context.effects.append(Happened("dead", record, why))
-        self._links.answered(record)
-        missed = mid.stream == Stream.CONTIGUOUS and not why.startswith("404") and not row[9]
-        if missed and row[12] != PLATFORM:
+        missed = row["stream"] == Stream.CONTIGUOUS and row["node"] != PLATFORM
+        if missed and not why.startswith("404") and not row["void"]:
             context.execute(
                 "UPDATE tb_0031 SET ss_status = 'SS_INIT', void = 1, umx = x'', next_time = 0,"
                 " expires = 0, ack2 = 0, encrypt = 0, session_key = '' WHERE object_id = ?",
                 (record,),
             )
-            self._count(-row[11])
-            self._ready[row[12]] = None
-        else:
-            self._delete([(record, row[11])])
+            self._count(-row["bytes"])
+            self._ready[row["node"]] = None
+            return
+        if missed and row["epoch"] == context.epoch:
+            values = [row[name] for name in ("semq_db_id", "node", "stream", "seq", "skips")]
+            self._counters.dead(*values)
+        self._delete([(record, row["bytes"])])
+
+    def _bury(self, record: int, why: str, which: str) -> dict[str, Any] | None:
+        """If it is such a row, it is SS_DEAD, and the operator finds it. Gives what it was."""
+        context = self._context
+        names = ("dst", "node", "semq_id", "semq_db_id", "epoch", "stream", "seq", "void", "skips")
+        found = context.execute(
+            f"UPDATE tb_0031 SET ss_status = 'SS_DEAD', error = ?, next_time = NULL"
+            f" WHERE object_id = ? AND {which} RETURNING {', '.join(names)}, length(umx)",
+            (why, record),
+        ).fetchone()
+        if found is None:
+            return None
+        row = dict(zip((*names, "bytes"), found, strict=True))
+        if not row["void"]:
+            store = Store(context.options.node, row["semq_id"], row["semq_db_id"])
+            mid = Mid(store, row["epoch"], row["stream"], row["seq"]).of_record(record)
+            context.execute(
+                "INSERT OR REPLACE INTO semq_dead SELECT object_id, dst, ?, app_key, umx, created,"
+                " ?, ? FROM tb_0031 WHERE object_id = ?",
+                (mid, context.now_ms, why, record),
+            )
+            context.effects.append(Happened("dead", record, why))
+        self._links.answered(record)
+        return row
 
     def expire(self) -> None:
         """Those whose time is over, and that nobody else owes."""
@@ -393,19 +390,6 @@ class Outbox:
         ).fetchall()
         for (node,) in rows:
             self._ready[node] = None
-
-
-def _that_fit(cursor: sqlite3.Cursor, waiting_bytes: int, waiting: bool) -> list[Row]:
-    """The first rows that fit into the window of a link, or one that fits into none."""
-    rows: list[Row] = []
-    for found in cursor:
-        row = Row(*found)
-        waiting_bytes += len(row.umx)
-        if waiting_bytes > _WINDOW_BYTES and (rows or waiting):
-            break
-        rows.append(row)
-    cursor.close()
-    return rows
 
 
 def _text(frame: Frame) -> str:

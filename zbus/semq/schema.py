@@ -13,12 +13,18 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-VERSION: Final = "2"
+VERSION: Final = "3"
 
-_SCHEMA: Final = """
+OPEN: Final = "((p_need AND p_ack_status = 'AS_INIT') OR (s_need AND s_ack_status = 'AS_INIT'))"
+"""Of a row of the inbox: somebody has to know that it has come, and does not."""
+
+ALARMING: Final = f"NOT alarmed AND (app_state = 'HELD' OR {OPEN})"
+"""Of a row of the inbox: that it stays so is told of."""
+
+_SCHEMA: Final = f"""
 CREATE TABLE semq_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE semq_counter (
-  semq_db_id INTEGER, node TEXT, stream INTEGER, seq INTEGER NOT NULL,
+  semq_db_id INTEGER, node TEXT, stream INTEGER, seq INTEGER NOT NULL, dead TEXT NOT NULL,
   PRIMARY KEY (semq_db_id, node, stream)) WITHOUT ROWID;
 CREATE TABLE tb_0031 (
   object_id INTEGER PRIMARY KEY AUTOINCREMENT, semq_id INTEGER NOT NULL,
@@ -31,7 +37,7 @@ CREATE TABLE tb_0031 (
   attempt INTEGER NOT NULL DEFAULT 0, sent_time INTEGER, inq_time INTEGER, next_time INTEGER,
   inq_count INTEGER NOT NULL DEFAULT 0, ask_platform INTEGER NOT NULL DEFAULT 0,
   created INTEGER NOT NULL, expires INTEGER NOT NULL, alarmed INTEGER NOT NULL DEFAULT 0,
-  error TEXT NOT NULL DEFAULT '');
+  error TEXT NOT NULL DEFAULT '', skips TEXT NOT NULL, refused INTEGER NOT NULL DEFAULT 0);
 CREATE UNIQUE INDEX tb_0031_mid ON tb_0031 (node, epoch, stream, seq, semq_db_id);
 CREATE INDEX tb_0031_out ON tb_0031 (ss_status, node, priority DESC, object_id);
 CREATE INDEX tb_0031_due ON tb_0031 (ss_status, next_time);
@@ -46,14 +52,17 @@ CREATE TABLE tb_0030 (
   s_ack_status TEXT NOT NULL, inq_time INTEGER, next_time INTEGER,
   inq_count INTEGER NOT NULL DEFAULT 0, app_key TEXT NOT NULL, fields TEXT NOT NULL,
   umx BLOB NOT NULL, app_state TEXT NOT NULL, user TEXT NOT NULL, place INTEGER NOT NULL,
-  handed INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL);
+  handed INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL,
+  alarmed INTEGER NOT NULL DEFAULT 0);
 CREATE UNIQUE INDEX tb_0030_mid ON tb_0030 (node, epoch, stream, seq, semq_id, semq_db_id);
 CREATE INDEX tb_0030_new ON tb_0030 (app_state, user, place);
 CREATE INDEX tb_0030_held ON tb_0030 (node, epoch, stream, semq_id, semq_db_id, seq)
   WHERE app_state = 'HELD';
 CREATE INDEX tb_0030_due ON tb_0030 (next_time) WHERE next_time IS NOT NULL;
+CREATE INDEX tb_0030_alarm ON tb_0030 (created) WHERE {ALARMING};
 CREATE TABLE semq_ledger (
   src TEXT, semq_id INTEGER, semq_db_id INTEGER, epoch TEXT, stream INTEGER, seen TEXT NOT NULL,
+  void TEXT NOT NULL, since INTEGER NOT NULL,
   PRIMARY KEY (src, semq_id, semq_db_id, epoch, stream)) WITHOUT ROWID;
 CREATE TABLE semq_dead (
   object_id INTEGER PRIMARY KEY, dst TEXT NOT NULL, mid TEXT NOT NULL, app_key TEXT NOT NULL,
@@ -69,6 +78,7 @@ class StoreError(Exception):
 def open_file(path: Path) -> tuple[sqlite3.Connection, int]:
     """The database, and the lock that keeps every other program from it: a file beside it. Raises
     StoreError."""
+    path = path.resolve()  # or a link to the database would have a lock of its own
     lock = os.open(
         path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )

@@ -25,7 +25,14 @@ from zbus.client.options import Address, Options
 from zbus.semq.arrived import Arrived
 from zbus.semq.connection import Connection
 from zbus.semq.events import Came, Closed, Connect, Frame, Opened, Unreachable
-from zbus.semq.frames import RequestFrames, ResponseFrames, encode_request, encode_response
+from zbus.semq.frames import (
+    PLATFORM_BODY_BYTES_MAX,
+    RequestFrames,
+    ResponseFrames,
+    encode_request,
+    encode_response,
+    limits,
+)
 from zbus.semq.words import PLATFORM
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
@@ -161,7 +168,8 @@ class Sockets:
         self._arrived.tell(Unreachable(wanted.node))
 
     async def _run_called(self, stream: ByteStream, peer: str, opened: Opened) -> None:
-        reader = ResponseFrames(self._limits)
+        bounds = self._limits if opened.direct else limits(PLATFORM_BODY_BYTES_MAX)
+        reader = ResponseFrames(bounds)
         await self._run(Connection(stream, reader, encode_request, peer), opened)
 
     # -- from other endpoints -----------------------------------------------------------------

@@ -55,6 +55,7 @@ class Settings:
     renewed: bool = False
     """The database was restored from a backup."""
     body_bytes_max: int = BODY_BYTES_MAX
+    """Of what applications and other endpoints send."""
     more: Mapping[str, Any] = attrs.field(factory=dict)
     """What else the endpoint is told: of `EndpointOptions`."""
 
@@ -89,7 +90,11 @@ async def opened(settings: Settings) -> AsyncIterator[Running]:
         context, fingerprint = _tls(settings)
         endpoints, direct = await _listen(settings, stack)
         options = EndpointOptions(
-            node=settings.node, listen=direct, fingerprint=fingerprint, **settings.more
+            node=settings.node,
+            listen=direct,
+            fingerprint=fingerprint,
+            body_bytes_max=settings.body_bytes_max,
+            **settings.more,
         )
         try:
             endpoint = Endpoint(database, options, random.SystemRandom(), settings.renewed)

@@ -29,6 +29,9 @@ APP_KEY_BYTES_MAX: Final = 1_024
 SEQS_MAX: Final = 10_000
 """Numbers that one message may be about."""
 
+SKIPS_BYTES_MAX: Final = 4_000
+"""Of a field with numbers that are skipped: a line has room for it."""
+
 NUMBER_MAX: Final = (1 << 63) - 1
 
 _NODE = re.compile(r"[0-3]:[A-Za-z0-9._-]{1,64}\Z")
@@ -121,8 +124,12 @@ class Mid(NamedTuple):
     seq: int
 
     def __str__(self) -> str:
-        """As one word: an id that names no other message."""
+        """As one word: an id that names no other message to the same destination."""
         return f"{self.store}/{self.epoch}/{self.stream}/{self.seq}"
+
+    def of_record(self, record: int) -> str:
+        """With the record of LK0: an id that names no other message at all."""
+        return f"{self.store}/{record}/{self.epoch}/{self.stream}/{self.seq}"
 
 
 def read_node(text: str) -> str:
@@ -191,6 +198,16 @@ def show_seqs(ranges: list[range]) -> str:
     return ",".join(texts)
 
 
+def read_intervals(text: str) -> list[range]:
+    """The same without a limit of their numbers, which stand for themselves."""
+    found = []
+    for piece in text.split(",") if text else ():
+        first, dash, last = piece.partition("-")
+        begin = read_number("a number", first, 1)
+        found.append(range(begin, (read_number("a number", last, begin) if dash else begin) + 1))
+    return found
+
+
 class Fields:
     """The fields of a frame, by lower-case name. A field that is empty is not there."""
 
@@ -241,6 +258,7 @@ class Envelope(NamedTuple):
     attempt: int
     expires_ms: int  # since the epoch; 0: never
     app_key: str
+    skips: list[range]  # numbers of its stream for which no message comes
 
     @property
     def numbered(self) -> Mid:
@@ -268,6 +286,9 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
     app_key = fields.text("app_key")
     if len(app_key.encode("utf-8", "replace")) > APP_KEY_BYTES_MAX:
         raise Malformed(f"app_key has at most {APP_KEY_BYTES_MAX} bytes")
+    skips = fields.text("skips")
+    if len(skips) > SKIPS_BYTES_MAX:
+        raise Malformed(f"skips has at most {SKIPS_BYTES_MAX} bytes")
     reliable = fields.flag("reliable", True)
     if not reliable and (level > Level.DROP or ack2):
         raise Malformed("reliable 0 is for savefwd 1 without ack2 alone")
@@ -285,4 +306,5 @@ def read_envelope(given: Mapping[str, str]) -> Envelope:
         fields.number("attempt", 1, 1),
         fields.number("expires", 0),
         app_key,
+        read_intervals(skips),
     )
