@@ -18,7 +18,7 @@ from tests.process.broker import BrokerProcess
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
 
-NAMES = ("orders", "dead", "jobs", "Ümläut x", "written")
+NAMES = ("orders", "dead", "jobs", "Ümläut x", "written", "cron.reminders")
 
 
 def fill(bus: BlockingClient) -> None:
@@ -38,6 +38,11 @@ def fill(bus: BlockingClient) -> None:
         rate=500,
     )
     bus.declare("orders", "audit", order="key", ack=True, retain=True, paused=True)
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    url = "https://shop.invalid/orders"  # paused: nothing is sent while this is looked at
+    bus.declare("orders", "hook", push_url=url, push_secret=secret, push_concurrency=3, paused=True)
+    bus.declare("reminders")
+    bus.schedule("reminders", "leap", "0 0 29 2 *", "a day more", zone="Europe/Berlin")
     for number in range(40):
         bus.produce(
             "orders",
@@ -86,6 +91,7 @@ def observe(bus: BlockingClient) -> dict[str, Any]:
                 **{"max_attempts": group.max_attempts, "backoff_ms": group.backoff_ms},
                 **{"dead_letter": group.dead_letter, "rate": group.rate, "retain": group.retain},
                 **{"lease_ms": group.lease_ms, "window": group.window},
+                "push": group.push and [group.push.url, group.push.concurrency, group.push.signed],
             }
         seen[name] = {"partitions": info.partitions, "messages": messages, "groups": groups}
     return seen

@@ -15,9 +15,11 @@ def banner(config: Config, addresses: Sequence[Address], advertised: str, topics
     first, *others = addresses
     if first.kind == "unix":
         url, base, options = str(first), "http://localhost", f"--unix-socket {quote(first.path)} "
+        console = ""
     else:
         url = base = f"{'https' if first.tls else 'http'}://{advertised}"
         options = f"--cacert {quote(config.tls_cert_file)} " if first.tls else ""
+        console = f"  console         {url}/_console/\n"
     more = "".join(f"  and             {address}\n" for address in others)
     tokens = ""
     if config.token_file:
@@ -27,6 +29,6 @@ def banner(config: Config, addresses: Sequence[Address], advertised: str, topics
         f"zbus {__version__} serves {url}\n{more}"
         f"  data directory  {config.data_dir.resolve()}\n"
         f"  durability      {config.durability}\n"
-        f"  topics          {topics}\n{tokens}"
+        f"  topics          {topics}\n{console}{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
