@@ -264,6 +264,15 @@ def test_a_deadline() -> None:
     assert calls[0].result() == 2
 
 
+def test_who_waits_in_vain_for_a_connection_is_told_why() -> None:
+    off = Offline(timeout_s=5.0, retries=100)
+    call = off.exchange.submit(commands.ping(), 10.0)
+    off.exchange.lost(11.0, "no connection to h:1: refused")
+    off.exchange.expire(15.0)
+    with pytest.raises(errors.Timeout, match=r"within 5 s \(no connection to h:1: refused\)"):
+        call.result()
+
+
 def test_an_id_of_ones_own_is_used_once_at_a_time() -> None:
     off = Offline()
     call = off.exchange.submit(commands.produce("T", id="a"), 0)

@@ -216,8 +216,10 @@ def test_a_place_that_cannot_be(where: Where, problem: type[Exception], text: st
 
 
 def test_a_broker_that_is_not_there() -> None:
-    with pytest.raises(Unreachable, match="cannot be reached"):
+    with pytest.raises(Unreachable, match=r"cannot be reached: .*Connection refused"):
         Where(broker="127.0.0.1:1", patience_s=0.2).open().topics()
+    assert Where(broker="127.0.0.1:1").impatient().patience_s == 10
+    assert Where(broker="127.0.0.1:1", patience_s=300).impatient().patience_s == 300
 
 
 class Shrinking(MemoryLog):

@@ -51,6 +51,7 @@ def span(first: int, end: int, topic: str = "orders", partition: int = 0, of: st
         ({**BROKER, "topic": ""}, "option topic: it is empty"),
         ({**BROKER, "topics": "a,a"}, "different names"),
         ({**BROKER, "topics": " , "}, "different names"),
+        ({**BROKER, "topics": '["a,b", "a,b"]'}, "different names"),
         ({**BROKER, "topicsPattern": "("}, "no regular expression"),
         ({**ORDERS, "topik": "a"}, "no option topik; topic is meant"),
         ({**ORDERS, "zzz": "a"}, "no option zzz; there are broker"),
@@ -84,6 +85,19 @@ def test_options_that_cannot_be(options: dict[str, str], text: str) -> None:
         read_wish(options)
     assert text in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ("a, b", ("a", "b")),
+        ('["a,b", " c "]', ("a,b", " c ")),
+        ("[a], b", ("[a]", "b")),
+        ("[1]", ("[1]",)),
+    ],
+)
+def test_names_of_topics(text: str, topics: tuple[str, ...]) -> None:
+    assert read_wish({**BROKER, "topics": text}).topics == topics
 
 
 def test_letters_case_does_not_matter() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 from pyspark.sql import datasource as spark
@@ -18,6 +20,8 @@ from tests.process.endpoint import wait_for
 from tests.spark.counted import Counted
 from zbus.client import BlockingClient, connect
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
+from zbus.spark.listener import Lag
+from zbus.spark.options import OF_STREAMS, OF_TABLES
 from zbus.spark.reading import close_logs
 from zbus.spark.source import PushingReader, Reader, ZbusDataSource, columns_of
 from zbus.spark.stream import IDLE_S, StreamReader, forget_pin
@@ -352,6 +356,7 @@ def test_latest_is_where_the_query_was_first_asked(
 ) -> None:
     topic = f"growing-{next(iter(name.values()))}"
     with connect(f"127.0.0.1:{broker.port}") as bus:
+        bus.declare(f"spark.start.{next(iter(name.values()))}", retention_ms=1_000)
         fill(bus, topic, 10)
         made = source(broker, topic=topic, **name)
         query = Query(made)
@@ -360,7 +365,12 @@ def test_latest_is_where_the_query_was_first_asked(
         query.restart()  # before the first batch is planned: nothing of it is in the checkpoint
         assert query.reader.initialOffset() == begin
         assert flat(query.all()) == list(range(10, 15))
-        forget_pin(made.reader(schema_of(made))._wish.where, next(iter(name.values())))  # type: ignore[attr-defined]
+        assert bus.query(f"spark.start.{next(iter(name.values()))}").retention_ms is None
+        bus.empty(f"spark.start.{next(iter(name.values()))}")
+        query.restart()
+        with pytest.raises(DataLoss, match=r"was dropped by the retention of spark\.start"):
+            query.reader.initialOffset()
+        forget_pin(query.reader._wish.where, next(iter(name.values())))
         query.restart()
         assert query.reader.initialOffset() != begin
 
@@ -379,6 +389,20 @@ def test_a_start_that_depends_on_the_moment_needs_a_name(
     made = source(broker, **options)
     with pytest.raises(Usage, match=text):
         made.streamReader(schema_of(made))
+
+
+@pytest.mark.parametrize("name", OF_STREAMS)
+def test_options_of_streams_are_not_of_tables(broker: BrokerProcess, name: str) -> None:
+    made = source(broker, **{name.upper(): "1"})
+    with pytest.raises(Usage, match=f"the option {name} is of streams"):
+        made.reader(ddl("offset long"))
+
+
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_a_stream_has_no_end(broker: BrokerProcess, name: str) -> None:
+    made = source(broker, startingOffsets="earliest", **{name: "latest"})
+    with pytest.raises(Usage, match=f"the option {name} is of tables: a stream has no end"):
+        made.streamReader(ddl("offset long"))
 
 
 def test_files_are_streamed_from_a_fixed_start(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -478,6 +502,32 @@ def test_a_topic_that_is_not_meant_any_more(broker: BrokerProcess) -> None:
     query.source = ZbusDataSource(lenient)
     query.restart()
     assert query.all() == [[]]
+
+
+def test_a_group_follows_what_a_listener_is_told(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if it could not be moved after the last batch of a run."""
+    url = f"127.0.0.1:{broker.port}"
+    told: list[dict[str, int]] = []
+    lag = Lag(Where(broker=url), "followers", lambda _, behind: told.append(behind))
+    with connect(url) as bus:
+        bus.remove("followed") if "followed" in bus.server().topics else None
+        created = str(bus.declare("followed").created_ms)
+        bus.produce_many("followed", [b"x"] * 5)
+        reached = json.dumps({"v": 1, "t": {"followed": [created, [4]]}})
+        latest = reached.replace("[4]", "[5]")
+        at = SimpleNamespace(endOffset=reached, latestOffset=latest)
+        progress: Any = SimpleNamespace(name="q", id="1", runId="2", sources=[at])
+        lag.tell(progress)
+        assert told == [{"followed": 1}]
+        assert bus.query("followed", "followers").message_count == 1
+        bus.remove("followed")
+        lag.tell(progress)
+        bus.declare("followed")
+        bus.produce_many("followed", [b"x"] * 5)
+        lag.onQueryTerminated(cast("Any", SimpleNamespace(runId="2")))
+        assert bus.query("followed", "followers").message_count == 1
 
 
 def test_the_limit_of_trigger_once_is_none(broker: BrokerProcess) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import connect
+from zbus.spark.listener import Lag
+from zbus.spark.where import Where
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -86,6 +88,21 @@ def test_a_stream_that_goes_on_where_it_was(
     run()
     rows = spark.read.parquet(str(tmp_path / "rows"))
     assert rows.count() == rows.select("offset").distinct().count() == COUNT + 10
+
+
+def test_after_a_run_nothing_is_behind(spark: Any, filled: dict[str, str], tmp_path: Path) -> None:
+    """Spark tells a source of its last batch never; a listener hears of it."""
+    told: list[dict[str, int]] = []
+    lag = Lag(Where(broker=filled["broker"]), "done", lambda _, behind: told.append(behind))
+    spark.streams.addListener(lag)
+    orders = spark.readStream.format("zbus").schema("offset long").option("topic", "orders")
+    orders = orders.option("broker", filled["broker"]).option("startingOffsets", "earliest")
+    writer = orders.load().writeStream.format("noop").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    with connect(filled["broker"]) as bus:
+        assert wait_for(lambda: told[-1:] == [{"orders": 0}])
+        assert wait_for(lambda: bus.query("orders", "done").message_count == 0)
+    spark.streams.removeListener(lag)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ class Exchange:
         self._out: list[bytes] = []
         self._reader = ResponseReader()
         self._strange = ""  # what came that no broker says
+        self._lost = ""  # why there was no connection the last time
         self._failures = 0  # connections in a row that brought no answer
         self.online = False
         self.retry_at_s = 0.0  # not before this is another connection to be tried
@@ -169,7 +170,8 @@ class Exchange:
         """End the calls whose time is over."""
         for call in [call for call in self._open.values() if call.deadline_s <= now_s]:
             timeout_s = call.request.timeout_s or self._options.timeout_s
-            error = Timeout(f"no answer within {timeout_s:g} s", unknown=call.sent > 0)
+            why = "" if self.online or not self._lost else f" ({self._lost})"
+            error = Timeout(f"no answer within {timeout_s:g} s{why}", unknown=call.sent > 0)
             self.give_up(call, error)
 
     def next_deadline_s(self) -> float | None:
@@ -222,6 +224,7 @@ class Exchange:
         if strange:
             why = f"what came is no answer of a broker ({strange})"
         self._strange = ""
+        self._lost = why
         self.online = False
         self._out.clear()
         self._reader = ResponseReader()

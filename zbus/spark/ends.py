@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT: Final = "zbus"
-PATIENCE_S: Final = 10.0
-"""Before a session of Spark begins, a broker is waited for no longer."""
 
 _RAISED: Final = re.compile(r"^\s*((?:\w+\.)*\w+(?:Error|Exception): [^\n]*)", re.MULTILINE)
 
@@ -56,7 +54,7 @@ class Range:
             starts.setdefault(span.topic, {})[str(span.partition)] = start
             stops.setdefault(span.topic, {})[str(span.partition)] = stop
         return {
-            "topics": ",".join(self.topics),
+            "topics": names_option(self.topics),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(stops),
         }
@@ -79,12 +77,12 @@ def find_range(
 def require(where: Where, topics: Sequence[str]) -> Range:
     """Topics that are to be read are there: it is asked before a session begins. Raises
     UnknownTopic, Unreachable."""
-    return find_range(_impatient(where), topics)
+    return find_range(where.impatient(), topics)
 
 
 def require_targets(where: Where, topics: Iterable[str]) -> None:
     """The same of those that are to be written."""
-    with _impatient(where).client() as bus:
+    with where.impatient().client() as bus:
         for name in sorted(set(topics)):
             try:
                 bus.query(name)
@@ -104,10 +102,6 @@ def require_new(path: str, option: str) -> None:
         raise Usage(f"{option} {path} is there already: name another directory")
 
 
-def _impatient(where: Where) -> Where:
-    return attrs.evolve(where, patience_s=min(where.patience_s, PATIENCE_S))
-
-
 def load(spark: SparkSession, where: Where, found: Range) -> DataFrame:
     """A range as a frame."""
     options = {**where_options(where), **found.options()}
@@ -118,7 +112,7 @@ def load_stream(
     spark: SparkSession, where: Where, topics: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
     """Topics as a stream."""
-    said = {**where_options(where), "topics": ",".join(topics), **options}
+    said = {**where_options(where), "topics": names_option(topics), **options}
     return spark.readStream.format(FORMAT).options(**said).load()
 
 
@@ -128,6 +122,11 @@ def write(rows: DataFrame, where: Where, app: str | None = None, version: int = 
     if app is not None:
         options |= {"txnAppId": app, "txnVersion": str(version)}
     rows.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def names_option(names: Sequence[str]) -> str:
+    """The option `topics`, for names that may have commas."""
+    return json.dumps(list(names))
 
 
 def where_options(where: Where) -> dict[str, str]:

@@ -42,12 +42,16 @@ class Lag(StreamingQueryListener):
         self._where = where
         self._group = group
         self._told = told or _log
+        self._owed: dict[str, Offsets] = {}  # by run: an end that the group could not be moved to
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = event.progress
+        self.tell(event.progress)
+
+    def tell(self, progress: Any) -> None:  # noqa: ANN401 - StreamingQueryProgress
+        """What a batch has done. Who follows a query itself calls this, and needs no listener."""
         name = progress.name or str(progress.id)
         for source in progress.sources:
             end, latest = offsets_in(source.endOffset), offsets_in(source.latestOffset)
@@ -55,13 +59,16 @@ class Lag(StreamingQueryListener):
                 continue
             self._told(name, lag_of(end, latest or end))
             if self._where is not None and self._group is not None:
-                mirror(self._where, self._group, end)
+                moved = mirror(self._where, self._group, end)
+                self._owed[str(progress.runId)] = {} if moved else end
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        pass
+        end = self._owed.pop(str(event.runId), None)
+        if end and self._where is not None and self._group is not None:
+            mirror(self._where, self._group, end)  # nobody does it later
 
 
 def offsets_in(text: Any) -> Offsets | None:  # noqa: ANN401 - of Spark's JSON

@@ -85,6 +85,25 @@ def read_wish(options: Mapping[str, str]) -> Wish:
     return wish
 
 
+def read_table_wish(options: Mapping[str, str]) -> Wish:
+    """Of a source that is read as a table. Raises Usage."""
+    _refuse(options, OF_STREAMS, "is of streams, and this is a table")
+    return read_wish(options)
+
+
+def read_stream_wish(options: Mapping[str, str]) -> Wish:
+    """Of a source that is read as a stream. Raises Usage."""
+    _refuse(options, OF_TABLES, "is of tables: a stream has no end")
+    return read_wish(options)
+
+
+def _refuse(options: Mapping[str, str], names: Iterable[str], why: str) -> None:
+    given = {name.lower() for name in options}
+    for name in names:
+        if name.lower() in given:
+            raise Usage(f"the option {name} {why}")
+
+
 def read_sink_wish(options: Mapping[str, str], overwrite: bool) -> SinkWish:
     """Of a sink's options. Raises Usage."""
     if overwrite:
@@ -146,7 +165,13 @@ def _one(value: str) -> tuple[str, ...]:
 
 
 def _list(value: str) -> tuple[str, ...]:
-    found = tuple(word for word in (part.strip() for part in value.split(",")) if word)
+    found: tuple[str, ...] = ()
+    if value.startswith("["):
+        try:
+            found = tuple(msgspec.json.decode(value, type=list[str]))
+        except msgspec.MsgspecError:
+            pass  # a name may begin like that
+    found = found or tuple(word for word in (part.strip() for part in value.split(",")) if word)
     if not found or len(set(found)) < len(found):
         raise ValueError("it is a list with commas, of different names")
     return found
@@ -279,6 +304,12 @@ OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "queryName": ("name", _text),
 }
 """By name: the field of `Wish` or `Where`, and how its text is read."""
+
+OF_TABLES: Final = ("endingOffsets", "endingTimestamp")
+OF_STREAMS: Final = (
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    *("inStep", "group", "queryName"),
+)
 
 SINK_OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     **_PLACES,

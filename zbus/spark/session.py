@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
-VERSIONS: Final = ((4, 0), (5, 0))
-"""From the first with Python sources to before the next that may change them."""
+VERSIONS: Final = ((4, 2), (5, 0))
+"""From the first whose Python streams have limits to before the next that may change them."""
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",

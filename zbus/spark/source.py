@@ -32,7 +32,7 @@ from zbus.spark.filters import (
     times_between,
 )
 from zbus.spark.logs import Log
-from zbus.spark.options import EARLIEST, Wish, read_wish
+from zbus.spark.options import EARLIEST, Wish, read_stream_wish, read_table_wish, read_wish
 from zbus.spark.planning import Part, find_spans, keep, resolve, split
 from zbus.spark.reading import Task, read_part
 from zbus.spark.times import ceil_ms
@@ -49,7 +49,7 @@ class ZbusDataSource(DataSource):
         return ", ".join(f"{name} {TYPES[name]}" for name in read_wish(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        wish = read_wish(self.options)
+        wish = read_table_wish(self.options)
         names = columns_of(schema)
         # A reader that can take filters is refused by Spark where it is not asked to
         # (spark.sql.python.filterPushdown.enabled is false by default).
@@ -58,7 +58,7 @@ class ZbusDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from zbus.spark.stream import StreamReader
 
-        return StreamReader(read_wish(self.options), columns_of(schema))
+        return StreamReader(read_stream_wish(self.options), columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from zbus.spark import sink
@@ -104,7 +104,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         wish = self._wish
-        with wish.where.open() as log:
+        with wish.where.impatient().open() as log:
             spans = find_spans(log, wish)
             start = EARLIEST if wish.start is None else wish.start
             begins = resolve(log, spans, start, wish.start_strict)

@@ -8,6 +8,7 @@ in the broker under the name of the query, and comes from there after a restart.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from zbus.client.errors import Conflict, ZbusError
 from zbus.spark.clients import problem_with
-from zbus.spark.errors import Usage
+from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.filters import tags_condition
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import LATEST, Wish
@@ -48,6 +49,8 @@ from zbus.spark.planning import (
 from zbus.spark.reading import Task, read_part
 from zbus.spark.steps import require_timely, together
 from zbus.spark.where import Where
+
+log = logging.getLogger("zbus")
 
 LOOK_S: Final = 0.05
 IDLE_S: Final = 0.2
@@ -208,9 +211,15 @@ def read_pin(where: Where, name: str) -> Offsets | None:
             topics = bus.server().topics
             if f"{PINS}{name}" not in topics:
                 return None
+            topic = bus.query(f"{PINS}{name}")
             found = bus.read(f"{PINS}{name}", count=1)
         except ZbusError as error:
             raise problem_with(where, error) from error
+    if not found and topic.message_depth:
+        raise DataLoss(
+            f"where the query {name} has begun was dropped by the retention of {PINS}{name}: remove"
+            " that topic, and it begins anew"
+        )
     return read_offsets(msgspec.json.decode(found[0].body)) if found else None
 
 
@@ -219,7 +228,8 @@ def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
     body = msgspec.json.encode(show_offsets(offsets))
     with where.client() as bus:
         try:
-            bus.declare(f"{PINS}{name}")
+            # A broker may have limits for topics that have none of their own.
+            bus.declare(f"{PINS}{name}", retention_ms=0, retention_bytes=0, retention_count=0)
             bus.produce(f"{PINS}{name}", body, expected_offset=0)
         except Conflict:
             pass
@@ -238,13 +248,18 @@ def forget_pin(where: Where, name: str) -> None:
             raise problem_with(where, error) from error
 
 
-def mirror(where: Where, group: str, offsets: Offsets) -> None:
-    """Move a consumer group of each topic to what has been read."""
+def mirror(where: Where, group: str, offsets: Offsets) -> bool:
+    """Move a consumer group of each topic to what has been read; says whether all were moved.
+    Where it is not possible the next batch says it again."""
+    moved = True
     with where.client() as bus:
         for topic, (_, ends) in offsets.items():
             try:
                 bus.declare(topic, group)
                 for partition, end in enumerate(ends):
                     bus.seek(topic, group, end, partition=partition)
-            except ZbusError:
-                continue  # the next batch says it again
+            except ZbusError as error:
+                moved = False
+                about = {"topic": topic, "group": group, "error": str(error)}
+                log.warning("group is not moved to what was read", extra=about)
+    return moved

@@ -15,6 +15,9 @@ from zbus.spark.errors import Usage
 if TYPE_CHECKING:
     from zbus.spark.logs import Log
 
+TRIED_S: Final = 60.0
+ASKED_S: Final = 10.0
+
 TOKEN_VARIABLE: Final = "ZBUS_TOKEN"
 
 
@@ -27,7 +30,7 @@ class Where:
     path: str | None = None
     token_file: str | None = None
     tls_ca: str | None = None
-    patience_s: float = 60.0
+    patience_s: float = TRIED_S
     """A broker that cannot be reached is tried again for so long: it may be starting."""
 
     def open(self) -> Log:
@@ -42,6 +45,12 @@ class Where:
 
         assert self.broker is not None
         return RemoteLog(self.broker, self.client_options())
+
+    def impatient(self) -> Where:
+        """For what is asked before work begins: somebody waits for it, and a name may be wrong."""
+        if self.patience_s != TRIED_S:
+            return self  # it was said how long
+        return attrs.evolve(self, patience_s=ASKED_S)
 
     def client_options(self) -> Options:
         """Of a client of this broker. It tries again by itself for as long as its patience lasts.
