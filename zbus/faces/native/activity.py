@@ -24,7 +24,7 @@ class Pace:
     passed: int  # messages behind it, at the last look
     since_ms: int  # since when that has not changed, as far as is known
     dead: int = 0  # messages that it had given up, at the last look
-    died_ms: int = 0  # when that was seen to grow; 0 = it was not
+    died_ms: int = 0  # when that was seen to grow; before that, when the group was made
     moved: bool = False  # somebody saw it change: before that, it may have stood still for longer
 
 
@@ -43,7 +43,8 @@ class Activity:
         now_ms = self._broker.now_ms
         pace = self._paces.get(group)
         if pace is None:
-            pace = self._paces[group] = Pace(passed, now_ms, dead)
+            pace = self._paces[group] = Pace(passed, now_ms)
+            pace.dead, pace.died_ms = dead, group.options.created_ms  # at the earliest
         elif pace.passed != passed:
             pace.passed, pace.since_ms, pace.moved = passed, now_ms, True
         if pace.dead != dead:

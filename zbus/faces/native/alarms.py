@@ -47,7 +47,7 @@ def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list
             return []
         text += f"; {_messages(letters)} wait" + ("s" if letters == 1 else "")
         text += f" in {group.options.dead_letter}"
-    elif not dead or not died_ms or broker.now_ms - died_ms >= _HOUR_MS:
+    elif not dead or broker.now_ms - died_ms >= _HOUR_MS:
         return []
     return [Warned("dead", f"{text}.", letters or dead, group.topic.name, group.name)]
 
