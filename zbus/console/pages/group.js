@@ -28,7 +28,7 @@ import { away, bare, count, moment, plural, rate, short, span } from "../format.
 import { live, may, useLive } from "../live.js"
 import { Delayed, Leased, Listed } from "./listed.js"
 import { GroupForm } from "./declare.js"
-import { Dead } from "./dead.js"
+import { Dead, useLetters } from "./dead.js"
 
 export function Group({ topic, group, tab }) {
   const { doc, state } = useLive()
@@ -38,6 +38,8 @@ export function Group({ topic, group, tab }) {
     () => document_("query", { topic, consume_group: group }),
     [topic, group, state, told?.consumers, told?.paused, told?.unclaimed],
   )
+  const letters = useLetters(topic, group, info)
+  const waiting = letters.rows?.filter(each => each.open).length
   const [dialog, open] = useDialog()
   const at = (...rest) => link("topics", topic, "groups", group, ...rest)
   const tabs = [
@@ -69,7 +71,11 @@ export function Group({ topic, group, tab }) {
         }
         <${Tile} label="Leased" value=${count(now.leased)} note=${info.ack ? `of ${count(info.window)} at once` : "no acknowledgements"}/>
         <${Tile} label="Delayed" value=${count(now.delayed)}/>
-        <${Tile} label="Dead" value=${count(now.dead)} kind=${now.dead ? "low" : ""}/>
+        ${
+          waiting === undefined
+            ? html`<${Tile} label="Dead" value=${count(now.dead)} note="ever"/>`
+            : html`<${Tile} label="Dead letters" value=${count(waiting)} note=${`open, of ${count(now.dead)} ever`} kind=${waiting ? "low" : ""}/>`
+        }
         <${Tile} label="Readers" value=${count(told?.consumers ?? info.consumerCount)} note=${told?.lastReadTime ? `read ${away(told.lastReadTime)}` : ""}/>
         ${info.skippedCount > 0 && html`<${Tile} label="Skipped" value=${count(info.skippedCount)} note="dropped before they were read" kind="low"/>`}
       <//>
@@ -78,7 +84,7 @@ export function Group({ topic, group, tab }) {
       ${tab === "ready" && html`<${Listed} topic=${topic} group=${group} state="ready" title="Ready: what is handed out next" empty="Nothing waits."/>`}
       ${tab === "leases" && html`<${Leased} topic=${topic} group=${group} push=${info.push}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${topic} info=${{}} group=${group}/>`}
-      ${tab === "dead" && html`<${Dead} topic=${topic} group=${group} info=${info}/>`}
+      ${tab === "dead" && html`<${Dead} topic=${topic} group=${group} info=${info} letters=${letters}/>`}
       ${tab === "settings" && html`<${Settings} topic=${topic} info=${info} open=${open} again=${again}/>`}
     `
     }
