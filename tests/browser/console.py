@@ -30,6 +30,16 @@ RULES = """async tags => (await axe.run(document, {runOnly: tags})).violations.m
   found.id + ': ' + found.nodes.map(node => node.target.join(' ') + ' '
     + (node.any[0]?.message ?? '')).join('; '))"""
 
+MOMENTS = """async count => {
+  const { live } = await import("/_console/live.js")
+  const times = new Set([live.doc.time])
+  while (times.size <= count) {
+    await new Promise(requestAnimationFrame)
+    times.add(live.doc.time)
+  }
+  await new Promise(requestAnimationFrame)
+}"""
+
 
 def ask(broker: BrokerProcess, cmd: str, *lines: str, body: bytes = b"", **params: Any) -> Any:
     """A command of a program; its JSON, if it answers with some."""
@@ -97,7 +107,13 @@ class Console:
     def field(self, label: str) -> Locator:
         """What is written into, by what its label begins with."""
         named = self.page.locator("span").filter(has_text=re.compile(f"^{label}\\b"))
-        return self.front.locator("label").filter(has=named).locator("input, textarea").first
+        return (
+            self.front.locator("label").filter(has=named).locator("input, textarea, select").first
+        )
+
+    def moments(self, count: int) -> None:
+        """Wait until the broker has told so many more moments, and the page was drawn with each."""
+        self.page.evaluate(MOMENTS, count)
 
     def violations(self) -> list[str]:
         if not self.page.evaluate("'axe' in window"):

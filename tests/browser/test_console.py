@@ -58,16 +58,45 @@ def fill(broker: BrokerProcess) -> None:
     ask(broker, "consume", **billing, batch=3, on_loss="keep", lease=3_600_000)
 
 
+DIALOGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "new topic": (PAGES["topics"], "New topic"),
+    "change a topic": (PAGES["settings of a topic"], "Change"),
+    "produce": (PAGES["messages"], "Produce"),
+    "purge a topic": (PAGES["messages"], "Purge"),
+    "new group": (PAGES["groups of a topic"], "New group"),
+    "change a group": (PAGES["settings of a group"], "Change"),
+    "seek": (PAGES["group"], "Seek"),
+    "remove a group": (PAGES["group"], "Remove"),
+    "reschedule": (PAGES["delayed"], "Reschedule"),
+    "cancel": (PAGES["delayed"], "Cancel"),
+    "redrive all": (PAGES["dead letters"], "Redrive all"),
+    "close a connection": (PAGES["connections"], "Close"),
+}
+ALIKE = ("purge a topic", "remove a group", "cancel", "close a connection", "change a topic")
+"""Forms of `tests/browser/test_console_forms.py` are looked at there, too."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param({}, id="desktop"),
+        *checked([{"viewport": PHONE, "color_scheme": "dark"}]),
+    ],
+)
+def look(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(look: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("console") / "data") as process:
         fill(process)
         yield process
 
 
 @pytest.fixture(scope="module")
-def console(browser: Browser, broker: BrokerProcess) -> Iterator[Console]:
-    with console_of(browser, broker.port) as console:
+def console(browser: Browser, broker: BrokerProcess, look: Any) -> Iterator[Console]:
+    with console_of(browser, broker.port, **look) as console:
         console.open()
         yield console
 
@@ -87,6 +116,10 @@ def test_a_browser_is_led_to_it(console: Console, broker: BrokerProcess) -> None
     assert broker.get("/").body.startswith(b"<!doctype html>")  # and curl is not
 
 
+WIDER = """[document.documentElement, ...document.querySelectorAll(".sheet, dialog")]
+  .filter(each => each.scrollWidth > each.clientWidth).map(each => each.outerHTML.slice(0, 99))"""
+
+
 def accessible(console: Console, name: str) -> None:
     console.allowed = ["404"] if "unknown" in name else []  # the browser says so of any reply
     console.move(*PAGES[name])
@@ -96,8 +129,7 @@ def accessible(console: Console, name: str) -> None:
         console.page.get_by_role("button", name="Why?", exact=True).click()
         console.page.locator(".sentence").wait_for()
     assert console.violations() == []
-    width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert console.page.evaluate(width) <= 0, "nothing is wider than the screen"
+    assert console.page.evaluate(WIDER) == [], "nothing is wider than the screen"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +137,21 @@ def accessible(console: Console, name: str) -> None:
 )
 def test_every_page_is_accessible(console: Console, name: str) -> None:
     accessible(console, name)
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in DIALOGS if name not in ALIKE), *checked(ALIKE)]
+)
+def test_every_dialog_is_accessible(console: Console, name: str) -> None:
+    place, button = DIALOGS[name]
+    console.move(*place)
+    console.press(button)
+    for folded in console.page.locator("dialog summary").all():
+        folded.click()
+    assert console.violations() == []
+    assert console.page.evaluate(WIDER) == []
+    console.page.keyboard.press("Escape")
+    expect(console.page.get_by_role("dialog")).to_have_count(0)
 
 
 @pytest.mark.check
@@ -143,7 +190,7 @@ def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerP
     console.move("topics")
     console.press("New topic")
     console.field("Name").fill("made here")
-    console.field("Keep for, ms").fill("60000")
+    console.field("Keep for").fill("60000")
     console.press("Make it")
     expect(page.locator("h1")).to_have_text("made here")
     told = ask(broker, "query", topic="made here")
@@ -165,7 +212,7 @@ def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerP
 
     console.move("topics", "made here", "settings")
     console.press("Change")
-    console.field("Keep for, ms").fill("")
+    console.field("Keep for").fill("")
     console.press("Change it")
     console.shows("The topic is changed.")
     assert "retentionMs" not in ask(broker, "query", topic="made here")
@@ -254,13 +301,36 @@ def test_dead_letters(console: Console, broker: BrokerProcess) -> None:
     console.move(*PAGES["dead letters"])
     page = console.page
     console.shows("it was given back")
-    page.get_by_role("button", name="Redrive", exact=True).first.click()
-    console.shows("1 of them were put back")
+    rows = page.locator("tbody tr")
+    waiting = rows.filter(has_text="open")
+    redrive = page.locator("main").get_by_role("button", name="Redrive", exact=True)
+    dead = ask(broker, "query", topic="orders", consume_group="billing")["deadCount"]
+    expect(waiting).to_have_count(dead)
+    red = page.locator(".tile.low", has_text="Dead letters")
+    expect(red).to_contain_text(f"open, of {dead} ever")
+    redrive.first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Every group of orders is handed it again")
+    console.press("Redrive")
+    console.shows("1 of them were put back into orders.")
+    expect(waiting).to_have_count(dead - 1)
+    expect(redrive).to_have_count(dead - 1)
+
+    other: dict[str, Any] = {"topic": "returns", "consume_group": "other"}
+    dying: dict[str, Any] = {"group_max_attempts": 1, "group_dead_letter": "dead.orders"}
+    ask(broker, "declare", topic="returns")
+    ask(broker, "declare", **other, ack=1, **dying)
+    ask(broker, "produce", topic="returns", body=b"of another group")
+    ask(broker, "consume", **other, on_loss="keep")
+    ask(broker, "nack", **other, offset=0)
     console.press("Redrive all")
     console.press("Redrive")
-    expect(page.locator(".notices")).to_contain_text("were put back to where they come from")
-    told = ask(broker, "query", topic="dead.orders", consume_group="dead.orders")
-    assert told["messageCount"] == 0
+    expect(waiting).to_have_count(0)
+    expect(rows).to_have_count(dead)
+    expect(redrive).to_have_count(0)
+    expect(red).to_have_count(0)
+    left = ask(broker, "peek", topic="dead.orders", count=9)
+    assert [each["size"] for each in left] == [16], "the letter of the other group stays"
+    ask(broker, "remove", topic="returns")
 
 
 def test_a_group_is_made_moved_and_held(console: Console, broker: BrokerProcess) -> None:
@@ -345,7 +415,7 @@ def test_every_command_is_a_form(console: Console, broker: BrokerProcess) -> Non
     console.field("topic").fill("payments")
     page.locator("textarea:visible").first.fill("it's <b>")
     curl = shlex.split(page.get_by_role("region", name="The same with curl").inner_text())
-    assert curl == ["curl", "--data-binary", "it's <b>", f"http://127.0.0.1:{broker.port}/payments"]
+    assert curl == ["curl", "--data-raw", "it's <b>", f"http://127.0.0.1:{broker.port}/payments"]
     console.press("Send")
     expect(page.locator(".reply")).to_contain_text("200 OK")
     offset = re.search(r"offset: (\d+)", page.locator(".reply").inner_text())

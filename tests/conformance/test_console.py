@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.dialogue import TYPED, Client, World, cmd, document, http, ok
 from zbus.faces.access import Access, Entry, make_grant
+from zbus.faces.native.commands import COMMANDS
 from zbus.server.pages import read_console
 
 CONSOLE = read_console()
@@ -99,6 +100,16 @@ def test_a_file_is_sent_once() -> None:
     assert client.request(http("/_console/main.js", f"if-none-match: {etag}")).status == 304
     assert client.request(http("/_console", "accept: */*")).headers["location"] == "/_console/"
     assert client.request(http("/_console/../index.html")).status == 404
+
+
+def test_its_table_of_operations_is_that_of_the_commands() -> None:
+    """By it the page leaves out what a token may not do."""
+    text = CONSOLE.files[b"operations.js"].body.decode()
+    said = dict(re.findall(r'^  (\w+): ("\w+"|null),$', text, re.MULTILINE))
+    for name, command in COMMANDS.items():
+        needed = f'"{command.operation}"' if command.operation else "null"
+        assert said.pop(name, f'"{name}"') == needed, name
+    assert not said
 
 
 def test_rights_without_tokens_are_all() -> None:

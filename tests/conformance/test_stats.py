@@ -246,6 +246,42 @@ def test_a_full_window_and_the_dead_are_worth_a_word() -> None:
     ]
 
 
+def dies(client: Client, group: str, body: bytes) -> None:
+    put(client, "T", body)
+    offset = pull(client, group).headers["offset"]
+    ok(client, http(f"/{group}?cmd=nack&offset={offset}"))
+
+
+def test_dead_messages_are_worth_a_word_until_their_letters_are_dealt_with() -> None:
+    dying = "group_mask=64&group_max_attempts=1&group_dead_letter=Dead"
+    _, client = declared("Dead", "T", f"T/a?{dying}", f"T/b?{dying}")
+    dies(client, "T/a", b"1")
+    dies(client, "T/a", b"2")
+    said = "Group a of topic T has given up 2 messages after too many attempts; "
+    assert warned(client) == [said + "2 messages wait in Dead."]
+    ok(client, http("/Dead?cmd=redrive&offset=0"))
+    assert warned(client) == [said + "1 message waits in Dead."]
+    pull(client, "Dead")  # whoever takes it deals with it
+    assert warned(client) == []
+    assert stats(client)["topics"]["T"]["groups"]["a"]["dead"] == 2
+    ok(client, http("/Dead/audit?cmd=declare&from=earliest"))  # and so should this one
+    assert warned(client) == [said + "2 messages wait in Dead."]
+
+
+def test_dead_messages_that_are_dropped_are_worth_a_word_for_an_hour() -> None:
+    world, client = declared("T", "T/g?group_mask=64&group_max_attempts=1")
+    dies(client, "T/g", b"1")
+    said = "Group g of topic T has given up 1 message after too many attempts."
+    seconds(world)
+    assert warned(client) == [said]
+    seconds(world, 3_500)
+    assert warned(client) == [said]
+    seconds(world, 150)
+    assert warned(client) == []
+    dies(client, "T/g", b"2")
+    assert warned(client) == [said.replace("1 message", "2 messages")]
+
+
 def test_tokens_see_their_part() -> None:
     grants = {
         "all": make_grant("all", ["server", "disconnect"], {"*": []}),

@@ -106,22 +106,36 @@ export async function offsetAt(topic, partition, time) {
 
 const SCANNED = 10_000
 
-/** Where the message with this id is, as [partition, offset]; null if it was not found. */
+/** Where the message with this id is, as [partition, offset]; throws if it was not found. An id that the
+ * broker made says where that is, but a sender may have given the same to another message. */
 export async function placeOf(topic, info, id) {
-  const own = /^(\d{1,4})-(\d{1,15})$/.exec(id)
-  if (own) return [Number(own[1]), Number(own[2])]
-  if (info.dedupeMs || info.dedupeLive) {
-    const group = info.consumeGroupList[0]?.groupName
-    const found = await document_("why", { topic, consume_group: group, msgid: id })
-    return [found.partition, found.offset]
-  }
+  const [, partition, offset] = /^(\d{1,4})-(\d{1,15})$/.exec(id) ?? []
+  const there = partition < info.partitionCount ? await messageAt(topic, Number(partition), Number(offset)) : undefined
+  const found = there?.id === id ? there : ((await withId(topic, info, id)) ?? there)
+  if (found) return [found.partition, found.offset]
+  const where = info.partitionCount > 1 ? "of each partition" : "of this topic"
+  throw new Error(`There is no message ${id} among the newest ${SCANNED.toLocaleString("en")} ${where}; older ones are found by time.`)
+}
+
+async function messageAt(topic, partition, offset) {
+  const { first, end } = await ends(topic, partition)
+  return first <= offset && offset < end ? (await messages(topic, partition, offset, offset + 1, 0))[0] : undefined
+}
+
+async function withId(topic, info, id) {
+  if (info.dedupeMs || info.dedupeLive)
+    try {
+      const group = info.consumeGroupList[0]?.groupName
+      return await document_("why", { topic, consume_group: group, msgid: id })
+    } catch (error) {
+      if (error.status !== 404) throw error // ids are remembered for a while
+    }
   for (let partition = 0; partition < info.partitionCount; partition++) {
     const { first, end } = await ends(topic, partition)
     const looked = await messages(topic, partition, Math.max(first, end - SCANNED), end, 0)
     const found = looked.findLast(each => each.id === id)
-    if (found) return [partition, found.offset]
+    if (found) return found
   }
-  return null
 }
 
 /** Bytes of a body as it was told in JSON. */

@@ -1,13 +1,13 @@
 // Lines over time, drawn by uPlot.
 
-import { html, useEffect, useRef } from "./vendor/preact-htm.js"
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js"
 import { clock } from "./format.js"
 
 const HEIGHT = 160
 const dark = matchMedia("(prefers-color-scheme: dark)")
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
-function options(series, show, width) {
+function options(series, show, width, point) {
   const axis = {
     stroke: colour("--dim"),
     grid: { stroke: colour("--line"), width: 1 },
@@ -20,6 +20,7 @@ function options(series, show, width) {
     padding: [8, 28, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
+    hooks: { setCursor: [plot => point(plot.cursor.idx)] },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map(each => clock(each * 1000)), space: 84, size: 26 },
@@ -42,10 +43,11 @@ function options(series, show, width) {
 export function Chart({ title, series, data, show }) {
   const box = useRef()
   const plot = useRef()
+  const [pointed, point] = useState(null) // at which moment, by its place in the data
   useEffect(() => {
     const make = () => {
       plot.current?.destroy()
-      plot.current = new uPlot(options(series, show, box.current.clientWidth || 300), drawn(data), box.current)
+      plot.current = new uPlot(options(series, show, box.current.clientWidth || 300, point), drawn(data), box.current)
     }
     make()
     const watch = new ResizeObserver(() =>
@@ -60,9 +62,12 @@ export function Chart({ title, series, data, show }) {
     }
   }, [])
   useEffect(() => plot.current?.setData(drawn(data)))
-  const last = series.map((each, n) => `${each.label} ${show(data[n + 1].at(-1) ?? 0)}`)
+  const at = pointed !== null && pointed < data[0].length ? pointed : data[0].length - 1
+  const last = series.map((each, n) => `${each.label} ${show(data[n + 1].at(-1))}`)
   return html`<figure class="chart">
-    <figcaption><span>${title}</span>${series.map((each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label} <b>${show(data[n + 1].at(-1) ?? 0)}</b></span>`)}</figcaption>
+    <figcaption><span>${title}</span>${pointed !== null && html`<time>${clock(data[0][at])}</time>`}${series.map(
+      (each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label} <b>${show(data[n + 1][at])}</b></span>`,
+    )}</figcaption>
     <div ref=${box} role="img" aria-label=${`${title} over the last minutes; now ${last.join(", ")}`}></div>
   </figure>`
 }

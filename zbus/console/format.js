@@ -39,6 +39,9 @@ export function away(ms, now = Date.now()) {
   return far < 0 ? `${span(-far)} ago` : `in ${span(far)}`
 }
 
+/** An address without the slash that the protocol writes before it. */
+export const bare = address => address.replace(/^\//, "")
+
 const two = n => String(n).padStart(2, "0")
 
 /** Local time, in the form that sorts. */

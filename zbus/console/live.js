@@ -16,7 +16,8 @@ export const live = {
   state: "connecting", // live, away or login
   doc: null,
   rights: null,
-  rates: { in: 0, out: 0, inBytes: 0, outBytes: 0, topics: new Map() },
+  sees: "all", // of figures: all, some (out of `query`) or none
+  rates: { in: null, out: null, topics: new Map() }, // null: a rate takes two moments
   history: { t: [], in: [], out: [], backlog: [] },
   groups: new Map(), // "topic\ngroup" -> [[t, ready, leased, outCount], …]
 }
@@ -81,10 +82,7 @@ function noteRates(before, changed, now) {
   const seconds = (now.time - before.time) / 1000
   if (!(seconds > 0)) return
   const rates = live.rates
-  for (const key of ["in", "out"]) {
-    rates[key] = per(now[`${key}Count`], before[`${key}Count`], seconds)
-    rates[`${key}Bytes`] = per(now[`${key}Bytes`], before[`${key}Bytes`], seconds)
-  }
+  for (const key of ["in", "out"]) rates[key] = per(now[`${key}Count`], before[`${key}Count`], seconds)
   // With many topics the broker takes turns, and tells of each every few seconds.
   const kept = 1_500 + Math.ceil(Object.keys(now.topics).length / 2_000) * 1_000
   for (const [name, rate] of rates.topics) if (now.time - rate.time > kept) rates.topics.delete(name)
@@ -132,22 +130,32 @@ function noteGroup(key, time, told) {
   if (live.groups.size > GROUPS_KEPT) live.groups.delete(live.groups.keys().next().value)
 }
 
-/** Messages that wait in the group that is furthest behind. */
+/** Messages that wait in the group that is furthest behind. For one that came with its topic, and that
+ * nobody has ever asked for, nothing waits: the metrics leave it out, too. */
 export const backlogOf = topic =>
-  Object.values(topic.groups ?? {}).reduce((most, group) => Math.max(most, (group.ready ?? 0) + (group.leased ?? 0)), 0)
+  Object.values(topic.groups ?? {})
+    .filter(group => !group.unclaimed)
+    .reduce((most, group) => Math.max(most, (group.ready ?? 0) + (group.leased ?? 0)), 0)
+
+/** A second, in and out; null as long as only one moment is known. */
+export function ratesOf(name) {
+  if (live.rates.in === null) return { in: null, out: null }
+  return live.rates.topics.get(name) ?? { in: 0, out: 0 }
+}
 
 let before = null
 
 function take(changed, whole) {
   const now = merge(whole ? null : live.doc, changed)
-  if (before && before.startTime === now.startTime) noteRates(before, changed, now)
+  if (live.sees === "all" && before && before.startTime === now.startTime) noteRates(before, changed, now)
+  else live.rates.in = live.rates.out = null
   const counts = whole || !before ? new Map() : before.counts
   for (const name of Object.keys(changed.topics ?? {})) {
     if (now.topics[name]) counts.set(name, countsOf(now.topics[name], now.time))
     else counts.delete(name)
   }
-  const { time, startTime, inCount, outCount, inBytes, outBytes } = now
-  before = { time, startTime, inCount, outCount, inBytes, outBytes, counts }
+  const { time, startTime, inCount, outCount } = now
+  before = { time, startTime, inCount, outCount, counts }
   live.doc = now
   noteHistory(changed, now)
   live.state = "live"
@@ -157,11 +165,13 @@ function take(changed, whole) {
 // -- the stream ----------------------------------------------------------------------------
 
 let source = null
+let beginning = 0 // counted up with each start and stop: an earlier one has nothing to say any more
 let timer = 0
 let expiry = 0
 let heard = 0
 
 function stop() {
+  beginning++
   source?.close()
   source = null
   clearTimeout(timer)
@@ -171,14 +181,20 @@ function stop() {
 /** Begin, or begin anew: after a login, and whenever the broker is back. */
 export async function start() {
   stop()
+  const own = beginning
+  let rights = null
+  let refused = false
   try {
-    live.rights = await path("/_rights")
+    rights = await path("/_rights")
   } catch (error) {
-    if (error instanceof Refused && [401, 403].includes(error.status)) return become("login")
-    return later()
+    refused = error instanceof Refused && [401, 403].includes(error.status)
   }
+  if (own !== beginning) return
+  if (!rights) return refused ? become("login") : later()
+  live.rights = rights
   if (live.rights.expires) expiry = setTimeout(start, Math.min(live.rights.expires - Date.now() + 500, 2 ** 31 - 1))
-  if (!may("server")) return may("query") ? poll() : blind()
+  live.sees = may("server") ? "all" : may("query") ? "some" : "none"
+  if (live.sees !== "all") return live.sees === "some" ? poll(own) : blind()
   source = new EventSource("/_stats")
   heard = Date.now()
   const told = whole => event => {
@@ -192,12 +208,15 @@ export async function start() {
 
 async function broken(closed) {
   stop()
+  const own = beginning
+  let problem = null
   try {
     live.rights = await path("/_rights")
   } catch (error) {
-    if (error instanceof Refused && error.status === 403) return become("login")
-    return later()
+    problem = error
   }
+  if (own !== beginning) return
+  if (problem) return problem instanceof Refused && problem.status === 403 ? become("login") : later()
   if (closed) become("away") // it answers, and the stream was refused: it may be stopping
   timer = setTimeout(start, AGAIN_MS)
 }
@@ -214,11 +233,14 @@ function blind() {
 }
 
 /** The same out of the document of the server, as far as it is there. */
-async function poll() {
+async function poll(own) {
   try {
-    take(ofServer(await document_("query")), true)
-    timer = setTimeout(poll, POLL_MS)
+    const told = await document_("query")
+    if (own !== beginning) return
+    take(ofServer(told), true)
+    timer = setTimeout(() => poll(own), POLL_MS)
   } catch (error) {
+    if (own !== beginning) return
     if (error instanceof Away) later()
     else if (live.state !== "login") become("live")
   }
@@ -237,6 +259,7 @@ function ofServer(told) {
         skipped: group.skippedCount,
         consumers: group.consumerCount,
         paused: group.paused,
+        unclaimed: group.unclaimed,
       }
     topics[name] = {
       inCount: topic.messageDepth,

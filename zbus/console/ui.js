@@ -91,7 +91,7 @@ export const Card = ({ title, actions, children, kind = "" }) => html`<section c
   ${children}
 </section>`
 
-export const Head = ({ title, path = [], badges, actions }) => {
+export const Head = ({ title, path = [], badges, more, actions }) => {
   useEffect(() => void (document.title = `${title} · zbus`), [title])
   return html`<div class="head">
     <div>
@@ -100,7 +100,7 @@ export const Head = ({ title, path = [], badges, actions }) => {
         html`<nav class="crumbs" aria-label="Where this is">
         ${path.map(([text, to]) => html`<a href=${to} key=${to}>${text}</a><span aria-hidden="true">/</span>`)}</nav>`
       }
-      <h1>${title}</h1>${badges && html`<span class="badges">${badges}</span>`}
+      <h1>${title}</h1>${badges && html`<span class="badges">${badges}</span>`}${more && html` <span class="beside">${more}</span>`}
     </div>
     <div class="actions">${actions}</div>
   </div>`
@@ -125,6 +125,16 @@ export const marked = text => text.split("`").map((part, n) => (n % 2 ? html`<co
 
 export const Field = ({ label, hint, children, wide }) => html`<label class=${"field" + (wide ? " wide" : "")}>
   <span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`
+
+export function yes(value) {
+  return value ? "yes" : "no"
+}
+
+/** Settings in words: `as` has a label for each, and how it is told. */
+export const Said = ({ of, as }) => html`<dl class="said">${Object.entries(as).map(
+  ([key, [label, show = String]]) =>
+    of[key] !== undefined && html`<div key=${key}><dt>${label}</dt><dd>${show(of[key])}</dd></div>`,
+)}</dl>`
 
 // -- tables --------------------------------------------------------------------------------
 
@@ -225,7 +235,7 @@ export function Dialog({ title, close, children }) {
 }
 
 /** A form in a dialog. `call` gets what was filled in; the dialog closes when it is done. */
-export function FormDialog({ title, close, submit, kind = "main", call, done, children, ready = true }) {
+export function FormDialog({ title, close, submit, kind = "main", call, done, children, ready = true, refuse = "Cancel" }) {
   const [busy, setBusy] = useState(false)
   const [error, setError] = useState(null)
   const run = async event => {
@@ -244,7 +254,7 @@ export function FormDialog({ title, close, submit, kind = "main", call, done, ch
   return html`<${Dialog} title=${title} close=${close}><form onSubmit=${run}>
     ${children}
     <${Problem} error=${error}/>
-    <div class="dialog-foot"><${Button} onClick=${close}>Not now<//>
+    <div class="dialog-foot"><${Button} onClick=${close}>${refuse}<//>
       <button type="submit" class=${kind} disabled=${busy || !ready}>${submit}</button></div>
   </form><//>`
 }

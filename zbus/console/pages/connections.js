@@ -16,7 +16,7 @@ import {
   useRef,
 } from "../ui.js"
 import { ask, change } from "../api.js"
-import { away, bytes, span } from "../format.js"
+import { bare, bytes, moment, span } from "../format.js"
 import { may, seesAll } from "../live.js"
 
 const EVERY_MS = 2_000
@@ -41,9 +41,9 @@ const COLUMNS = [
     of: row => row.address,
     find: true,
     class: "name",
-    show: row => html`<code>${row.address}</code>${row.tls && html` <span class="badge">TLS</span>`}`,
+    show: row => html`<code>${bare(row.address)}</code>${row.tls && html` <span class="badge">TLS</span>`}`,
   },
-  { key: "user", label: "Who", of: row => row.user ?? "", find: true },
+  { key: "user", label: "Who", told: row => row.user, of: row => row.user ?? "", find: true },
   { key: "face", label: "Speaks", of: row => row.dialect ?? row.kind ?? "", find: true },
   {
     key: "reads",
@@ -51,38 +51,39 @@ const COLUMNS = [
     of: row => (row.reads ?? []).map(each => `${each.topic}/${each.group}`).join(" "),
     find: true,
     class: "reads",
+    told: row => row.reads?.length,
     show: row =>
       (row.reads ?? []).map(
         each =>
           html`<a key=${each.topic + "\n" + each.group} href=${link("topics", each.topic, "groups", each.group)}>${each.topic} / ${each.group}</a> `,
       ),
   },
-  { key: "in", label: "In, a second", number: true, told: "inBytes", of: row => row.in, show: row => bytes(row.in) },
   {
-    key: "out",
-    label: "Out, a second",
+    key: "bytes",
+    label: "In / out, a second",
     number: true,
-    told: "outBytes",
-    of: row => row.out,
-    show: row => bytes(row.out),
+    class: "whole",
+    told: row => row.inBytes !== undefined,
+    of: row => (row.in ?? 0) + (row.out ?? 0),
+    show: row => `${bytes(row.in)} / ${bytes(row.out)}`,
   },
-  { key: "open", label: "Open requests", number: true, of: row => row.openRequests ?? 0 },
-  { key: "held", label: "Held", number: true, of: row => row.heldBytes ?? 0, show: row => bytes(row.heldBytes ?? 0) },
+  { key: "open", label: "Requests", number: true, of: row => row.openRequests ?? 0 },
+  {
+    key: "held",
+    label: "Held",
+    number: true,
+    told: row => row.heldBytes > 0,
+    of: row => row.heldBytes ?? 0,
+    show: row => bytes(row.heldBytes ?? 0),
+  },
   {
     key: "last",
     label: "Active",
     number: true,
-    told: "idleMs",
+    class: "whole",
+    told: row => row.idleMs !== undefined,
     of: row => -row.idleMs,
-    show: row => (row.idleMs < 1000 ? "now" : `${span(row.idleMs)} ago`),
-  },
-  {
-    key: "since",
-    label: "Since",
-    number: true,
-    told: "since",
-    of: row => row.since ?? 0,
-    show: row => away(row.since),
+    show: row => html`<span>${row.idleMs < 1000 ? "now" : `${span(row.idleMs)} ago`}<small title=${moment(row.since)}>for ${span(Date.now() - row.since)}</small></span>`,
   },
 ]
 
@@ -96,15 +97,15 @@ export function Connections() {
     before.current = { time: now.time, by: new Map(now.rows.map(each => [each.id, each])) }
     const seconds = old ? (now.time - old.time) / 1000 : 0
     const a_second = (row, key) =>
-      old?.by.has(row.id) && seconds > 0 ? Math.max(0, (row[key] - old.by.get(row.id)[key]) / seconds) : 0
+      old?.by.has(row.id) && seconds > 0 ? Math.max(0, (row[key] - old.by.get(row.id)[key]) / seconds) : null
     return now.rows.map(row => ({ ...row, in: a_second(row, "inBytes"), out: a_second(row, "outBytes") }))
   }, [round])
   const close =
     row =>
     done => html`<${FormDialog} title="Close a connection" submit="Close it" kind="danger" close=${done} done="It was closed."
     call=${async () => (await change("disconnect", { session: row.id }), again())}>
-    <p>The connection from <code>${row.address}</code> is closed. Its client may connect again.</p><//>`
-  const told = COLUMNS.filter(each => !each.told || rows?.some(row => row[each.told] !== undefined))
+    <p>The connection from <code>${bare(row.address)}</code> is closed. Its client may connect again.</p><//>`
+  const told = COLUMNS.filter(each => !each.told || rows?.some(each.told))
   const columns = may("disconnect")
     ? [
         ...told,
@@ -119,7 +120,7 @@ export function Connections() {
   return html`
     <${Head} title="Connections"/>
     ${
-      !seesAll()
+      !seesAll() || !may("server")
         ? html`<${Card}><${Empty}>Connections are shown to whoever may see every topic.<//><//>`
         : html`
       <${Problem} error=${error}/>

@@ -1,6 +1,7 @@
 // The dead letters of a group: in the topic that it names for them, with what each died of.
 
 import {
+  Badge,
   Button,
   Card,
   Empty,
@@ -8,18 +9,19 @@ import {
   FormDialog,
   Problem,
   Table,
-  attempt,
   html,
   link,
+  notify,
   useAsked,
   useDialog,
   useState,
 } from "../ui.js"
-import { ask, document_, ends, messages } from "../api.js"
-import { away, bytes, moment } from "../format.js"
-import { may } from "../live.js"
+import { ask, change, document_, ends, messages } from "../api.js"
+import { away, bytes, count, moment, plural } from "../format.js"
+import { live, may } from "../live.js"
 
 const LOOKED_AT = 500 // the newest of each partition
+const PAGES = 5 // of a thousand each, of what is ready
 
 const REASONS = {
   expired: "its lease ended",
@@ -36,50 +38,99 @@ const decoded = text => {
   }
 }
 
-export function Dead({ topic, group, info }) {
-  const letter = info.deadLetter
-  if (!letter)
-    return html`<${Card} title="Dead letters"><${Empty}>This group has no dead-letter topic. ${
-      info.maxAttempts ? "What it gives up is dropped." : "It hands a message out as often as it takes."
-    }<//><//>`
-  return html`<${Letters} topic=${topic} group=${group} letter=${letter}/>`
+/** The letters of a group, of the newest in its dead-letter topic: which of them are still ready there. Asked for
+ * again when something moves in that topic. */
+export function useLetters(topic, group, info) {
+  const [reader, read] = useState(null)
+  const letter = info?.deadLetter
+  const allowed = letter && may("query", letter) && may("consume", letter, null)
+  const now = live.doc?.topics[letter]
+  const moved = now && JSON.stringify([now.inCount, Object.values(now.groups).map(each => each.ready + each.leased)])
+  const [told, error, again] = useAsked(
+    () => (allowed ? lettersOf(letter, topic, group, reader) : null),
+    [letter, allowed, topic, group, reader, moved],
+  )
+  return { letter, allowed, ...told, error, again, read }
 }
 
-async function lettersOf(letter, topic, group) {
+async function lettersOf(letter, topic, group, reader) {
   const info = await document_("query", { topic: letter })
+  const groups = info.consumeGroupList.toSorted((a, b) => !!a.unclaimed - !!b.unclaimed).map(each => each.groupName)
+  const chosen = groups.includes(reader) ? reader : groups[0]
+  const ready = chosen === undefined ? new Set() : await readyIn(letter, chosen)
   const rows = []
   for (let partition = 0; partition < info.partitionCount; partition++) {
     const { first, end } = await ends(letter, partition)
     rows.push(...(await messages(letter, partition, Math.max(first, end - LOOKED_AT), end, 80)))
   }
-  const mine = rows.filter(
-    ({ headers }) => decoded(headers.dead_topic) === topic && decoded(headers.dead_group) === group,
-  )
-  return { info, rows: mine.map(each => ({ ...each, name: each.id, id: `${each.partition}-${each.offset}` })) }
+  const named = rows.map(each => ({ ...each, name: each.id, id: `${each.partition}-${each.offset}` }))
+  const mine = named
+    .filter(({ headers }) => decoded(headers.dead_topic) === topic && decoded(headers.dead_group) === group)
+    .map(each => ({ ...each, open: ready.has(each.id) }))
+  const listed = new Set(named.map(each => each.id))
+  return { groups, chosen, rows: mine, older: [...ready].filter(each => !listed.has(each)).length }
 }
 
-function Letters({ topic, group, letter }) {
-  const [told, error, again] = useAsked(() => lettersOf(letter, topic, group), [letter, topic, group])
-  const [reader, setReader] = useState("")
+/** Where the messages are that a group has still to be handed. */
+async function readyIn(topic, group) {
+  const found = new Set()
+  let after
+  for (let page = 0; page < PAGES; page++) {
+    const reply = await ask("peek", { topic, consume_group: group, count: 1000, after })
+    for (const each of await reply.json()) found.add(`${each.partition}-${each.offset}`)
+    after = reply.headers.get("next")
+    if (!after) break
+  }
+  return found
+}
+
+export function Dead({ topic, group, info, letters }) {
+  const { letter, allowed, error } = letters
+  if (!letter)
+    return html`<${Card} title="Dead letters"><${Empty}>This group has no dead-letter topic. ${
+      info.maxAttempts ? "What it gives up is dropped." : "It hands a message out as often as it takes."
+    }<//><//>`
+  if (!allowed)
+    return html`<${Card} title="Dead letters"><${Empty}>They are in the topic ${letter}, at which this token may not look.<//><//>`
+  if (!letters.rows) return html`<${Card} title="Dead letters"><${Problem} error=${error}/><//>`
+  return html`<${Letters} topic=${topic} group=${group} ...${letters}/>`
+}
+
+/** Offsets of each partition, as ranges: `3-9,12`. */
+function placesOf(rows) {
+  const found = new Map()
+  for (const { partition, offset } of rows.toSorted((a, b) => a.offset - b.offset)) {
+    const ranges = found.get(partition) ?? []
+    if (ranges.at(-1)?.[1] === offset - 1) ranges.at(-1)[1] = offset
+    else ranges.push([offset, offset])
+    found.set(partition, ranges)
+  }
+  return [...found].map(([partition, ranges]) => [partition, ranges.map(each => each.join("-")).join()])
+}
+
+function Letters({ topic, group, letter, groups, chosen, rows, older, error, again, read }) {
   const [dialog, open] = useDialog()
-  const groups = told?.info.consumeGroupList.map(each => each.groupName) ?? []
-  const chosen = reader || groups[0]
   const mayRedrive = chosen && may("consume", letter, chosen) && may("produce", topic)
-  const redrive = (params, close) =>
-    attempt(null, async () => {
-      const reply = await ask(
-        "redrive",
-        { topic: letter, consume_group: chosen, ...params },
-        { method: "POST", body: "" },
-      )
-      const moved = reply.headers.get("count"),
-        stayed = reply.headers.get("stayed")
-      attempt(
-        `${moved} of them were put back to where they come from${Number(stayed) ? `; ${stayed} could not be` : ""}.`,
-        async () => {},
-      )
-      again()
-    })
+  const waiting = rows.filter(each => each.open)
+  const redrive = async these => {
+    let moved = 0
+    let stayed = 0
+    for (const [partition, offset] of placesOf(these)) {
+      const params = { topic: letter, consume_group: chosen, partition, offset }
+      const { headers } = await change("redrive", params)
+      moved += Number(headers.get("count"))
+      stayed += Number(headers.get("stayed"))
+    }
+    notify(`${count(moved)} of them were put back into ${topic}${stayed ? `; ${count(stayed)} could not be` : ""}.`)
+    again()
+  }
+  const sure = (title, these) =>
+    open(
+      close => html`<${FormDialog} title=${title} submit="Redrive" close=${close} call=${() => redrive(these)}>
+    <p>${plural(these.length, "message")} that died in the group <code>${group}</code> ${these.length === 1 ? "is" : "are"} put back into
+    <code>${topic}</code>, and finished in <code>${letter}</code>. <b>Every group of <code>${topic}</code> is handed ${these.length === 1 ? "it" : "them"} again</b>,
+    not only this one. Letters of other groups stay.</p><//>`,
+    )
   const columns = [
     {
       key: "timestamp",
@@ -90,6 +141,7 @@ function Letters({ topic, group, letter }) {
     {
       key: "reason",
       label: "Because",
+      class: "whole",
       of: row => row.headers.dead_reason ?? "",
       show: row => REASONS[row.headers.dead_reason] ?? row.headers.dead_reason,
     },
@@ -103,29 +155,32 @@ function Letters({ topic, group, letter }) {
       class: "preview",
       show: row => (row.body_base64 != null ? html`<i>binary, ${bytes(row.size)}</i>` : row.body),
     },
+    {
+      key: "open",
+      label: "State",
+      of: row => (row.open ? 0 : 1),
+      show: row => (row.open ? html`<${Badge} kind="bad">open<//>` : html`<span class="dim">finished</span>`),
+    },
     ...(mayRedrive
       ? [
           {
             key: "do",
             label: "",
             class: "do",
-            show: row =>
-              html`<${Button} onClick=${() => redrive({ partition: row.partition, offset: row.offset })}>Redrive<//>`,
+            show: row => row.open && html`<${Button} onClick=${() => sure("Redrive a message", [row])}>Redrive<//>`,
           },
         ]
       : []),
   ]
-  const all =
-    close => html`<${FormDialog} title="Redrive all" submit="Redrive" close=${close} call=${() => redrive({})}>
-    <p>Up to a thousand messages of the group <code>${chosen}</code> of <code>${letter}</code> are put back to where each comes from, whichever group it died in.</p><//>`
-  return html`<${Card} title="Dead letters" actions=${mayRedrive && html`<${Button} onClick=${() => open(all)}>Redrive all<//>`}>
-    <p class="dim">They are in the topic <a href=${link("topics", letter)}>${letter}</a>. What was redriven stays in its log, and is finished there.</p>
+  return html`<${Card} title="Dead letters" actions=${mayRedrive && waiting.length > 0 && html`<${Button} onClick=${() => sure("Redrive all", waiting)}>Redrive all<//>`}>
+    <p class="dim">They are in the topic <a href=${link("topics", letter)}>${letter}</a>. One that is handed out, was redriven or was
+    acknowledged there is not open any more.${older > 0 && ` ${plural(older, "older message waits", "older messages wait")} there, of any group: this list has the newest.`}</p>
     ${
       groups.length > 1 &&
-      html`<div class="bar"><${Field} label="Redrive out of group"><select value=${chosen} onChange=${event => setReader(event.target.value)}>
+      html`<div class="bar"><${Field} label="Open in group"><select value=${chosen} onChange=${event => read(event.target.value)}>
       ${groups.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//></div>`
     }
     <${Problem} error=${error}/>
-    <${Table} columns=${columns} rows=${told?.rows ?? []} label="Dead letters" sort=${{ key: "timestamp", down: true }} empty="No message of this group has died lately."/>
+    <${Table} columns=${columns} rows=${rows} label="Dead letters" sort=${{ key: "timestamp", down: true }} empty="No message of this group has died lately."/>
     ${dialog}<//>`
 }

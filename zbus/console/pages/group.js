@@ -17,25 +17,29 @@ import {
   go,
   html,
   link,
+  Said,
   useAsked,
   useDialog,
+  yes,
 } from "../ui.js"
 import { change, document_ } from "../api.js"
 import { Chart } from "../chart.js"
-import { away, count, moment, rate, short, span } from "../format.js"
+import { away, bare, count, moment, plural, rate, short, span } from "../format.js"
 import { live, may, useLive } from "../live.js"
 import { Delayed, Leased, Listed } from "./listed.js"
 import { GroupForm } from "./declare.js"
-import { Dead } from "./dead.js"
+import { Dead, useLetters } from "./dead.js"
 
 export function Group({ topic, group, tab }) {
   const { doc, state } = useLive()
   const told = doc?.topics[topic]?.groups?.[group]
-  // The document is asked for again when a reader has come or gone, or the group was paused.
+  // The document is asked for again when a reader has come or gone, the group was paused, or is read now.
   const [info, error, again] = useAsked(
     () => document_("query", { topic, consume_group: group }),
-    [topic, group, state, told?.consumers, told?.paused],
+    [topic, group, state, told?.consumers, told?.paused, told?.unclaimed],
   )
+  const letters = useLetters(topic, group, info)
+  const waiting = letters.rows?.filter(each => each.open).length
   const [dialog, open] = useDialog()
   const at = (...rest) => link("topics", topic, "groups", group, ...rest)
   const tabs = [
@@ -60,19 +64,27 @@ export function Group({ topic, group, tab }) {
       info &&
       html`
       <${Tiles}>
-        <${Tile} label="Lag" value=${count(now.ready)} note="messages wait"/>
+        ${
+          info.unclaimed
+            ? html`<${Tile} label="Lag" value="–" note=${`nobody has read it yet; ${plural(now.ready, "message")} from there on`}/>`
+            : html`<${Tile} label="Lag" value=${count(now.ready)} note="messages wait"/>`
+        }
         <${Tile} label="Leased" value=${count(now.leased)} note=${info.ack ? `of ${count(info.window)} at once` : "no acknowledgements"}/>
         <${Tile} label="Delayed" value=${count(now.delayed)}/>
-        <${Tile} label="Dead" value=${count(now.dead)} kind=${now.dead ? "low" : ""}/>
+        ${
+          waiting === undefined
+            ? html`<${Tile} label="Dead" value=${count(now.dead)} note="ever"/>`
+            : html`<${Tile} label="Dead letters" value=${count(waiting)} note=${`open, of ${count(now.dead)} ever`} kind=${waiting ? "low" : ""}/>`
+        }
         <${Tile} label="Readers" value=${count(told?.consumers ?? info.consumerCount)} note=${told?.lastReadTime ? `read ${away(told.lastReadTime)}` : ""}/>
         ${info.skippedCount > 0 && html`<${Tile} label="Skipped" value=${count(info.skippedCount)} note="dropped before they were read" kind="low"/>`}
       <//>
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the group"/>
       ${tab === "" && html`<${Lag} topic=${topic} group=${group} told=${told} info=${info}/>`}
       ${tab === "ready" && html`<${Listed} topic=${topic} group=${group} state="ready" title="Ready: what is handed out next" empty="Nothing waits."/>`}
-      ${tab === "leases" && html`<${Leased} topic=${topic} group=${group}/>`}
+      ${tab === "leases" && html`<${Leased} topic=${topic} group=${group} push=${info.push}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${topic} info=${{}} group=${group}/>`}
-      ${tab === "dead" && html`<${Dead} topic=${topic} group=${group} info=${info}/>`}
+      ${tab === "dead" && html`<${Dead} topic=${topic} group=${group} info=${info} letters=${letters}/>`}
       ${tab === "settings" && html`<${Settings} topic=${topic} info=${info} open=${open} again=${again}/>`}
     `
     }
@@ -83,7 +95,8 @@ const Badges = ({
   info,
 }) => html`${info.paused && html`<${Badge} kind="warn">paused<//>`}${info.ack && html`<${Badge}>leases<//>`}
   ${info.exclusive && html`<${Badge}>one reader<//>`}${info.temporary && html`<${Badge}>temporary<//>`}
-  ${info.order && html`<${Badge}>order per key<//>`}${info.filter && html`<${Badge}>filter ${info.filter}<//>`}`
+  ${info.unclaimed && html`<${Badge}>never read<//>`}${info.order && html`<${Badge}>order per key<//>`}
+  ${info.push && html`<${Badge}>webhook<//>`}${info.filter && html`<${Badge}>filter ${info.filter}<//>`}`
 
 function Actions({ topic, group, info, open, again }) {
   const at = { topic, consume_group: group }
@@ -111,7 +124,7 @@ function Seek({ at, close, again }) {
   }
   return html`<${FormDialog} title=${`Move ${at.consume_group}`} submit="Move it" close=${close} call=${call} done="The group reads on from there.">
     <p>Leases that are open are dropped, and the group forgets what it had delayed and tried.</p>
-    <${Field} label="To" hint="earliest, latest, or an offset"><input name="from" value="earliest" autocomplete="off"/><//>
+    <${Field} label="To" hint="earliest, latest, or an offset"><input name="from" defaultValue="earliest" autocomplete="off"/><//>
     <div class="fields"><${Field} label="Or to a time" hint="If it is filled in, it counts"><input name="time" type="datetime-local" step="1"/><//>
       <${Field} label="Partition" hint="Empty: all"><input name="partition" type="number" min="0"/><//></div><//>`
 }
@@ -129,7 +142,8 @@ function pointsOf(topic, group) {
     const [at, ready, , sent] = points[n]
     lag.push(ready)
     const before = points[n - 1]
-    out.push(at === time && before ? Math.max(0, ((sent ?? 0) - (before[3] ?? 0)) / ((at - before[0]) / 1000)) : 0)
+    if (sent === undefined || time === times[0]) out.push(null)
+    else out.push(at === time && before ? Math.max(0, (sent - before[3]) / ((at - before[0]) / 1000)) : 0)
   }
   return { times, lag, out }
 }
@@ -149,7 +163,7 @@ function Lag({ topic, group, told, info }) {
       <dl class="said">
         <div><dt>Next message</dt><dd>${next?.[0] ? html`offset <b>${count(next[0].offset)}</b> of partition ${next[0].partition}, stored ${away(next[0].timestamp)}` : "none waits"}</dd></div>
         <div><dt>Last read</dt><dd>${told?.lastReadTime ? away(told.lastReadTime) : "not since the broker started"}</dd></div>
-        <div><dt>Readers</dt><dd>${info.consumerList?.length ? info.consumerList.map(each => html`<code class="chip" key=${each}>${each}</code> `) : "none"}</dd></div>
+        <div><dt>Readers</dt><dd>${info.consumerList?.length ? info.consumerList.map(each => html`<code class="chip" key=${each}>${bare(each)}</code> `) : "none"}</dd></div>
         ${info.push && html`<div><dt>Webhook</dt><dd>${webhook(info.push)}</dd></div>`}
       </dl><//>`
 }
@@ -164,12 +178,13 @@ const SAID = {
   leaseMs: ["Lease", span],
   window: ["Leased at once, at most", count],
   filter: ["Filter on tags"],
-  order: ["Order"],
+  order: ["Order", () => "one after another, per key"],
   maxAttempts: ["Attempts, at most", count],
   backoffMs: ["Backoff", span],
   backoffMaxMs: ["Backoff, at most", span],
   deadLetter: ["Dead-letter topic"],
-  onLoss: ["When a connection is lost, leases"],
+  onLoss: ["When a connection is lost, leases", () => "go back in front"],
+  retain: ["Retention waits for it", yes],
   rate: ["Messages a second, at most", count],
   exclusive: ["One reader at a time", yes],
   temporary: ["Goes with its last reader", yes],
@@ -177,13 +192,21 @@ const SAID = {
   createdTime: ["Made", moment],
   lastUpdatedTime: ["Changed", moment],
 }
-function yes(value) {
-  return value ? "yes" : "no"
+const PUSHED = {
+  url: ["Address"],
+  signed: ["Signed", yes],
+  concurrency: ["Requests at once", count],
+  timeoutMs: ["Longest time of a request", span],
+  delivered: ["Taken", count],
+  failed: ["Not taken", count],
+  error: ["What it said last"],
+  failingSince: ["Fails since", moment],
 }
 
 function Settings({ topic, info, open, again }) {
   const edit = close =>
     html`<${GroupForm} topic=${topic} info=${info} close=${close} again=${again} done="The group is changed."/>`
   return html`<${Card} title="Settings" actions=${may("declare", topic, info.groupName) && html`<${Button} onClick=${() => open(edit)}>Change<//>`}>
-    <dl class="said">${Object.entries(SAID).map(([key, [label, show = String]]) => info[key] !== undefined && html`<div key=${key}><dt>${label}</dt><dd>${show(info[key])}</dd></div>`)}</dl><//>`
+    <${Said} of=${info} as=${SAID}/>
+    ${info.push && html`<h3>Webhook</h3><${Said} of=${info.push} as=${PUSHED}/>`}<//>`
 }

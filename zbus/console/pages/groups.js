@@ -2,7 +2,11 @@
 
 import { Badge, Card, Head, Table, html, link, useMemo } from "../ui.js"
 import { away, count, short } from "../format.js"
-import { useLive } from "../live.js"
+import { live, useLive } from "../live.js"
+
+/** The count is of all time; the broker warns as long as there is something to do about it. */
+const warnedOfDead = ({ topic, group }) =>
+  live.doc?.warnings?.some(each => each.kind === "dead" && each.topic === topic && each.group === group)
 
 const figure = (key, label) => ({
   key,
@@ -20,7 +24,7 @@ export const COLUMNS = [
     find: true,
     class: "name",
     show: row =>
-      html`<a href=${link("topics", row.topic, "groups", row.group)}>${row.group}</a>${row.paused && html` <${Badge} kind="warn">paused<//>`}`,
+      html`<a href=${link("topics", row.topic, "groups", row.group)}>${row.group}</a>${row.paused && html` <${Badge} kind="warn">paused<//>`}${row.unclaimed && html` <${Badge}>never read<//>`}`,
   },
   {
     key: "topic",
@@ -30,7 +34,11 @@ export const COLUMNS = [
     class: "name",
     show: row => html`<a href=${link("topics", row.topic)}>${row.topic}</a>`,
   },
-  figure("ready", "Waiting"),
+  {
+    ...figure("ready", "Waiting"),
+    of: row => (row.unclaimed ? -1 : (row.ready ?? 0)), // nobody is behind in it
+    show: row => html`<span class=${row.unclaimed ? "dim" : ""}>${short(row.ready ?? 0)}</span>`,
+  },
   figure("leased", "Leased"),
   figure("delayed", "Delayed"),
   {
@@ -38,7 +46,7 @@ export const COLUMNS = [
     label: "Dead",
     number: true,
     of: row => row.dead ?? 0,
-    show: row => html`<span class=${row.dead ? "alarming" : ""}>${short(row.dead ?? 0)}</span>`,
+    show: row => html`<span class=${warnedOfDead(row) ? "alarming" : ""}>${short(row.dead ?? 0)}</span>`,
   },
   figure("consumers", "Readers"),
   {
@@ -54,10 +62,10 @@ export const rowsOf = (topic, told) =>
   Object.entries(told.groups ?? {}).map(([group, of]) => ({ ...of, id: topic + "\n" + group, topic, group }))
 
 export function Groups() {
-  const { doc } = useLive()
+  const { doc, sees } = useLive()
   const rows = useMemo(() => Object.entries(doc?.topics ?? {}).flatMap(([topic, told]) => rowsOf(topic, told)), [doc])
   return html`
     <${Head} title="Groups" badges=${html`<span class="dim">${count(rows.length)} in all</span>`}/>
     <${Card}><${Table} columns=${COLUMNS} rows=${rows} sort=${{ key: "ready", down: true }} search="Search groups and topics" label="Groups"
-      empty="No group reads anything yet."/><//>`
+      empty=${sees === "none" ? "This token may not see figures." : "No group reads anything yet."}/><//>`
 }

@@ -17,7 +17,7 @@ import {
   useState,
 } from "../ui.js"
 import { address, change, refusal, send } from "../api.js"
-import { away, bytes, moment } from "../format.js"
+import { away, bare, bytes, moment } from "../format.js"
 import { may } from "../live.js"
 
 const COUNT = 200
@@ -63,18 +63,19 @@ const places = (topic, group) => [
     show: row =>
       html`<a href=${link("why", topic, String(row.partition), String(row.offset), group)} title="Why?"><code>${row.name}</code></a>`,
   },
-  { key: "tag", label: "Tag", class: "free", of: row => row.tag ?? "" },
-  { key: "key", label: "Key", class: "free", of: row => row.key ?? "" },
+  { key: "tag", label: "Tag", class: "free", of: row => row.tag ?? "", show: row => html`<span title=${row.tag}>${row.tag}</span>` },
+  { key: "key", label: "Key", class: "free", of: row => row.key ?? "", show: row => html`<span title=${row.key}>${row.key}</span>` },
   { key: "attempts", label: "Attempts", number: true, of: row => row.attempts ?? 0 },
   { key: "size", label: "Size", number: true, of: row => row.size, show: row => bytes(row.size) },
 ]
 
-export function Listed({ topic, group, state, title, until, empty, actions, holder }) {
+export function Listed({ topic, group, state, title, until, empty, actions, holder, push }) {
   const [rows, error, again, more, unseen] = useListed(topic, group, state)
   const [dialog, open] = useDialog()
   const due = until && {
     key: "until",
     label: until,
+    class: "when",
     of: row => row.until,
     show: row => html`<span title=${moment(row.until)}>${away(row.until)}</span>`,
   }
@@ -82,12 +83,12 @@ export function Listed({ topic, group, state, title, until, empty, actions, hold
     key: "holder",
     label: "Holder",
     of: row => row.holder ?? "",
-    show: row => (row.holder ? html`<code>${row.holder}</code>` : html`<span class="dim">not connected</span>`),
+    show: row => (row.holder ? html`<code>${bare(row.holder)}</code>` : push ? "webhook" : html`<span class="dim" title="It is not connected any more">gone</span>`),
   }
   const columns = [
     due,
     whose,
-    ...places(topic, group),
+    ...places(topic, group).filter(each => !holder || each.key !== "size"),
     actions && { key: "do", label: "", class: "do", show: row => actions(row, again, open) },
   ].filter(Boolean)
   return html`<${Card} title=${title}>
@@ -104,16 +105,19 @@ const soon = () => {
 }
 
 function Reschedule({ at, close, again }) {
+  const [when] = useState(soon)
   const call = async ({ when }) => {
     await change("reschedule", { ...at, deliver_at: Date.parse(when) })
     again()
   }
   return html`<${FormDialog} title=${`Reschedule offset ${at.offset}`} submit="Reschedule" close=${close} call=${call} done="It is due then.">
-    <${Field} label="Due at"><input name="when" type="datetime-local" step="1" required value=${soon()}/><//><//>`
+    <${Field} label="Due at"><input name="when" type="datetime-local" step="1" required defaultValue=${when}/><//><//>`
 }
 
 export function Delayed({ topic, info, group: only }) {
-  const groups = info.consumeGroupList?.map(each => each.groupName) ?? [only]
+  // First those that somebody reads: the delayed messages of a group that nobody does are of no use.
+  const listed = info.consumeGroupList?.toSorted((a, b) => !!a.unclaimed - !!b.unclaimed)
+  const groups = listed?.map(each => each.groupName) ?? [only]
   const [group, setGroup] = useState(only ?? groups[0])
   useEffect(() => void (groups.includes(group) || setGroup(groups[0])), [groups.join()])
   if (!group)
@@ -127,7 +131,7 @@ export function Delayed({ topic, info, group: only }) {
       <${Button} onClick=${() => open(close => html`<${Reschedule} at=${at} close=${close} again=${again}/>`)}>Reschedule<//>
       <${Button} kind="danger-quiet" onClick=${() =>
         open(
-          close => html`<${FormDialog} title=${`Cancel offset ${row.offset}`} submit="Cancel it" kind="danger" close=${close}
+          close => html`<${FormDialog} title=${`Cancel offset ${row.offset}`} submit="Cancel it" refuse="Keep it" kind="danger" close=${close}
         call=${async () => (await change("cancel", at), again())} done="It is never delivered."><p>The message is finished in this group, and not delivered.</p><//>`,
         )}>Cancel<//>`
     })
@@ -139,7 +143,7 @@ export function Delayed({ topic, info, group: only }) {
     <${Listed} key=${group} topic=${topic} group=${group} state="delayed" title="Delayed" until="Due" empty="Nothing is delayed." actions=${actions}/>`
 }
 
-export function Leased({ topic, group }) {
+export function Leased({ topic, group, push }) {
   const actions =
     may("consume", topic, group) &&
     ((row, again) => {
@@ -149,5 +153,5 @@ export function Leased({ topic, group }) {
       <${Button} onClick=${() => done("Its lease was extended.", "extend")}>Extend<//>
       <${Button} onClick=${() => done("It is acknowledged.", "ack")}>Acknowledge<//>`
     })
-  return html`<${Listed} topic=${topic} group=${group} state="leased" title="Leases" until="Ends" holder empty="Nothing is leased." actions=${actions}/>`
+  return html`<${Listed} topic=${topic} group=${group} state="leased" title="Leases" until="Ends" holder push=${push} empty="Nothing is leased." actions=${actions}/>`
 }

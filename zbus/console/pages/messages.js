@@ -9,7 +9,12 @@ import { Body } from "./body.js"
 const PAGE = 25
 const PREVIEWED = 160
 
-export function Messages({ topic, info, depth }) {
+export function Messages(props) {
+  if (may("consume", props.topic, null)) return html`<${Log} ...${props}/>`
+  return html`<${Card}><${Empty}>This token may not look at the messages of all groups.<//><//>`
+}
+
+function Log({ topic, info, depth }) {
   const [partition, setPartition] = useState(0)
   const [from, setFrom] = useState(null) // null: the newest
   const [open, setOpen] = useState(null)
@@ -25,8 +30,6 @@ export function Messages({ topic, info, depth }) {
     const rows = await messages(topic, partition, start, end)
     return { ...place, start, next: end, rows: from === null ? rows.reverse() : rows }
   }, [topic, partition, from, seen])
-  if (!may("consume", topic, null))
-    return html`<${Card}><${Empty}>This token may not look at the messages of all groups.<//><//>`
   const move = to => (setFrom(to), setOpen(null), setFound(null))
   const jump = (to, where = partition, chosen = null) => {
     setPartition(where)
@@ -81,7 +84,6 @@ function Finder({ topic, info, partition, setPartition, jump, note }) {
         note(`What was stored from ${moment(time)} on.`)
       } else {
         const place = await placeOf(topic, info, text)
-        if (!place) throw new Error(`There is no message ${text} among the newest of this topic.`)
         jump(place[1], place[0], place[1])
       }
     } catch (problem) {
@@ -106,8 +108,15 @@ function Finder({ topic, info, partition, setPartition, jump, note }) {
 const preview = message =>
   message.body_base64 != null ? "binary" : message.body.slice(0, PREVIEWED).replace(/\s+/g, " ")
 
+const HOW_IT_CAME = /^(sender|remote-addr|origin_[a-z]+)$/
+
+const Headers = ({ of }) =>
+  of.map(([name, value]) => html`<div key=${name}><dt><code>${name}</code></dt><dd><code>${value}</code></dd></div>`)
+
 function Row({ message, open, toggle, topic }) {
   const { offset, timestamp, id, tag, key, size } = message
+  const headers = Object.entries(message.headers)
+  const came = headers.filter(([name]) => HOW_IT_CAME.test(name))
   return html`<li class=${open ? "open" : ""}>
     <button type="button" class="row" aria-expanded=${open} onClick=${toggle}>
       <span class="offset">${count(offset)}</span><time>${moment(timestamp)}</time>
@@ -119,8 +128,12 @@ function Row({ message, open, toggle, topic }) {
       html`<div class="inside">
       <dl class="said"><div><dt>Id</dt><dd><code>${id}</code></dd></div>${tag && html`<div><dt>Tag</dt><dd><code>${tag}</code></dd></div>`}
         ${key && html`<div><dt>Key</dt><dd><code>${key}</code></dd></div>`}<div><dt>Partition</dt><dd>${message.partition}</dd></div>
-        ${Object.entries(message.headers).map(([name, value]) => html`<div key=${name}><dt><code>${name}</code></dt><dd><code>${value}</code></dd></div>`)}</dl>
+        <${Headers} of=${headers.filter(([name]) => !HOW_IT_CAME.test(name))}/></dl>
       <${Body} message=${message}/>
+      ${
+        came.length > 0 &&
+        html`<details class="more"><summary>How it came</summary><dl class="said"><${Headers} of=${came}/></dl></details>`
+      }
       <p><a href=${link("why", topic, String(message.partition), String(offset))}>Why is it (not) delivered?</a></p></div>`
     }
   </li>`

@@ -1,36 +1,53 @@
 // How the broker is, at a glance.
 
-import { Card, Empty, Head, Tile, Tiles, html, link } from "../ui.js"
+import { Button, Card, Empty, Head, Tile, Tiles, html, link, useState } from "../ui.js"
 import { Chart } from "../chart.js"
 import { away, bytes, moment, plural, rate, short, span } from "../format.js"
-import { backlogOf, useLive } from "../live.js"
+import { ratesOf, useLive } from "../live.js"
 
 const BUSIEST = 8
 
 export function Overview() {
-  const { doc, rates, history } = useLive()
+  const { doc, rates, history, sees } = useLive()
   if (!doc) return html`<${Empty}>Waiting for the first figures …<//>`
   const topics = Object.entries(doc.topics)
+  const known = sees !== "none"
   return html`
     <${Head} title="Overview"/>
-    <${Warnings} warnings=${doc.warnings ?? []}/>
+    ${
+      sees === "all"
+        ? html`<${Warnings} warnings=${doc.warnings ?? []} count=${doc.warningCount ?? 0}/>`
+        : html`<${Card}><p class="unfigured">This token may not see figures: that takes the operation <code>server</code>.${
+            known ? " What is here is what the documents of its topics tell." : ""
+          }</p><//>`
+    }
     <${Tiles}>
       <${Tile} label="Messages in" value=${rate(rates.in)} note="a second"/>
       <${Tile} label="Messages out" value=${rate(rates.out)} note="a second"/>
-      <${Tile} label="Backlog" value=${short(history.backlog.at(-1))} note="messages wait"/>
-      <${Tile} label="Topics" value=${short(topics.length)} note=${plural(
-        topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0),
-        "group",
-      )}/>
+      <${Tile} label="Backlog" value=${short(known ? history.backlog.at(-1) : null)} note="messages wait"/>
+      <${Tile} label="Topics" value=${short(known ? topics.length : null)} note=${
+        known &&
+        plural(
+          topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0),
+          "group",
+        )
+      }/>
       ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
       ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
       ${
         doc.diskFreeBytes != null &&
         html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`}
-        kind=${doc.diskFreeBytes < 2 * (doc.reserveBytes ?? 0) ? "low" : ""}/>`
+        kind=${doc.diskFreeBytes < 2 * (doc.diskFreeMinBytes ?? 0) ? "low" : ""}/>`
       }
       ${doc.memoryBytes != null && html`<${Tile} label="Memory" value=${bytes(doc.memoryBytes)} note=${doc.memoryTotalBytes && `of ${bytes(doc.memoryTotalBytes)}`}/>`}
     <//>
+    ${known && html`<${Moving} topics=${topics} history=${history}/>`}
+    <p class="dim foot">${doc.startTime && `Up since ${moment(doc.startTime).slice(0, 16)}, ${away(doc.startTime, doc.time)}. `}${
+      doc.draining ? "It is draining: it will stop. " : ""
+    }${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
+}
+
+const Moving = ({ topics, history }) => html`
     <div class="two">
       <${Card}><${Chart} title="Messages a second" show=${rate}
         series=${[
@@ -42,25 +59,31 @@ export function Overview() {
     </div>
     <div class="two">
       <${Furthest} topics=${topics}/>
-      <${Busiest} topics=${topics} rates=${rates}/>
-    </div>
-    <p class="dim foot">${doc.startTime && `Up since ${moment(doc.startTime).slice(0, 16)}, ${away(doc.startTime, doc.time)}. `}${
-      doc.draining ? "It is draining: it will stop. " : ""
-    }${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
-}
+      <${Busiest} topics=${topics}/>
+    </div>`
 
-function Warnings({ warnings }) {
+const LISTED = 4
+
+/** The worst first, so that a few of them do not hide the figures; `count` are there, of which the broker lists
+ * the first. */
+function Warnings({ warnings, count }) {
+  const [all, setAll] = useState(false)
   if (!warnings.length) return html`<p class="fine"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`
-  return html`<ul class="warnings" aria-label="Warnings">${warnings.map(
+  const seen = all ? warnings : warnings.slice(0, LISTED)
+  const more = Math.max(count, warnings.length) - seen.length
+  return html`<ul class="warnings" aria-label="Warnings">${seen.map(
     (each, n) => html`<li key=${n}>
     ${each.text} ${each.topic && html`<a href=${each.group ? link("topics", each.topic, "groups", each.group) : link("topics", each.topic)}>Look at it</a>`}</li>`,
-  )}</ul>`
+  )}
+    ${more > 0 && !all && html`<li class="rest"><${Button} onClick=${() => setAll(true)}>${plural(more, "more warning")}<//></li>`}
+    ${all && html`<li class="rest">${more > 0 && html`<span>${plural(more, "more is", "more are")} not listed. </span>`}<${Button} onClick=${() => setAll(false)}>Fewer<//></li>`}
+  </ul>`
 }
 
 function Furthest({ topics }) {
   const rows = topics
     .flatMap(([topic, told]) => Object.entries(told.groups ?? {}).map(([group, of]) => ({ topic, group, ...of })))
-    .filter(each => each.ready > 0)
+    .filter(each => each.ready > 0 && !each.unclaimed)
     .sort((a, b) => b.ready - a.ready)
     .slice(0, BUSIEST)
   return html`<${Card} title="Groups that are behind">
@@ -76,10 +99,10 @@ function Furthest({ topics }) {
     }<//>`
 }
 
-function Busiest({ topics, rates }) {
+function Busiest({ topics }) {
   const rows = topics
-    .map(([name, told]) => ({ name, ...told, now: rates.topics.get(name)?.in ?? 0, backlog: backlogOf(told) }))
-    .sort((a, b) => b.now - a.now || (b.inCount ?? 0) - (a.inCount ?? 0))
+    .map(([name, told]) => ({ name, ...told, now: ratesOf(name).in }))
+    .sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || (b.inCount ?? 0) - (a.inCount ?? 0))
     .slice(0, BUSIEST)
   return html`<${Card} title="Busiest topics">
     ${

@@ -2,6 +2,8 @@
 
 import { Field, FormDialog, html, notify } from "../ui.js"
 import { address, refusal, send } from "../api.js"
+import { moment } from "../format.js"
+import { milliseconds } from "../units.js"
 
 const TYPES = ["", "text/plain", "application/json", "application/octet-stream"]
 
@@ -27,19 +29,23 @@ function contained(fields, body) {
 }
 
 export function Produce({ topic, info, close }) {
-  const call = async ({ body, type, headers, ...params }) => {
+  const call = async ({ body, type, headers, id, ...params }) => {
+    for (const name of ["delay", "ttl"]) if (params[name]) params[name] = milliseconds(params[name])
     const fields = { ...headersOf(headers), ...(type && { "content-type": type }) }
-    const url = address("produce", { topic, ...params })
-    const reply = info.rpc
-      ? await send(url, { method: "POST", headers: fields, body: bytes(body) }) // a call is no container
+    const alone = info.rpc || params.cron // neither a call nor a schedule comes in a container
+    const url = address("produce", { topic, ...params, id: alone ? id : "" }) // of the request, else of the message
+    const reply = alone
+      ? await send(url, { method: "POST", headers: fields, body: bytes(body) })
       : await send(url, {
           method: "POST",
           headers: { "content-type": "application/vnd.zbus.messages" },
-          body: contained(fields, bytes(body)),
+          body: contained(id ? { ...fields, id } : fields, bytes(body)),
         })
     if (!reply.ok) throw await refusal(reply)
     const where = reply.headers.get("offset")
-    notify(where == null ? `The service answered ${reply.status}.` : `Stored at offset ${where}.`)
+    const schedule = reply.headers.get("schedule")
+    if (schedule) notify(`Stored in ${schedule}; it comes first at ${moment(Number(reply.headers.get("due"))).slice(0, 19)}.`)
+    else notify(where == null ? `The service answered ${reply.status}.` : `Stored at offset ${where}.`)
   }
   return html`<${FormDialog} title=${`Produce to ${topic}`} submit="Put the message" close=${close} call=${call}>
     <${Field} label="Body"><textarea name="body" rows="6" spellcheck="false"></textarea><//>
@@ -47,9 +53,15 @@ export function Produce({ topic, info, close }) {
       <${Field} label="Content type"><select name="type">${TYPES.map(each => html`<option value=${each} key=${each}>${each || "none"}</option>`)}</select><//>
       <${Field} label="Tag"><input name="tag" autocomplete="off"/><//>
       <${Field} label="Key"><input name="key" autocomplete="off"/><//>
-      <${Field} label="Delay, ms"><input name="delay" type="number" min="0"/><//>
+      <${Field} label="Delay" hint="30s, 2h, 7d"><input name="delay" autocomplete="off"/><//>
       ${info.partitionCount > 1 && html`<${Field} label="Partition"><input name="partition" type="number" min="0" max=${info.partitionCount - 1} placeholder="by key"/><//>`}
     </div>
+    <details class="more"><summary>Id, expiry, schedule</summary><div class="fields">
+      <${Field} label="Id" hint="Made if it is empty"><input name="id" autocomplete="off" spellcheck="false"/><//>
+      <${Field} label="Expires after" hint="30s, 2h, 7d"><input name="ttl" autocomplete="off"/><//>
+      <${Field} label="Again and again" hint="A cron expression: 0 9 * * 1-5"><input name="cron" autocomplete="off" spellcheck="false"/><//>
+      <${Field} label="Time zone of that"><input name="cron_zone" placeholder="UTC" autocomplete="off" spellcheck="false"/><//>
+    </div></details>
     <${Field} label="Headers" hint="One a line, name: value"><textarea name="headers" rows="2" spellcheck="false"></textarea><//>
   <//>`
 }

@@ -5,8 +5,10 @@ import {
   Button,
   Card,
   ConfirmName,
+  Empty,
   Head,
   Problem,
+  Said,
   Table,
   Tabs,
   Tile,
@@ -16,22 +18,29 @@ import {
   link,
   useAsked,
   useDialog,
+  yes,
 } from "../ui.js"
 import { change, document_ } from "../api.js"
 import { bytes, count, moment, rate, short, span } from "../format.js"
-import { backlogOf, may, useLive } from "../live.js"
+import { backlogOf, may, ratesOf, useLive } from "../live.js"
 import { COLUMNS, rowsOf } from "./groups.js"
 import { Messages } from "./messages.js"
 import { Delayed } from "./listed.js"
 import { Produce } from "./produce.js"
 import { GroupForm, TopicForm } from "./declare.js"
 
+/** As far as somebody needs it who may put messages, and nothing else. */
+const UNSEEN = { partitionCount: 1, consumeGroupList: [] }
+
 export function Topic({ name, tab }) {
-  const { doc, rates, state } = useLive()
+  const { doc, state } = useLive()
   const told = doc?.topics[name]
-  const [info, error, again] = useAsked(() => document_("query", { topic: name }), [name, state])
+  const seen = may("query", name)
+  const [asked, error, again] = useAsked(() => seen && document_("query", { topic: name }), [name, state, seen])
+  const info = seen ? asked : UNSEEN
   const [dialog, open] = useDialog()
-  const now = rates.topics.get(name)
+  const now = ratesOf(name)
+  const schedules = `cron.${name}`
   const tabs = [
     ["", "Messages", link("topics", name)],
     ["groups", "Groups", link("topics", name, "groups")],
@@ -40,15 +49,17 @@ export function Topic({ name, tab }) {
   ]
   return html`
     <${Head} title=${name} path=${[["Topics", "#/topics"]]} badges=${info && html`<${Badges} info=${info}/>`}
+      more=${doc?.topics[schedules] && html`<a href=${link("topics", schedules, "delayed")}>Schedules</a>`}
       actions=${info && html`<${Actions} name=${name} info=${info} open=${open} again=${again}/>`}/>
     <${Problem} error=${error}/>
+    ${!seen && html`<${Card}><${Empty}>This token may not see what a topic is like: that takes the operation <code>query</code>.<//><//>`}
     ${
-      info &&
+      asked &&
       html`
       <${Tiles}>
         <${Tile} label="Stored" value=${count(told?.depth ?? info.messageDepth)} note=${told?.inCount > told?.depth ? `of ${count(told.inCount)} ever put` : "messages"}/>
-        <${Tile} label="In" value=${rate(now?.in ?? 0)} note="a second"/>
-        <${Tile} label="Out" value=${rate(now?.out ?? 0)} note="a second, all groups"/>
+        <${Tile} label="In" value=${rate(now.in)} note="a second"/>
+        <${Tile} label="Out" value=${rate(now.out)} note="a second, all groups"/>
         <${Tile} label="Backlog" value=${short(told ? backlogOf(told) : 0)} note="of the slowest group"/>
         <${Tile} label="Readers" value=${count(told?.consumerCount ?? info.consumerCount)}/>
       <//>
@@ -63,7 +74,7 @@ export function Topic({ name, tab }) {
 }
 
 const Badges = ({ info }) => html`
-  <${Badge}>${info.durability}<//>${info.partitionCount > 1 && html`<${Badge}>${info.partitionCount} partitions<//>`}
+  ${info.durability && html`<${Badge}>${info.durability}<//>`}${info.partitionCount > 1 && html`<${Badge}>${info.partitionCount} partitions<//>`}
   ${info.rpc && html`<${Badge}>services<//>`}${info.paused && html`<${Badge} kind="warn">paused<//>`}
   ${info.temporary && html`<${Badge}>temporary<//>`}`
 
@@ -93,6 +104,7 @@ function GroupList({ name, told, info, open }) {
         delayed: each.delayedCount,
         dead: each.deadCount,
         consumers: each.consumerCount,
+        unclaimed: each.unclaimed,
       }))
   const add = close => html`<${GroupForm} topic=${name} close=${close} done="The group is there."/>`
   return html`<${Card} title="Groups" actions=${may("declare", name) && html`<${Button} onClick=${() => open(add)}>New group<//>`}>
@@ -118,12 +130,9 @@ const SAID = {
   createdTime: ["Made", moment],
   lastUpdatedTime: ["Changed", moment],
 }
-function yes(value) {
-  return value ? "yes" : "no"
-}
 
 function Settings({ name, info, open, again }) {
   const edit = close => html`<${TopicForm} topic=${name} info=${info} close=${close} again=${again}/>`
   return html`<${Card} title="Settings" actions=${may("declare", name, null) && html`<${Button} onClick=${() => open(edit)}>Change<//>`}>
-    <dl class="said">${Object.entries(SAID).map(([key, [label, show = String]]) => info[key] !== undefined && html`<div key=${key}><dt>${label}</dt><dd>${show(info[key])}</dd></div>`)}</dl><//>`
+    <${Said} of=${info} as=${SAID}/><//>`
 }

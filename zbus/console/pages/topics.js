@@ -1,9 +1,9 @@
 // All topics.
 
-import { Badge, Button, Card, Field, FormDialog, Head, Table, go, html, link, useDialog, useMemo } from "../ui.js"
-import { change } from "../api.js"
+import { Badge, Button, Card, Empty, Field, Head, Table, go, html, link, useDialog, useMemo } from "../ui.js"
 import { count, rate, short } from "../format.js"
-import { backlogOf, may, useLive } from "../live.js"
+import { backlogOf, live, may, ratesOf, useLive } from "../live.js"
+import { NewTopic } from "./declare.js"
 
 const COLUMNS = [
   {
@@ -24,7 +24,7 @@ const COLUMNS = [
 ]
 
 export function Topics() {
-  const { doc, rates } = useLive()
+  const { doc, sees } = useLive()
   const [dialog, open] = useDialog()
   const rows = useMemo(
     () =>
@@ -32,7 +32,7 @@ export function Topics() {
         id: name,
         name,
         depth: topic.depth ?? 0,
-        in: rates.topics.get(name)?.in ?? 0,
+        in: ratesOf(name).in,
         backlog: backlogOf(topic),
         groups: Object.keys(topic.groups ?? {}).length,
         consumers: topic.consumerCount ?? 0,
@@ -46,23 +46,19 @@ export function Topics() {
     html`<${Button} kind="main" onClick=${() => open(close => html`<${NewTopic} close=${close}/>`)}>New topic<//>`
   return html`
     <${Head} title="Topics" actions=${add}/>
-    <${Card}><${Table} columns=${COLUMNS} rows=${rows} search="Search topics" label="Topics" empty="There are no topics yet."/><//>
+    ${sees === "none" ? html`<${ByName}/>` : html`<${Card}><${Table} columns=${COLUMNS} rows=${rows} search="Search topics" label="Topics" empty="There are no topics yet."/><//>`}
     ${dialog}`
 }
 
-function NewTopic({ close }) {
-  const call = async form => {
-    await change("declare", { ...form, topic: form.topic.trim() })
-    go("topics", form.topic.trim())
+/** Whoever may see no list, and perhaps put messages. */
+function ByName() {
+  const submit = event => {
+    event.preventDefault()
+    go("topics", new FormData(event.target).get("topic").trim())
   }
-  return html`<${FormDialog} title="New topic" submit="Make it" close=${close} call=${call} done="The topic is there.">
-    <${Field} label="Name"><input name="topic" required maxlength="200" autocomplete="off" spellcheck="false"/><//>
-    <div class="fields">
-      <${Field} label="Durability" hint="What a reply to a producer waits for">
-        <select name="durability"><option value="">as the broker has it</option><option>memory</option><option>os</option><option>disk</option></select><//>
-      <${Field} label="Partitions"><input name="partitions" type="number" min="1" placeholder="1"/><//>
-      <${Field} label="Keep for, ms" hint="0 or empty: for ever"><input name="retention_ms" type="number" min="0"/><//>
-      <${Field} label="Remember ids for, ms" hint="So that no message is stored twice"><input name="dedupe_ms" type="number" min="0"/><//>
-    </div>
-  <//>`
+  const topics = Object.keys(live.rights?.topics ?? {})
+  return html`<${Card}><${Empty}>This token may not see figures. What it may do, it may on ${topics.join(", ") || "no topic"}.<//>
+    <form class="finder" onSubmit=${submit}><${Field} label="Topic" wide><input name="topic" required list="named" autocomplete="off" spellcheck="false"/><//>
+      <datalist id="named">${topics.filter(each => !each.endsWith("*")).map(each => html`<option value=${each} key=${each}/>`)}</datalist>
+      <button type="submit">Open</button></form><//>`
 }

@@ -1,9 +1,10 @@
 // Every command of the broker as a form, made of its own description; and the same as a line of curl.
 
-import { Badge, Card, Field, Head, Problem, html, marked, useAsked, useRef, useState } from "../ui.js"
+import { Badge, Card, Empty, Field, Head, Problem, html, marked, useAsked, useRef, useState } from "../ui.js"
 import { path, send } from "../api.js"
 import { quoted } from "../format.js"
-import { live } from "../live.js"
+import { live, may } from "../live.js"
+import { operationOf } from "../operations.js"
 import { headersOf } from "./produce.js"
 
 const SHOWN = 100_000
@@ -16,12 +17,13 @@ async function commandsOf() {
   for (const [, methods] of Object.entries(whole.paths))
     for (const operation of Object.values(methods))
       for (const [, name, text] of operation.description.matchAll(/^- `(\w+)`: (.*)$/gm)) texts.set(name, text)
-  return [...texts].sort((a, b) => (a[0] < b[0] ? -1 : 1))
+  return [...texts].filter(([name]) => may(operationOf(name))).sort((a, b) => (a[0] < b[0] ? -1 : 1))
 }
 
 export function TryIt({ at }) {
-  const [, command = "query"] = at
+  const [, command = may("query") ? "query" : "version"] = at
   const [commands, error] = useAsked(commandsOf, [])
+  const chosen = commands?.find(([name]) => name === command)
   const choose = event => (location.hash = `#/try/${event.target.value}`)
   return html`
     <${Head} title="Try it"/>
@@ -30,8 +32,11 @@ export function TryIt({ at }) {
       commands &&
       html`<${Card}><${Field} label="Command"><select value=${command} onChange=${choose}>
         ${commands.map(([name, text]) => html`<option value=${name} key=${name}>${name} – ${text.slice(0, 70)}</option>`)}</select><//>
-      <p class="dim">${marked(commands.find(([name]) => name === command)?.[1] ?? "")}</p>
-      <${Command} key=${command} name=${command}/><//>`
+      ${
+        chosen
+          ? html`<p class="dim">${marked(chosen[1])}</p><${Command} key=${command} name=${command}/>`
+          : html`<${Empty}>This token may not do ${command}.<//>`
+      }<//>`
     }
     <p class="dim">The same as links and small forms, without scripts: <a href="/?cmd=home">the home page</a>. All of it as a document: <a href="/_openapi.json">OpenAPI</a>.</p>`
 }
@@ -76,7 +81,7 @@ function curlOf(method, url, headers, body) {
   const parts = ["curl"]
   if (live.rights?.tokens) parts.push("-H", quoted("token: …"))
   for (const [name, value] of Object.entries(headers)) parts.push("-H", quoted(`${name}: ${value}`))
-  if (method === "POST") parts.push("--data-binary", quoted(body))
+  if (method === "POST") parts.push("--data-raw", quoted(body)) // which a body that begins with @ does not make a file
   return [...parts, quoted(location.origin + url)].join(" ")
 }
 

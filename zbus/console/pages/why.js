@@ -65,6 +65,5 @@ async function answer({ topic, group, partition, where }) {
   if (/^\d+$/.test(where.trim())) return document_("why", { ...place, partition, offset: where.trim() })
   const info = await document_("query", { topic })
   const found = await placeOf(topic, info, where.trim())
-  if (!found) throw new Error(`There is no message ${where} among the newest of this topic.`)
   return document_("why", { ...place, partition: found[0], offset: found[1] })
 }

@@ -23,6 +23,8 @@ class Pace:
 
     passed: int  # messages behind it, at the last look
     since_ms: int  # since when that has not changed, as far as is known
+    dead: int = 0  # messages that it had given up, at the last look
+    died_ms: int = 0  # when that was seen to grow; before that, when the group was made
     moved: bool = False  # somebody saw it change: before that, it may have stood still for longer
 
 
@@ -37,12 +39,16 @@ class Activity:
 
     def of(self, group: Group, passed: int) -> Pace:
         """What is known of a group that has so many messages behind it now."""
+        dead = sum([backlog.dead for backlog in group.backlogs])
         now_ms = self._broker.now_ms
         pace = self._paces.get(group)
         if pace is None:
             pace = self._paces[group] = Pace(passed, now_ms)
+            pace.dead, pace.died_ms = dead, group.options.created_ms  # at the earliest
         elif pace.passed != passed:
             pace.passed, pace.since_ms, pace.moved = passed, now_ms, True
+        if pace.dead != dead:
+            pace.dead, pace.died_ms = dead, now_ms
         return pace
 
     def look(self, count: int = TOPICS_PER_LOOK) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from zbus.core.topic import Group
+from zbus.core.broker import Broker
+from zbus.core.topic import Group, Topic
 
 WARNINGS_MAX = 100
 """Of one document; the worst of them."""
@@ -35,21 +36,41 @@ class Warned:
         return {"kind": self.kind, **{k: v for k, v in names.items() if v}, "text": self.text}
 
 
+def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list[Warned]:
+    """Of a group that has given up so many messages, the last one at that time: as long as letters
+    wait in its dead-letter topic, be they its own or of another group, or else for an hour."""
+    text = f"{_who(group)} has given up {_messages(dead)} after too many attempts"
+    letters = 0
+    if dead and group.options.dead_letter:
+        letters = _open_letters(broker.topics.get(group.options.dead_letter.lower()))
+        if not letters:
+            return []
+        text += f"; {_messages(letters)} wait" + ("s" if letters == 1 else "")
+        text += f" in {group.options.dead_letter}"
+    elif not dead or broker.now_ms - died_ms >= _HOUR_MS:
+        return []
+    return [Warned("dead", f"{text}.", letters or dead, group.topic.name, group.name)]
+
+
+def _open_letters(topic: Topic | None) -> int:
+    """What the one of its groups that is furthest behind has not finished. The group that came with
+    the topic counts if there is no other."""
+    groups = [] if topic is None else list(topic.groups.values())
+    read = [group for group in groups if not group.options.unclaimed]
+    return max([sum(group.counts()[:2]) for group in read or groups], default=0)
+
+
 def group_warnings(
-    group: Group, ready: int, leased: int, dead: int, idle_ms: int, now_ms: int
+    group: Group, ready: int, leased: int, idle_ms: int, now_ms: int
 ) -> list[Warned]:
     """Of a group with so many messages in each state, that has not moved on for so long."""
-    name, topic = group.name, group.topic.name
-    who = f"Group {name} of topic {topic}" if name.lower() != topic.lower() else f"Group {name}"
-    found = []
-    if dead:
-        text = f"{who} has given up {_messages(dead)} after too many attempts."
-        found.append(Warned("dead", text, dead, topic, name))
+    name, topic, who = group.name, group.topic.name, _who(group)
     failing = _failing(group, who, ready + leased + group.delayed_count(), now_ms)
     if failing is not None:
-        return [*found, failing]
+        return [failing]
     if not (ready or leased) or idle_ms < IDLE_MS:
-        return found
+        return []
+    found = []
     waiting, idle = f"{_messages(ready)} wait" + ("s" if ready == 1 else ""), spoken(idle_ms)
     if group.options.retain:
         waiting += ", and retention waits for it"
@@ -68,6 +89,11 @@ def group_warnings(
         text = f"{who} has not read for {idle}; {waiting}."
         found.append(Warned("idle", text, ready, topic, name))
     return found
+
+
+def _who(group: Group) -> str:
+    name, topic = group.name, group.topic.name
+    return f"Group {name} of topic {topic}" if name.lower() != topic.lower() else f"Group {name}"
 
 
 def _failing(group: Group, who: str, waiting: int, now_ms: int) -> Warned | None:

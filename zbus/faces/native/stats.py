@@ -15,7 +15,13 @@ from zbus.core.broker import Broker
 from zbus.core.topic import Group, Topic
 from zbus.faces.access import Grant
 from zbus.faces.native.activity import Activity
-from zbus.faces.native.alarms import WARNINGS_MAX, Warned, group_warnings, server_warnings
+from zbus.faces.native.alarms import (
+    WARNINGS_MAX,
+    Warned,
+    dead_warnings,
+    group_warnings,
+    server_warnings,
+)
 from zbus.faces.native.info import visible_groups, visible_topics
 from zbus.faces.native.settings import NativeSettings
 
@@ -102,11 +108,12 @@ class Rows:
         ready, leased, delayed, skipped = group.counts()
         passed = sum([partition.end for partition in group.topic.partitions]) - ready - delayed
         pace = self._activity.of(group, passed)
-        dead = sum([backlog.dead for backlog in group.backlogs])
+        dead = pace.dead
         options, now_ms = group.options, self._broker.now_ms
         if (ready or leased or dead or options.push) and not options.unclaimed:
             idle_ms = now_ms - pace.since_ms
-            warned += group_warnings(group, ready, leased, dead, idle_ms, now_ms)
+            warned += group_warnings(group, ready, leased, idle_ms, now_ms)
+            warned += dead_warnings(group, dead, pace.died_ms, self._broker)
         last_ms = pace.since_ms if pace.moved else _UNSET
         pushed = group.pushed
         return GroupStats(

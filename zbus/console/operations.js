@@ -1,0 +1,37 @@
+// What a token needs for each command, where that is not called like the command. Null: nothing.
+
+const OPERATIONS = {
+  ack: null,
+  nack: "consume",
+  unconsume: "consume",
+  extend: "consume",
+  redrive: "consume",
+  delete: "consume",
+  cancel: "consume",
+  fire: "consume",
+  reschedule: "consume",
+  peek: "consume",
+  why: "consume",
+  read: "consume",
+  txn_stage: "produce",
+  txn_commit: "produce",
+  txn_abort: "produce",
+  txn_query: "produce",
+  seek: "declare",
+  pause: "declare",
+  resume: "declare",
+  stats: "server",
+  connections: "server",
+  metrics: "server",
+  health: null,
+  heartbeat: null,
+  ping: null,
+  version: null,
+  icon: null,
+  login: null,
+  logout: null,
+  rights: null,
+  openapi: null,
+}
+
+export const operationOf = command => (command in OPERATIONS ? OPERATIONS[command] : command)
