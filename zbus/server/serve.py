@@ -365,12 +365,8 @@ class Server:
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 self.supervisor.stopping()
-                self.mailbox.post(self._stop)
-
-    def _stop(self) -> None:
-        if not self.loop.stopping:
-            self.loop.stop()
-            self.pushing.stop()
+                self.mailbox.post(self.loop.stop)
+                self.mailbox.post(self.pushing.stop)
 
     async def _reload_pages(self) -> None:
         """Beside all else: they may be many, and on a disk that does not answer."""
