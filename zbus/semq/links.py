@@ -256,6 +256,9 @@ class Links:
 
     def _ready(self, link: Link) -> bool:
         former = self.peers.get(link.node)
+        if former is not None and self._stays(former, link):
+            self.close(link, "there is another one")
+            return False
         if former is not None:
             self.close(former, "there is a newer one")
         link.ready = True
@@ -263,6 +266,13 @@ class Links:
         if (way := self._ways.get(link.node)) is not None and link.called:
             way.asked_ms = None
         return True
+
+    def _stays(self, former: Link, link: Link) -> bool:
+        """Where two have called each other at the same time, both keep the same link: that of the
+        lesser node. If each kept its newer one, none would be left."""
+        if former.called is link.called or link.opened_ms - former.opened_ms > HANDSHAKE_MS:
+            return False
+        return former.called is (self._context.options.node < link.node)
 
     # -- being there --------------------------------------------------------------------------
 
