@@ -20,7 +20,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against \
   crash crash-archive crash-changes crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
-  stock-clients clean system-packages load-generators
+  stock-clients stock-python clean system-packages load-generators
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -29,9 +29,20 @@ help: ## Say what can be made
 run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 	exec $(BIN)/zbus serve $(ARGS)
 
-test: system-packages lint ## Set up, lint, check types, run the tests: eight minutes on two cores
-	tests/process/stock/set_up.sh $(VENV)/stock python
-	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS)
+# Debian's packages and pip's come at the same time, once Python is there; and ruff and mypy run beside
+# the tests. What they say is kept, and shown at the end; either fails all of it.
+test: $(BIN)/python ## Set up, lint, check types, run the tests: eight minutes on two cores
+	@$(MAKE) --no-print-directory -j3 system-packages $(VENV)/test.stamp stock-python
+	@mkdir -p build
+	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS); tested=$$?; \
+	wait $$lint; linted=$$?; echo "== ruff and mypy"; cat build/lint.log; \
+	[ $$tested = 0 ] || echo "== the tests FAILED" >&2; \
+	[ $$linted = 0 ] || echo "== ruff or mypy FAILED" >&2; \
+	[ $$tested = 0 ] && [ $$linted = 0 ]
+
+stock-python:
+	@tests/process/stock/set_up.sh $(VENV)/stock python
 
 # Each Python has an environment of its own; one that fails does not keep the others from running.
 test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 that is here; ARGS="tests/core"

@@ -87,7 +87,7 @@ def test_directly_without_the_platform(broker: BrokerProcess, tmp_path: Path) ->
         first = at_b.take_one(wait_s=WAIT_S)
         assert first is not None
         first.done()
-        assert wait_for(lambda: a.stat()["peers"] == [B])
+        assert wait_for(lambda: (a.stat()["peers"], b.stat()["peers"]) == ([B], [A]))
         broker.kill()
         assert wait_for(lambda: not a.stat()["platform"])
         at_a.send(B, "second")
