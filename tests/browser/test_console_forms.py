@@ -200,7 +200,7 @@ def test_a_message_with_all_that_it_may_have(console: Console, broker: BrokerPro
 
     console.press("Produce")
     console.page.locator("summary", has_text="Id, expiry").click()
-    fill(console, {"Body": "report", "Again": "0 9 * * 1-5", "Time zone": "Europe/Berlin"})
+    fill(console, {"Body": "report", "Schedule": "0 9 * * 1-5", "Time zone": "Europe/Berlin"})
     console.press("Put the message")
     console.shows("Stored in cron.orders.dead; it comes first at")
     console.page.get_by_role("link", name="Schedules").click()

@@ -127,8 +127,8 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
   const sure = (title, these) =>
     open(
       close => html`<${FormDialog} title=${title} submit="Redrive" close=${close} call=${() => redrive(these)}>
-    <p>${plural(these.length, "message")} that died in the group <code>${group}</code> ${these.length === 1 ? "is" : "are"} put back into
-    <code>${topic}</code>, and finished in <code>${letter}</code>. <b>Every group of <code>${topic}</code> is handed ${these.length === 1 ? "it" : "them"} again</b>,
+    <p>${plural(these.length, "message")} that died in the group <code>${group}</code> ${these.length === 1 ? "is" : "are"} put back into <code>${topic}</code>,
+    and finished in <code>${letter}</code>. <b>Every group of <code>${topic}</code> is handed ${these.length === 1 ? "it" : "them"} again</b>,
     not only this one. Letters of other groups stay.</p><//>`,
     )
   const columns = [

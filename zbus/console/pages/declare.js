@@ -31,7 +31,7 @@ const OF_NEW_TOPIC = [
 ]
 const OF_TOPICS = [
   ["retention_ms", "Keep for", "duration", { hint: "7d, 12h; 0: no such limit", placeholder: "for ever" }],
-  ["dedupe_ms", "Remember ids for", "duration", { hint: "So that no message is stored twice" }],
+  ["dedupe_ms", "Remember ids for", "duration", { hint: "So that no message is stored twice", placeholder: "not at all" }],
 ]
 const OF_TOPIC = [
   ...OF_TOPICS,

@@ -73,7 +73,7 @@ function Warnings({ warnings, count }) {
   const more = Math.max(count, warnings.length) - seen.length
   return html`<ul class="warnings" aria-label="Warnings">${seen.map(
     (each, n) => html`<li key=${n}>
-    ${each.text} ${each.topic && html`<a href=${each.group ? link("topics", each.topic, "groups", each.group) : link("topics", each.topic)}>Look at it</a>`}</li>`,
+    <span>${each.text}</span>${each.topic && html`<a href=${each.group ? link("topics", each.topic, "groups", each.group) : link("topics", each.topic)}>Look at it</a>`}</li>`,
   )}
     ${more > 0 && !all && html`<li class="rest"><${Button} onClick=${() => setAll(true)}>${plural(more, "more warning")}<//></li>`}
     ${all && html`<li class="rest">${more > 0 && html`<span>${plural(more, "more is", "more are")} not listed. </span>`}<${Button} onClick=${() => setAll(false)}>Fewer<//></li>`}

@@ -59,8 +59,8 @@ export function Produce({ topic, info, close }) {
     <details class="more"><summary>Id, expiry, schedule</summary><div class="fields">
       <${Field} label="Id" hint="Made if it is empty"><input name="id" autocomplete="off" spellcheck="false"/><//>
       <${Field} label="Expires after" hint="30s, 2h, 7d"><input name="ttl" autocomplete="off"/><//>
-      <${Field} label="Again and again" hint="A cron expression: 0 9 * * 1-5"><input name="cron" autocomplete="off" spellcheck="false"/><//>
-      <${Field} label="Time zone of that"><input name="cron_zone" placeholder="UTC" autocomplete="off" spellcheck="false"/><//>
+      <${Field} label="Schedule" hint="A cron expression: 0 9 * * 1-5"><input name="cron" autocomplete="off" spellcheck="false"/><//>
+      <${Field} label="Time zone of the schedule"><input name="cron_zone" placeholder="UTC" autocomplete="off" spellcheck="false"/><//>
     </div></details>
     <${Field} label="Headers" hint="One a line, name: value"><textarea name="headers" rows="2" spellcheck="false"></textarea><//>
   <//>`
