@@ -41,7 +41,7 @@ ORDER: Final = (
     *("open_segments_max", "memory_bytes_max", "memory_topic_bytes_max"),
     *("cache_bytes_max", "history_bytes_max"),
     *("topics_max", "groups_per_topic_max", "partitions_max", "topic_messages_per_s"),
-    *("topic_bytes_per_s", "allowed_hosts", "cors_origins"),
+    *("topic_bytes_per_s", "txn_ttl_ms", "allowed_hosts", "cors_origins"),
     *("pages", "browser_get", "reload_window_ms", "rpc_url"),
     *("camellia_ttl_ms", "camellia_max_retry", "camellia_ack_timeout_ms", "camellia_ended_ms"),
     *("camellia_batch", "camellia_poll_timeout_ms", "camellia_monitor_ms", "camellia_idle_ms"),

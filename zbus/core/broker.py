@@ -99,7 +99,8 @@ class Broker:
         )
         self.declare, self.seek = declaring.declare, seeking.seek
         self.transactions = Transactions(
-            *(self.topics, recorder, self.dispatch, self.settling, puts, timers, self.declare)
+            *(self.topics, recorder, self.dispatch, self.settling, puts, timers, self.declare),
+            *(self.remove_topic, limits.txn_ttl_ms),
         )
         self.schedules = Schedules(self)
 

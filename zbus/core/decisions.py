@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
+from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.topic import Group, Topic
 
@@ -70,3 +71,15 @@ class App:
 
     def stuck(self) -> bool:
         return self.problem is not None
+
+
+def copy_of(found: Chunk, rows: Sequence[int]) -> Chunk:
+    """These messages without the keys that they were staged with."""
+    copy = Chunk()
+    for row in rows:
+        message = found.message(row)
+        copy.add(
+            *(message.id, message.headers, message.body, message.tag, message.key),
+            *(message.due_ms, message.expires_ms, b"", message.attempts_max),
+        )
+    return copy

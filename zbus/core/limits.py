@@ -35,6 +35,13 @@ class Limits:
     topic_bytes_per_s: int = number(
         0, 0, _TIB, "Bytes of messages a second that a topic takes; more get a 429. 0 = all."
     )
+    txn_ttl_ms: int = number(
+        7 * 86_400_000,
+        0,
+        100 * 366 * 86_400_000,
+        "Staged messages that nobody commits, and applications that commit nothing, are forgotten"
+        " after this. 0 = never.",
+    )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
 
 

@@ -13,7 +13,8 @@ remembered elsewhere: a start finds the decision, and which of its messages are 
 
 Batches have growing numbers. One that is not above the last decision's was committed before: it is
 answered when that is done, and changes nothing. Nobody sees what is not committed; a large batch
-is seen portion by portion, in its order.
+is seen portion by portion, in its order. What nobody comes back to is forgotten in time
+(`zbus.core.lapsing`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from typing import Any, Final
 
 from zbus.core import single
 from zbus.core.chunk import Chunk
-from zbus.core.decisions import GROUP, App, Decision, Stage, Status, Task
+from zbus.core.decisions import GROUP, App, Decision, Stage, Status, Task, copy_of
 from zbus.core.declare import GroupWish
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Outcome, Refusal, topic_unknown
+from zbus.core.lapsing import Lapsing
 from zbus.core.life import Life
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.log import Size
@@ -66,6 +68,8 @@ class Transactions:
         puts: Puts,
         timers: Timers,
         declare: Callable[..., None],
+        remove: Callable[[Ticket, Topic], None],
+        ttl_ms: int,
     ) -> None:
         self._topics = topics
         self._recorder = recorder
@@ -73,8 +77,10 @@ class Transactions:
         self._settling = settling
         self._puts = puts
         self._declare = declare
+        self._remove = remove
         self._apps: dict[str, App] = {}
         self._timer = timers.timer(self._go_on, lambda name: topics.get(f"{PREFIX}{name}"))
+        self._lapsing = Lapsing(recorder, dispatch, timers, ttl_ms, self._look)
 
     # -- verbs ----------------------------------------------------------------------------------
 
@@ -89,6 +95,7 @@ class Transactions:
                 self._make(made, topic)
                 if made.problem is not None:
                     return made.problem
+        self._lapsing.use(name)
         return None
 
     def commit(self, ticket: Ticket, name: str, batch: int, stages: Sequence[Stage]) -> None:
@@ -97,6 +104,7 @@ class Transactions:
         if isinstance(app, BrokerError):
             ticket.settle(app)
         else:
+            self._lapsing.use(name)
             decision = Decision(batch, tuple(stages))
             self._submit(app, partial(self._commit, app, ticket, decision))
 
@@ -106,6 +114,7 @@ class Transactions:
         if isinstance(app, BrokerError):
             ticket.settle(app)
         else:
+            self._lapsing.use(name)
             self._submit(app, partial(self._abort, app, ticket, batch, ranges))
 
     def status(self, name: str) -> Status | BrokerError:
@@ -124,6 +133,18 @@ class Transactions:
         name = topic.name[len(PREFIX) :]
         if topic.name.startswith(PREFIX) and not name.endswith(ROWS):
             self._timer.set(name, self._dispatch.tick.now_ms)
+            self._lapsing.found(name)
+
+    def _look(self, name: str) -> None:
+        app = self._find(name)
+        if isinstance(app, App):
+            self._submit(app, lambda: self._lapsing.lapse(app, self._drop, self._forget))
+
+    def _forget(self, app: App) -> None:
+        """Nobody has used it for long."""
+        del self._apps[app.name]
+        for topic in (app.rows, app.decisions):
+            self._remove(Silent(), topic)
 
     # -- applications ---------------------------------------------------------------------------
 
@@ -341,7 +362,7 @@ class Transactions:
             if into.fenced is not None:
                 app.problem = into.fenced
                 return 0
-            chunk = _copy(found, rows)
+            chunk = copy_of(found, rows)
             offsets = [range(found.first + row, found.first + row + 1) for row in rows]
             if len(by_partition) == 1:
                 offsets = [range(at, end)]
@@ -410,18 +431,6 @@ class _Called(Silent):
 
     def answer(self, outcome: Outcome) -> None:
         self._done((outcome, self.offset))
-
-
-def _copy(found: Chunk, rows: Sequence[int]) -> Chunk:
-    """These messages without the keys that they were staged with."""
-    copy = Chunk()
-    for row in rows:
-        message = found.message(row)
-        copy.add(
-            *(message.id, message.headers, message.body, message.tag, message.key),
-            *(message.due_ms, message.expires_ms, b"", message.attempts_max),
-        )
-    return copy
 
 
 def _not_staged(first: int, end: int) -> BrokerError:
