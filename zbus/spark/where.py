@@ -15,6 +15,7 @@ from zbus.spark.errors import Usage
 if TYPE_CHECKING:
     from zbus.spark.logs import Log
 
+TRIED_S: Final = 60.0
 TOKEN_VARIABLE: Final = "ZBUS_TOKEN"
 
 
@@ -27,7 +28,7 @@ class Where:
     path: str | None = None
     token_file: str | None = None
     tls_ca: str | None = None
-    patience_s: float = 60.0
+    patience_s: float = TRIED_S
     """A broker that cannot be reached is tried again for so long: it may be starting."""
 
     def open(self) -> Log:
