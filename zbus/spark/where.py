@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TRIED_S: Final = 60.0
 ASKED_S: Final = 10.0
-
 TOKEN_VARIABLE: Final = "ZBUS_TOKEN"
 
 
