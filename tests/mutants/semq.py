@@ -222,7 +222,7 @@ SEMQ: list[Mutant] = [
             "semq-void-is-forgotten",
             "        if void:\n            self.void.add(given)",
             "        if False:\n            self.void.add(given)",
-            SIMULATED,
+            INBOX,
         ),
         (
             "semq-ledger-in-memory",
@@ -303,7 +303,7 @@ SEMQ: list[Mutant] = [
             "semq-what-expired-was-received",
             '"it expired on its way", "NOT void") if void else None',
             '"it expired on its way", "NOT void") if False else None',
-            SIMULATED,
+            "semq/test_outbox.py",
         ),
         (
             "semq-all-that-waits-is-sorted",

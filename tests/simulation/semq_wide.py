@@ -32,7 +32,7 @@ class WideWork(Work):
         super().__init__(world)
         self.stranger = UNKNOWN
         self.strange = self.random.choice((0.03, 0.03, 0.2))
-        self.appears = self.random.random() < 0.3
+        self.appears = self.random.random() < 0.5
 
     def members(self) -> list[tuple[str, EndpointOptions]]:
         return [(name, self._odd(options)) for name, options in super().members()]
@@ -51,7 +51,7 @@ class WideWork(Work):
     def act(self) -> None:
         if self.random.random() < 0.1:
             self._operate()
-        if self.appears and self.random.random() < 0.02 and self.serial > MESSAGES_MAX // 4:
+        if self.appears and self.random.random() < 0.02 and self.serial > MESSAGES_MAX // 8:
             self._appear()
         super().act()
 
