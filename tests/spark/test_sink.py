@@ -193,6 +193,16 @@ def test_a_table_leaves_nothing_else(broker: BrokerProcess, bus: BlockingClient)
     assert bodies(bus) == [b"a", b"b"]
 
 
+def test_a_table_without_rows(broker: BrokerProcess, bus: BlockingClient) -> None:
+    sink = writer(types.StructType([BODY]), options(broker, topic="out"), False)
+    sink.commit([sink.write(iter([table([])])), sink.write(iter([]))])
+    stream = StreamWriter(wish_of(broker, topic="out", app="app"))
+    for batch in range(2):  # a filter may leave nothing of the first ones
+        stream.commit([write_rows(wish_of(broker, topic="out"), "app", [])], batch)
+    stream.commit([write_rows(wish_of(broker, topic="out"), "app", [table(["a"])])], 2)
+    assert bodies(bus) == [b"a"]
+
+
 def test_a_table_that_is_named_is_written_once(broker: BrokerProcess, bus: BlockingClient) -> None:
     for version in (0, 0, 1, 0):
         given = options(broker, topic="out", txnAppId="load", txnVersion=str(version))

@@ -231,8 +231,18 @@ def commit(
 ) -> int:
     """Store what tasks have staged, in their order; how many messages that were, 0 if it was done
     before. Raises Usage, Unreachable, DataLoss."""
+    messages = _staged(messages)
+
+    def ask() -> int:
+        try:
+            return bus.run(request_of_commit(app, batch, messages))
+        except errors.NotFound:
+            if any(each.stages for each in messages):
+                raise
+            return 0  # nobody has staged anything yet, and there is nothing to store
+
     try:
-        return _told(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
+        return _told(wish, ask)
     except SparkProblem as error:
         if is_decided(bus, app, batch):
             text = "what was written is decided all the same: the broker stores what is missing"
