@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
 from zbus.spark.archive.writer import LEVEL
@@ -140,7 +141,8 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
     A second archiver of the same topic loses the race and ends with exit code 4. The archive says
     itself where to go on.
     """
-    if click.get_current_context().invoked_subcommand is not None:
+    if (subcommand := click.get_current_context().invoked_subcommand) is not None:
+        _require_no_options(click.get_current_context(), subcommand)
         return
     if not options["to"]:
         raise Usage("say where to: --to DIR")
@@ -161,6 +163,16 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
         if options["interval"] is None:
             return
         time.sleep(options["interval"] / 1_000)
+
+
+def _require_no_options(context: click.Context, subcommand: str) -> None:
+    """What stands before a subcommand would be of no effect. Raises Usage."""
+    for option in context.command.params:
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            raise Usage(
+                f"{option.opts[0]} stands before {subcommand}, and would not count: options of"
+                f" {subcommand} come behind it, and those of archiving alone are not for it"
+            )
 
 
 def _job(
