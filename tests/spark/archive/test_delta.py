@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.spark.archive.harness import put_numbers, run
+from tests.spark.archive.harness import job, put_numbers, run
 from tests.spark.stored import MemoryLog
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import Report
@@ -18,7 +18,11 @@ from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
 
 deltalake = pytest.importorskip("deltalake", reason="delta-rs is not installed")
 
-from zbus.spark.archive.delta import DeltaTarget  # noqa: E402 - it needs that
+from zbus.spark.archive.delta import (  # noqa: E402 - it needs that
+    PARTITIONED_BY,
+    SCHEMA,
+    DeltaTarget,
+)
 
 FILES = OsArchiveFiles()
 ODD = "a=b%2Fc/é x"
@@ -98,10 +102,42 @@ def test_what_is_gone_is_in_the_history(log: MemoryLog, tmp_path: Path) -> None:
     assert [(gap["start"], gap["end"]) for (gap,) in gaps] == [(0, 12)]
 
 
-def test_a_table_of_somebody_else(log: MemoryLog, tmp_path: Path) -> None:
-    deltalake.write_deltalake(str(tmp_path), pa.table({"x": [1]}))
-    with pytest.raises(Usage, match="other columns"):
-        archive(tmp_path, log)
+LARGER = SCHEMA.set(SCHEMA.get_field_index("partition"), pa.field("partition", pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "by", "said"),
+    [
+        (pa.schema({"x": pa.int64()}), [], "other columns"),
+        (SCHEMA.remove(0), ["date"], "other columns: topic differ"),
+        (SCHEMA.append(pa.field("x", pa.int64())), PARTITIONED_BY, "other columns: x differ"),
+        (LARGER, PARTITIONED_BY, "other columns: partition differ"),
+        (SCHEMA, [], "partitioned by nothing"),
+        (SCHEMA, ["date"], "partitioned by date"),
+        (SCHEMA, ["date", "topic"], "partitioned by date, topic"),
+    ],
+)
+def test_a_table_of_somebody_else(
+    log: MemoryLog, tmp_path: Path, schema: pa.Schema, by: list[str], said: str
+) -> None:
+    deltalake.DeltaTable.create(str(tmp_path), schema, partition_by=by)
+    for what in ("plan", "run"):
+        with pytest.raises(Usage, match=said):
+            getattr(job(FILES, log, root=tmp_path, target=DeltaTarget(str(tmp_path))), what)()
+    assert deltalake.DeltaTable(str(tmp_path)).version() == 0
+
+
+def test_each_format_refuses_a_directory_of_the_other(log: MemoryLog, tmp_path: Path) -> None:
+    parquet, delta = tmp_path / "parquet", tmp_path / "delta"
+    run(FILES, log, root=parquet)
+    archive(delta, log)
+    for pattern in ("orders", "none of them"):
+        with pytest.raises(Usage, match="archive of Parquet files"):
+            run(FILES, log, root=parquet, target=DeltaTarget(str(parquet)), pattern=pattern)
+        with pytest.raises(Usage, match="table of Delta Lake"):
+            run(FILES, log, root=delta, pattern=pattern)
+    assert not (parquet / "_delta_log").exists()
+    assert not (delta / "_zbus").exists()
 
 
 def test_an_incarnation_that_is_no_number(log: MemoryLog, tmp_path: Path) -> None:

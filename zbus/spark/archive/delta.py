@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from zbus import __version__
-from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
-from zbus.spark.archive.names import topic_name
+from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles, names_in
+from zbus.spark.archive.names import OWN, topic_name
 from zbus.spark.archive.plan import Resume
 from zbus.spark.archive.records import FileRecord
 from zbus.spark.archive.target import Piece, require_files
@@ -56,10 +56,9 @@ class DeltaTarget:
         from deltalake import DeltaTable
 
         if DeltaTable.is_deltatable(self._root):
-            found = {field.name for field in DeltaTable(self._root).schema().fields}
-            if found != set(SCHEMA.names):
-                raise Usage(f"{self._root} is a table with other columns: {', '.join(found)}")
+            self._table()
             return
+        self._refuse_parquet()
         Path(self._root).mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             self._root, SCHEMA, mode="ignore", partition_by=PARTITIONED_BY, name="zbus archive"
@@ -69,6 +68,7 @@ class DeltaTarget:
         from deltalake import DeltaTable
 
         if not DeltaTable.is_deltatable(self._root):
+            self._refuse_parquet()
             return None
         return _resume(self._table(), topic, partition)
 
@@ -109,14 +109,30 @@ class DeltaTarget:
         except DeltaError as error:
             raise SparkProblem(f"{self._root}: {error}") from error
 
+    def _refuse_parquet(self) -> None:
+        if names_in(self._files, Path(self._root, OWN)):
+            raise Usage(f"{self._root} is an archive of Parquet files: name another directory")
+
     def _table(self) -> DeltaTable:
-        from deltalake import DeltaTable
+        """Raises Usage if it is one of somebody else."""
+        from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
+        self._refuse_parquet()
         try:
-            return DeltaTable(self._root)
+            table = DeltaTable(self._root)
         except DeltaError as error:
             raise Unverified(f"{self._root} cannot be read as a Delta table: {error}") from error
+        wanted = Schema.from_arrow(SCHEMA)
+        types = {field.name: field.type for field in wanted.fields}
+        found = {field.name: field.type for field in table.schema().fields}
+        if found != types:
+            wrong = sorted(name for name in found | types if found.get(name) != types.get(name))
+            raise Usage(f"{self._root} is a table with other columns: {', '.join(wrong)} differ")
+        if (by := table.metadata().partition_columns) != PARTITIONED_BY:
+            said = ", ".join(by) or "nothing"
+            raise Usage(f"{self._root} is a table that is partitioned by {said}, not as an archive")
+        return table
 
 
 def _resume(table: DeltaTable, topic: str, partition: int) -> Resume | None:

@@ -8,11 +8,11 @@ from typing import Protocol
 import attrs
 
 from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import ArchiveFiles
-from zbus.spark.archive.names import check_path
+from zbus.spark.archive.files import ArchiveFiles, names_in
+from zbus.spark.archive.names import DELTA, check_path
 from zbus.spark.archive.plan import Resume
 from zbus.spark.archive.records import Commit, FileRecord, Gap, Lane
-from zbus.spark.errors import LostRace, SparkProblem
+from zbus.spark.errors import LostRace, SparkProblem, Usage
 from zbus.spark.logs import Span
 
 
@@ -54,6 +54,7 @@ class ParquetTarget:
         self._lanes: dict[tuple[str, int], tuple[Lane, int]] = {}
 
     def begin(self, time_ms: int) -> None:
+        self._refuse_delta()
         self._chains.make(time_ms)
 
     def resume(self, topic: str, partition: int) -> Resume | None:
@@ -91,9 +92,15 @@ class ParquetTarget:
                 pass  # somebody has made one
         self._lanes[span.topic, span.partition] = lane, commits + 1
 
+    def _refuse_delta(self) -> None:
+        root = self._chains.root
+        if names_in(self._chains.files, root / DELTA):
+            raise Usage(f"{root} is a table of Delta Lake: name another directory")
+
     def _lane(self, topic: str, partition: int) -> tuple[Lane, int]:
         found = self._lanes.get((topic, partition))
         if found is None:
+            self._refuse_delta()
             lane, commits, _ = self._chains.read(topic, partition)
             found = self._lanes[topic, partition] = lane, len(commits)
         return found
