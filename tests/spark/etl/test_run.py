@@ -168,6 +168,7 @@ def test_files_and_bad_rows(
     put(bus)
     done = run.run(spark, where, both, "late", print)
     assert (done.counts.results, done.counts.bad_kept) == (2, 2)
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == 0  # else one stays of each batch
     assert sorted(row.carrier for row in spark.read.parquet(root).collect()) == ["DL", "UA"]
     assert len(everything(bus, "bad")) == 2
 

@@ -197,16 +197,17 @@ class _Batch:
         if self.root is None:
             ends.write(rows, self.sink, f"etl.{query_id}", batch)
             return
-        if self.has_bad:
-            rows = rows.persist()
-            bad = rows.where(f"{_BAD} is not null").select(f"{_BAD}.*")
-            ends.write(bad, self.sink, f"etl.{query_id}", batch)
-            rows = rows.where(f"{_RESULT} is not null")
-        try:
+        if not self.has_bad:
             files.write(self.spark, self.root, own, batch, rows.select(f"{_RESULT}.*"))
+            return
+        kept = rows.persist()
+        try:
+            bad = kept.where(f"{_BAD} is not null").select(f"{_BAD}.*")
+            ends.write(bad, self.sink, f"etl.{query_id}", batch)
+            results = kept.where(f"{_RESULT} is not null").select(f"{_RESULT}.*")
+            files.write(self.spark, self.root, own, batch, results)
         finally:
-            if self.has_bad:
-                rows.unpersist()
+            kept.unpersist()
 
 
 def _followed(started: StreamingQuery, outcome: query.Outcome, say: Say) -> Done:
