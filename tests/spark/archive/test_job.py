@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,36 @@ def log() -> MemoryLog:
 
 def is_whole(disk: LinkDisk) -> None:
     assert verify(chains(disk), HERE, [], files=disk).wrong == []
+
+
+class Growing:
+    """An engine to which executors come. It notes what it is given in each round."""
+
+    def __init__(self) -> None:
+        self.workers = 1
+        self.rounds: list[tuple[int, float | None]] = []
+
+    def each(self, function: Any, items: list[Any]) -> Iterator[Any]:
+        self.rounds.append((len(items), function.keywords["setting"].rate_bytes_s))
+        self.workers = 3
+        yield from map(function, items)
+
+
+@pytest.mark.parametrize(
+    ("rate", "rounds"),
+    [
+        (None, [(4, None), *[(12, None)] * 4, (8, None)]),
+        # All of a round may run at once, whoever comes meanwhile.
+        (3e6, [(1, 3e6), *[(3, 1e6)] * 19, (2, 1.5e6)]),
+    ],
+)
+def test_rounds_follow_how_many_workers_there_are(
+    log: MemoryLog, rate: float | None, rounds: list[tuple[int, float | None]]
+) -> None:
+    engine = Growing()
+    shape = Shape(file_bytes=1, group_bytes=150)
+    assert run(LinkDisk(), log, engine=engine, shape=shape, rate_bytes_s=rate).messages == COUNT
+    assert engine.rounds == rounds
 
 
 # -- what is archived -----------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from zbus.spark.archive.tasks import (
     Engine,
     Opener,
     Setting,
+    Task,
     archive_slice,
     slices,
 )
@@ -197,28 +198,32 @@ class Job:
             root=self.root,
             run=Attempt.begun(self.now_ms()).text,
             shape=shape,
-            rate_bytes_s=self._rate_of_each(len(made)),
         )
         lanes = {_key(plan): _Progressing(plan) for plan in plans}
-        function = partial(archive_slice, setting=setting, files=self.files)
-        size = self.engine.workers * SLICES_PER_WORKER
-        for number in range(0, max(1, len(made)), size):
-            for dones in self.engine.each(function, made[number : number + size]):
+        while True:
+            some, made = self._round(made)
+            rate = None if self.rate_bytes_s is None else self.rate_bytes_s / max(1, len(some))
+            of_round = attrs.evolve(setting, rate_bytes_s=rate)
+            function = partial(archive_slice, setting=of_round, files=self.files)
+            for dones in self.engine.each(function, some):
                 for done in dones:
                     lanes[done.task.span.topic, done.task.span.partition].add(done)
                     self.progress.advance(done.task.bytes if done.problem is None else 0)
             for lane in lanes.values():
                 self._commit(lane, report)
             self._raise_first(lanes.values())
+            if not made:
+                break
         files = self.files or OsArchiveFiles()
         with suppress(OSError):  # it was not made, or something is left
             files.remove(Path(self.root) / names.UNFINISHED / setting.run)
         return [(lane.plan, lane.lost) for lane in lanes.values() if lane.lost is not None]
 
-    def _rate_of_each(self, count: int) -> float | None:
-        if self.rate_bytes_s is None:
-            return None
-        return self.rate_bytes_s / max(1, min(count, self.engine.workers))
+    def _round(self, made: list[list[Task]]) -> tuple[list[list[Task]], list[list[Task]]]:
+        """What is done next, and what is left. At a rate all of a round is done at the same time,
+        with a part of the rate each: nobody goes faster if an executor comes meanwhile."""
+        size = self.engine.workers * (SLICES_PER_WORKER if self.rate_bytes_s is None else 1)
+        return made[:size], made[size:]
 
     def _commit(self, lane: _Progressing, report: dict[tuple[str, int], LaneReport]) -> None:
         piece = lane.piece(self.now_ms())

@@ -50,7 +50,7 @@ class Setting:
     root: str
     run: str
     shape: Shape
-    rate_bytes_s: float | None = None  # of each worker
+    rate_bytes_s: float | None = None  # of each task
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many it does at a time."""
+        """How many it does at a time now. That may change."""
 
     def each(
         self, function: Callable[[Item], list[Result]], items: list[Item]
