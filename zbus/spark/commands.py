@@ -110,13 +110,13 @@ class Common:
 
     def session(self) -> SparkSession:
         """Begun when it is first asked for; `close` ends it. Raises NoSpark and Usage."""
-        from zbus.spark.session import read_conf, start
+        from zbus.spark.session import read_conf, running, start
 
         name = self.name or f"zbus spark {click.get_current_context().info_name}"
         conf = read_conf(self.conf)
-        running = _running()
+        own = running() is None
         session = start(name, master=self.master, conf=conf, java_home=self.java_home)
-        if not running:
+        if own:
             self._session = session
         return session
 
@@ -125,15 +125,6 @@ class Common:
         if self._session is not None:
             self._session.stop()
             self._session = None
-
-
-def _running() -> bool:
-    """Whether this process has a session already, which is somebody else's."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        return False
-    return SparkSession.getActiveSession() is not None
 
 
 _OPTIONS: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,11 +34,20 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Unless `conf` says otherwise."""
+"""For what nobody has set: not `conf`, not spark-submit or its properties file, and not whoever has
+begun the session."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Of the environment: before those that are set, so a person's own come later and win."""
+
+_PROGRESS = "spark.ui.showConsoleProgress"
+"""Spark sets it itself if nobody does, before anybody could look."""
+
 _SHUFFLE = "spark.sql.shuffle.partitions"
+_DYNAMIC = "spark.dynamicAllocation.enabled"
+_EXECUTORS_S: Final = 30.0
+_SETTLED_S: Final = 1.0
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM
 
 
@@ -59,15 +69,15 @@ def start(
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home(java_home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted:
-        quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-        given[_JAVA_OPTIONS] = f"{quiet} {given.get(_JAVA_OPTIONS, '')}".rstrip()
+    quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if not submitted and quiet not in os.environ.get(_JAVA_OPTIONS, ""):
+        os.environ[_JAVA_OPTIONS] = f"{quiet} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()
     place = master or given.pop("spark.master", None) or (None if submitted else LOCAL)
     if place is not None and place.startswith("local"):
         # It would bind and tell others the address of this machine in the network.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = _begin(name, place, {**DEFAULTS, **given})
-    if _SHUFFLE not in given:
+    session = _begin(name, place, given)
+    if _SHUFFLE not in session.conf.getAll:
         session.conf.set(_SHUFFLE, str(2 * session.sparkContext.defaultParallelism))
     register(session)
     return session
@@ -78,16 +88,22 @@ def _begin(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    there = running()
+    if there is not None:
+        for key, value in {**_missing(there.conf.getAll), **conf}.items():
+            if there.conf.isModifiable(key):
+                there.conf.set(key, value)
+        return there
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             # It says so of a pandas that it has found and that nobody uses.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+            for key, value in {**_missing(_set(conf)), **conf}.items():
+                builder = builder.config(key, value)
             session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         # The JVM's text begins with one line about where it was asked.
@@ -96,7 +112,53 @@ def _begin(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
         place = master or "the master that is set"
         raise NoSpark(f"no session of Spark could be begun on {place}: {why}") from error
     session.sparkContext.setLogLevel("ERROR")
+    _await_executors(session)
     return session
+
+
+def running() -> SparkSession | None:
+    """The session that this process has already, which is somebody else's."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.builder.getOrCreate()
+
+
+def _set(conf: Mapping[str, str]) -> dict[str, str]:
+    """What is set before a session begins: the JVM knows, which `conf` is given to."""
+    from pyspark import SparkConf, SparkContext
+
+    first = SparkConf().setAll(list(conf.items()))
+    SparkContext._ensure_initialized(conf=first)
+    found = dict(SparkConf().getAll())
+    if _SUBMITTED not in os.environ:
+        found.pop(_PROGRESS, None)
+    return found
+
+
+def _missing(known: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in DEFAULTS.items() if key not in known}
+
+
+def _await_executors(session: SparkSession) -> None:
+    """Those of a cluster come one after another when a session has begun, and how much is done at
+    a time follows from how many there are."""
+    context = session.sparkContext
+    if (context.master or "").startswith("local") or session.conf.get(_DYNAMIC, "false") == "true":
+        return
+    begun = changed = time.monotonic()
+    count = 0
+    while time.monotonic() < begun + _EXECUTORS_S:
+        there = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # one is the driver
+        if there != count:
+            count, changed = there, time.monotonic()
+        if count and time.monotonic() > changed + _SETTLED_S:
+            return
+        time.sleep(_SETTLED_S / 10)
 
 
 def _check_version() -> None:
