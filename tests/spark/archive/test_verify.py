@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,8 @@ from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.records import Commit, decode, encode, sealed
 from zbus.spark.archive.verify import Checkup, verify
-from zbus.spark.errors import Unverified
+from zbus.spark.errors import DataLoss, Unverified
+from zbus.spark.logs import Span
 
 FILES = OsArchiveFiles()
 
@@ -152,3 +153,40 @@ def test_the_log_has_forgotten_some(root: Path, log: MemoryLog) -> None:
     assert (found.wrong, found.gone, found.compared) == ([], 14, 34)
     found = check(root, log=MemoryLog())
     assert (found.wrong, found.gone, found.compared) == ([], 48, 0)
+
+
+class Forgetting(MemoryLog):
+    """Retention goes on to this offset when somebody reads."""
+
+    def __init__(self, stored: MemoryLog, first: int, incarnation: str = "1") -> None:
+        super().__init__()
+        self.stored, self.incarnations = stored.stored, dict(stored.incarnations)
+        self._then = first, incarnation
+
+    def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes]:
+        self.first["orders", 0], self.incarnations["orders"] = self._then
+        return super().raw(span, start, stop)
+
+
+@pytest.mark.parametrize(
+    ("first", "incarnation", "compared"), [(14, "1", 34), (48, "1", 0), (0, "2", 0), (0, "1", 48)]
+)
+def test_retention_goes_on_meanwhile(
+    root: Path, log: MemoryLog, first: int, incarnation: str, compared: int
+) -> None:
+    found = check(root, log=Forgetting(log, first, incarnation))
+    assert (found.wrong, found.compared, found.gone) == ([], compared, 48 - compared)
+
+
+def test_the_log_has_lost_some(root: Path, log: MemoryLog) -> None:
+    """Where it says that it has them."""
+
+    class Lossy(MemoryLog):
+        def raw(self, span: Span, start: int, stop: int) -> Iterator[bytes]:
+            raise DataLoss("damaged")
+
+    lossy = Lossy()
+    lossy.stored, lossy.incarnations = log.stored, log.incarnations
+    wrong = check(root, log=lossy).wrong
+    assert wrong
+    assert all("the log has lost what is archived" in text for text in wrong)

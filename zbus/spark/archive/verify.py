@@ -210,17 +210,10 @@ def _messages(file: FileRecord, parquet: pq.ParquetFile) -> str:
 
 
 def _compare(chains: Chains, lane: Lane, log: Log, found: Checkup) -> None:
-    try:
-        spans = log.spans(lane.topic)
-    except UnknownTopic:
-        spans = []
-    span = next((each for each in spans if each.partition == lane.partition), None)
+    span = _span(log, lane)
     for file in lane.files:
-        if span is None or span.incarnation != file.incarnation or file.end <= span.first:
-            found.gone += file.rows
-            continue
         try:
-            _compare_file(chains, file, log, span, found)
+            span = _compare_file(chains, lane, file, log, span, found)
         except DataLoss as error:
             found.wrong.append(f"{lane.place}: the log has lost what is archived: {error}")
         except _UNREADABLE:
@@ -229,19 +222,48 @@ def _compare(chains: Chains, lane: Lane, log: Log, found: Checkup) -> None:
             found.wrong.append(f"{lane.place}: {error}")
 
 
-def _compare_file(chains: Chains, file: FileRecord, log: Log, span: Span, found: Checkup) -> None:
+def _span(log: Log, lane: Lane) -> Span | None:
+    """What there is by now."""
+    try:
+        spans = log.spans(lane.topic)
+    except UnknownTopic:
+        return None
+    return next((each for each in spans if each.partition == lane.partition), None)
+
+
+def _first(span: Span | None, file: FileRecord) -> int:
+    """The offset from which on the log has what is in a file; its end: nothing."""
+    if span is None or span.incarnation != file.incarnation:
+        return file.end
+    return min(file.end, span.first)
+
+
+def _compare_file(
+    chains: Chains, lane: Lane, file: FileRecord, log: Log, span: Span | None, found: Checkup
+) -> Span | None:
+    """Gives the span as it is by then: retention goes on meanwhile, and what it has removed is
+    gone, and not lost. Raises DataLoss, SparkProblem."""
+    if _first(span, file) == file.end:
+        found.gone += file.rows
+        return span
     with source(chains.files, chains.root / file.path) as opened:
         parquet = pq.ParquetFile(opened)
         start = file.start
         for number in range(parquet.num_row_groups):
             table = parquet.read_row_group(number).cast(arrow_schema(COLUMNS))
             stop = start + table.num_rows
-            first = max(start, span.first)
+            live = None
+            while (first := max(start, _first(span, file))) < stop and live is None:
+                assert span is not None
+                try:
+                    batches = list(read(log, span, first, stop, COLUMNS))
+                    live = pa.Table.from_batches(batches, arrow_schema(COLUMNS))
+                except DataLoss:
+                    before, span = span, _span(log, lane)
+                    if span is not None and span[:4] == before[:4]:
+                        raise
             found.gone += min(stop, first) - start
-            if first < stop:
-                live = pa.Table.from_batches(
-                    read(log, span, first, stop, COLUMNS), arrow_schema(COLUMNS)
-                )
+            if live is not None:
                 found.compared += live.num_rows
                 if not table.slice(first - start).equals(live):
                     found.wrong.append(
@@ -249,3 +271,4 @@ def _compare_file(chains: Chains, file: FileRecord, log: Log, span: Span, found:
                         " other messages"
                     )
             start = stop
+    return span
