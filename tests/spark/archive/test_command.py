@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -264,6 +265,18 @@ def test_retention_that_was_faster_ends_with_3(live: tuple[Place, BrokerProcess]
     (gap,) = Archive(place.archive).lanes()[0].gaps
     assert (first.end, gap.start, gap.end) == (50, 50, second.start)
     assert place.document("verify", "@/archive")["wrong"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_goes_on_for_ever_is_stopped_in_order(place: Place, number: signal.Signals) -> None:
+    words = [word.replace("@", str(place.folder)) for word in LOCAL]
+    command = [sys.executable, "-m", "zbus.spark", "archive", *words, "--topics", "orders"]
+    with subprocess.Popen([*command, "--interval", "1h"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"orders, partition 0: offsets 0 to 300" in process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(WAIT_S) == 0
+    assert place.document("verify", "@/archive")["messages"] == COUNT
 
 
 def _kept(broker: BrokerProcess) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -152,17 +154,31 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
     if common.dry_run:
         _say(job.plan(), common, planned=True)
         return
-    while True:
-        try:
-            with _bar(job, common) as shown:
-                _say(shown.run(), common)
-        except Unreachable as problem:
-            if options["interval"] is None:
-                raise
-            click.echo(f"zbus: {problem}; trying again", err=True)
-        if options["interval"] is None:
-            return
-        time.sleep(options["interval"] / 1_000)
+    if options["interval"] is None:
+        with _bar(job, common) as shown:
+            _say(shown.run(), common)
+        return
+    with suppress(KeyboardInterrupt), _stopped_by_sigterm():
+        while True:
+            try:
+                with _bar(job, common) as shown:
+                    _say(shown.run(), common)
+            except Unreachable as problem:
+                click.echo(f"zbus: {problem}; trying again", err=True)
+            time.sleep(options["interval"] / 1_000)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Meanwhile SIGTERM is as Ctrl-C, wherever it comes: what is committed is committed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _require_no_options(context: click.Context, subcommand: str) -> None:
