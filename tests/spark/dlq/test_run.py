@@ -19,7 +19,7 @@ from zbus.spark.dlq.apply import Wanted
 from zbus.spark.dlq.journal import FINISHED, Journal
 from zbus.spark.dlq.letters import letters, summary
 from zbus.spark.dlq.plan import Action, Plan, read, write
-from zbus.spark.errors import DataLoss, LostRace, Usage
+from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -121,6 +121,43 @@ def test_again_after_a_crash(
     assert [message.body for message in everything(bus, "orders")[6:]] == [b"0", b"1"]
     assert len(everything(bus, "audit")) == 1
     assert Journal(path).has(FINISHED, 0)
+    assert [message.offset for message in bus.pull(DLQ, DLQ, batch=10)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("at", "paused"),
+    [("_named", False), ("target", False), ("ends.write", False), ("groups.finish", True)],
+)
+def test_a_failure_leaves_a_group_paused_only_for_what_is_committed(
+    spark: SparkSession,
+    where: Where,
+    bus: BlockingClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+    paused: bool,
+) -> None:
+    path = tmp_path / "plan.json"
+    plan = planned(spark, where, path, count_max=2)
+    said: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise SparkProblem("no")
+
+    with monkeypatch.context() as patch:
+        if at == "target":
+            bus.remove("audit")
+        else:
+            patch.setattr(f"zbus.spark.dlq.apply.{at}", fail)
+        with pytest.raises(SparkProblem):
+            apply.apply(spark, where, plan, path, plan.token, said.append)
+    [group] = [each for each in bus.query(DLQ).groups if each.name == DLQ]
+    assert group.paused == paused
+    assert ["stays paused: part of the plan is done" in text for text in said] == [True] * paused
+    if at == "target":
+        bus.declare("audit", durability="disk")
+    apply.apply(spark, where, plan, path, plan.token, print)
+    assert [message.body for message in everything(bus, "orders")[6:]] == [b"0", b"1"]
     assert [message.offset for message in bus.pull(DLQ, DLQ, batch=10)] == [2, 3, 4, 5]
 
 

@@ -21,7 +21,7 @@ from zbus.spark.dlq import groups
 from zbus.spark.dlq.journal import COMMITTED, DONE, FINISHED, PART, PAUSED, Journal
 from zbus.spark.dlq.letters import COUNT
 from zbus.spark.dlq.plan import Action, Entry, Letter, Plan, choose, confirm, report
-from zbus.spark.errors import DataLoss, LostRace, Usage
+from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
 from zbus.spark.etl.mapping import SINK
 from zbus.spark.etl.parsing import PREFIX
 from zbus.spark.where import Where
@@ -115,24 +115,55 @@ def apply(
     if _incarnations(where, plan.topic) != plan.incarnations:
         raise DataLoss(f"the topic {plan.topic} was removed and made again since the plan was made")
     parts = _parts(plan, journal, rate)
-    with groups.client(where) as bus:
-        _pause(bus, plan, journal)
-        _require_ready(bus, plan, journal, parts)
-        begin_s = time.monotonic()
-        for number, part in enumerate(parts):
-            if not journal.has(COMMITTED, number):
-                _wait(begin_s + number * PART_S if rate else begin_s)
-                _commit(spark, where, plan, part, number, number == len(parts) - 1)
-                journal.add(COMMITTED, number)
-            if not journal.has(FINISHED, number):
-                offsets = attrs.evolve(plan, entries=part).offsets()
-                groups.finish(bus, plan.topic, plan.group, offsets)
-                journal.add(FINISHED, number)
-            say(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")
-        if journal.has(PAUSED):
-            bus.resume(plan.topic, plan.group)
+    try:
+        with groups.client(where) as bus:
+            _pause(bus, plan, journal)
+            _require_ready(bus, plan, journal, parts)
+            begin_s = time.monotonic()
+            for number, part in enumerate(parts):
+                if not journal.has(COMMITTED, number):
+                    _wait(begin_s + number * PART_S if rate else begin_s)
+                    _commit(spark, where, plan, part, number, number == len(parts) - 1)
+                    journal.add(COMMITTED, number)
+                if not journal.has(FINISHED, number):
+                    offsets = attrs.evolve(plan, entries=part).offsets()
+                    groups.finish(bus, plan.topic, plan.group, offsets)
+                    journal.add(FINISHED, number)
+                say(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")
+            if journal.has(PAUSED):
+                bus.resume(plan.topic, plan.group)
+    except BaseException:
+        _let_go_on(where, plan, journal, len(parts), say)
+        raise
     journal.add(DONE)
-    ends.forget(where, f"dlq.{plan.token}")
+    ends.forget(where, _app(plan))
+
+
+def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, say: Say) -> None:
+    """After a failure: nobody stays paused for what was not done. If something is committed and not
+    finished, the group would hand it out again: it stays paused until the plan is done."""
+    if not journal.has(PAUSED):
+        return
+    why = "the broker cannot be asked"
+    try:
+        with groups.client(where) as bus:
+            last = groups.last_batch(bus, _app(plan))
+            committed = (n for n in range(parts) if n <= last or journal.has(COMMITTED, n))
+            if all(journal.has(FINISHED, number) for number in committed):
+                bus.resume(plan.topic, plan.group)
+                return
+            why = "part of the plan is done, and would be handed out again"
+    except SparkProblem:
+        pass
+    say(
+        f"group {plan.group} of {plan.topic} stays paused: {why}. The same command goes on with the"
+        f" plan; to give it up: zbus resume {plan.topic} {plan.group}"
+    )
+
+
+def _app(plan: Plan) -> str:
+    """Whose transactions these are."""
+    return f"dlq.{plan.token}"
 
 
 def _parts(plan: Plan, journal: Journal, rate: int | None) -> list[tuple[Entry, ...]]:
@@ -167,8 +198,6 @@ def _require_ready(
     ]
     if not gone:
         return
-    if journal.has(PAUSED):
-        bus.resume(plan.topic, plan.group)
     first = gone[0]
     raise LostRace(
         f"{len(gone)} messages of the plan are done by now or with a consumer, the first at offset"
@@ -197,7 +226,7 @@ def _commit(
         return
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     try:
-        ends.write(rows, where, f"dlq.{plan.token}", number)
+        ends.write(rows, where, _app(plan), number)
     except Exception as error:
         raise ends.problem_of(error) from error
 

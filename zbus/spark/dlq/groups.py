@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
 from zbus.client import connect, errors
 from zbus.client.blocking import BlockingClient
+from zbus.client.requests import Request, optional
 from zbus.spark.errors import SparkProblem, UnknownTopic, Unreachable, Usage
 from zbus.spark.where import Where
 
 PAGE: Final = 1_000  # messages of an answer to `peek`
 DELETED_MAX: Final = 10_000  # offsets of a request
+_ASK_AGAIN_S: Final = (0.1, 0.4)
+_QUERY: Final = b"GET / HTTP/1.1\r\ncmd: txn_query\r\n"
 
 
 @contextmanager
@@ -63,6 +69,20 @@ def ready(bus: BlockingClient, topic: str, group: str) -> dict[int, set[int]]:
         after = page.next
         if not after:
             return found
+
+
+def last_batch(bus: BlockingClient, app: str) -> int:
+    """The number of the last transaction of an application that is committed; -1: there is none."""
+    request = Request(_QUERY + optional(txn=app), lambda response: response.body)
+    for pause_s in (0.0, *_ASK_AGAIN_S):  # a broker that has just started reads it when it is asked
+        time.sleep(pause_s)
+        try:
+            said = msgspec.json.decode(bus.run(request))["batch"]
+        except errors.NotFound:
+            break
+        if said is not None:
+            return int(said)
+    return -1
 
 
 def finish(
