@@ -104,7 +104,7 @@ def report(
         row.asDict(recursive=True) for row in letters.summary(found, 200 * show_bodies).collect()
     ]
     document = page.document(rows)
-    if out is not None:
+    if out is not None and not common.dry_run:
         try:
             out.write_text(page.page(str(topic), document), encoding="utf-8")
         except OSError as error:
