@@ -93,7 +93,8 @@ class Writer(DataSourceArrowWriter):
         wish = self._wish
         if wish.exactly_once:
             with wish.where.client() as bus:
-                commit(bus, wish, self._app, wish.version, messages)
+                if _any(messages):
+                    commit(bus, wish, self._app, wish.version, messages)
                 if wish.app is None:
                     forget(bus, self._app)
 
@@ -122,7 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         found = _staged(messages)
-        if found and self._wish.exactly_once:
+        if _any(messages) and self._wish.exactly_once:
             with self._wish.where.client() as bus:
                 commit(bus, self._wish, found[0].app, batchId, messages)
 
@@ -213,6 +214,12 @@ class _Putting(_Staging):
 def _staged(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
     """Those of tasks that have done it: Spark has None for the others."""
     return [each for each in messages if isinstance(each, Staged)]
+
+
+def _any(messages: Iterable[WriterCommitMessage | None]) -> bool:
+    """Something was staged. Else there is nothing to commit, and the broker may not know who asks:
+    an aggregate, for instance, has no results in its first batch."""
+    return any(each.stages for each in _staged(messages))
 
 
 def commit(

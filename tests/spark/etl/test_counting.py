@@ -38,10 +38,14 @@ def test_sums() -> None:
     assert str(first) == "5 read, 3 written, 1 filtered out, 1 bad"
     assert str(Counts(read=2, results=4, by_row=False)) == "2 read, 4 written, 0 bad"
     assert str(Counts(offsets=1, read=2)).endswith("(tasks were repeated)")
+    assert str(Counts(read=2, by_row=False, late=1) + Counts(late=2)) == (
+        "2 read, 0 written, 0 bad, 3 too late"
+    )
     assert first.document() == {
         "read": 5,
         "written": 3,
         "filtered": 1,
         "bad": 1,
+        "late": 0,
         "repeated": False,
     }

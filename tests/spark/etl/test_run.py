@@ -109,6 +109,7 @@ def test_a_range_into_a_topic(spark: SparkSession, bus: BlockingClient, where: W
         "written": 2,
         "filtered": 1,
         "bad": 2,
+        "late": 0,
         "repeated": False,
         "problems": [],
     }
@@ -147,6 +148,24 @@ def test_a_stream_that_counts(
     assert len(everything(bus, "bad")) == 3
 
 
+def test_what_comes_too_late_is_told(
+    spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
+) -> None:
+    stream = job(
+        to="late",
+        sql="select count(*) as n from input group by window(event_time, '1 minute')",
+        event_time="timestamp_seconds(value.delay)",
+        watermark="1 minute",
+        checkpoint=str(tmp_path / "checkpoint"),
+        once=True,
+    )
+    late = []
+    for seconds in (100_000, 50_000, 100_001):
+        bus.produce("flights", b'{"carrier": "UA", "delay": %d}' % seconds)
+        late.append(run.run(spark, where, stream, "late", print).document()["late"])
+    assert late == [0, 1, 0]
+
+
 def bodies(bus: BlockingClient) -> list[bytes]:
     return [message.body for message in everything(bus, "late")]
 
@@ -180,6 +199,9 @@ def test_nothing_that_fits(spark: SparkSession, bus: BlockingClient, where: Wher
     assert done.problems == ()
     assert everything(bus, "late") == []
     assert len(everything(bus, "bad")) == 2
+    only_good = job(to="late", parse=None, schema=None, sql="select body from input where 1 = 0")
+    assert run.run(spark, where, only_good, "late", print).counts.results == 0
+    assert not [topic for topic in bus.server().topics if topic.startswith("txn.")]
 
 
 def test_a_topic_that_is_not_there(spark: SparkSession, bus: BlockingClient, where: Where) -> None:

@@ -1,9 +1,10 @@
-"""Whether a batch is whole: what was read = what was written + filtered out + bad.
+"""Whether a batch is whole: what was read = what was written + filtered out + bad + late.
 
 Rows are counted at the source (as offsets), behind it, where bad ones leave, and in front of the
 sink. Each count is made by another part of the plan, so a row that is lost between two of them
 shows. A query that joins, groups or repeats rows has no number of rows that it filtered out: then
-what goes in and what comes out are only told.
+what goes in and what comes out are only told; so is what came too late for its watermark, as Spark
+counts it: of an aggregate, what a task has made one row of counts once.
 
 Spark repeats tasks whose output was lost, and what these counted is counted again. So more rows
 behind the source than it has offsets say that tasks were repeated, and nothing is judged; fewer are
@@ -27,6 +28,7 @@ class Counts:
     bad: int = 0  # of these, what cannot be parsed
     results: int = 0  # in front of the sink
     bad_kept: int = 0  # the same, of bad rows
+    late: int = 0  # behind the watermark: Spark has dropped it
     by_row: bool = True  # each row gives one result or none
 
     @property
@@ -59,6 +61,7 @@ class Counts:
             bad=self.bad + other.bad,
             results=self.results + other.results,
             bad_kept=self.bad_kept + other.bad_kept,
+            late=self.late + other.late,
             by_row=self.by_row and other.by_row,
         )
 
@@ -69,6 +72,7 @@ class Counts:
             "written": self.results,
             "filtered": self.filtered,
             "bad": self.bad,
+            "late": self.late,
             "repeated": self.repeated,
         }
 
@@ -77,4 +81,6 @@ class Counts:
         if self.filtered is not None:
             parts.append(f"{self.filtered:,} filtered out")
         parts.append(f"{self.bad:,} bad")
+        if self.late:
+            parts.append(f"{self.late:,} too late")
         return ", ".join(parts) + (" (tasks were repeated)" if self.repeated else "")

@@ -223,13 +223,17 @@ def _followed(started: StreamingQuery, outcome: query.Outcome, say: Say) -> Done
             say("; ".join([f"{about}: {counts}", *problems]))
             if problems:
                 break
+    if count > 1:
+        say(f"{count:,} batches: {total}")
     return Done(total, count, tuple(problems))
 
 
 def _counts(progress: Any, outcome: query.Outcome) -> Counts:  # noqa: ANN401 - of Spark
     metrics = {name: row.asDict() for name, row in progress.observedMetrics.items()}
     offsets = _read_between(progress.sources[0].startOffset, progress.sources[0].endOffset)
-    return query.counts_of(metrics, outcome.by_row, offsets, outcome.bad is not None)
+    counts = query.counts_of(metrics, outcome.by_row, offsets, outcome.bad is not None)
+    late = sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
+    return attrs.evolve(counts, late=late)
 
 
 def _read_between(start: Any, end: Any) -> int | None:  # noqa: ANN401 - of Spark
