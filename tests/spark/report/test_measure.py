@@ -66,6 +66,18 @@ def test_the_command(spark: Any, url: str, tmp_path: Path) -> None:
     assert "k3" in page
 
 
+def test_what_is_still_to_come_was_stored_at_any_time(spark: Any, url: str, tmp_path: Path) -> None:
+    with connect(url) as bus:
+        bus.declare("quiet")
+        bus.produce("quiet", b"x")
+        [quiet] = bus.read("quiet", count=1)
+    words = ["--broker", url, "--topics", "orders,quiet", "--out", str(tmp_path / "r.html")]
+    words += ["--data", str(tmp_path / "d"), "--since", str(quiet.timestamp_ms)]
+    assert run(*words).exit_code == 0
+    rows = spark.read.parquet(str(tmp_path / "d/pending.parquet")).collect()
+    assert [(row.topic, row.messages) for row in rows] == [("orders", 1)]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

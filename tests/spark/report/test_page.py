@@ -87,17 +87,22 @@ def test_what_is_unusual() -> None:
     def day(number: int, count: int) -> Count:
         return Count("orders", NOW_MS + number * DAY_MS, count)
 
-    def found(*counts: int) -> list[int]:
+    def found(*counts: int, until_days: float | None = None) -> list[int]:
         history = [day(number, count) for number, count in enumerate(counts) if count]
         since_ms = NOW_MS + (len(counts) - 1) * DAY_MS
-        return [row.messages for row in anomalies(history, since_ms, DAY_MS)]
+        days = len(counts) if until_days is None else until_days
+        until_ms = NOW_MS + int(days * DAY_MS)
+        return [row.messages for row in anomalies(history, since_ms, until_ms, DAY_MS)]
 
     assert found(10, 10, 100) == [100]
     assert found(10, 30, 90) == []
     assert found(30, 30, 9) == [9]
     assert found(30, 30, 11) == []
     assert found(10, 100) == [], "one day is no history"
-    assert anomalies([], NOW_MS, DAY_MS) == []
+    assert found(30, 30, 9, until_days=2.9) == [], "that day is not over"
+    assert found(30, 30, 0) == [0], "nothing comes any more"
+    assert found(30, 30, 0, until_days=5) == [0, 0, 0], "and since then"
+    assert anomalies([], NOW_MS, NOW_MS + DAY_MS, DAY_MS) == []
 
 
 def test_tables_are_files_and_backlogs_are_kept(tmp_path: Path) -> None:

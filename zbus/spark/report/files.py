@@ -21,6 +21,7 @@ def backlogs_before(folder: Path) -> list[Backlog]:
             Backlog(
                 *(row["topic"], row["group"], round(row["at"].timestamp() * 1_000)),
                 *(row[name] for name in ("messages", "leased", "delayed", "dead", "consumers")),
+                *(row.get(name) for name in ("bytes", "oldest_age_s")),  # newer than some files
             )
             for row in rows
         ]

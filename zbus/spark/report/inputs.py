@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 BUCKETS_MAX: Final = 5_000
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_NEEDED: Final = ("topic", "partition", "timestamp", "tag", "key", "body", "deliver_at")
+_NEEDED: Final = ("topic", "partition", "timestamp", "tag", "key", "body")
 
 
 @attrs.frozen(kw_only=True)
@@ -137,21 +138,24 @@ class Input:
             raise Usage(f"no topic matches {wanted.pattern}")
         return found
 
-    def _rows(self, since_ms: int, columns: tuple[str, ...]) -> DataFrame:
+    def _rows(
+        self, since_ms: int, columns: tuple[str, ...], topics: Sequence[str] | None = None
+    ) -> DataFrame:
         """Of the time asked for, from `since_ms` on."""
         from pyspark.sql import functions as F
 
         wanted = self._wanted
+        topics = self.topics if topics is None else topics
         if wanted.archive is not None:
             from zbus.spark.archive.spark import open_archive
 
             rows = open_archive(self._common.session(), wanted.archive).select(*columns)
-            rows = rows.where(F.col("topic").isin(self.topics))
+            rows = rows.where(F.col("topic").isin(list(topics)))
             millis = F.unix_millis("timestamp")
             return rows.where((millis >= since_ms) & (millis < wanted.until_ms))
         options = {
             **self._common.options(),
-            "topics": ",".join(self.topics),
+            "topics": ",".join(topics),
             "startingTimestamp": str(since_ms),
             "endingTimestamp": str(wanted.until_ms),
             "columns": ",".join(columns),
@@ -185,7 +189,10 @@ class Input:
         count = rows.count()
         exact = count <= measure.EXACT_MAX
         made.traffic = measure.traffic(rows, wanted.bucket_ms, exact)
-        made.pending = measure.pending(rows, now_ms, wanted.bucket_ms)
+        if delaying := self._delaying():
+            # Stored long ago, it may still be to come.
+            delayed = self._rows(0, ("topic", "deliver_at"), delaying)
+            made.pending = measure.pending(delayed, now_ms, wanted.bucket_ms)
         if wanted.sent_header is not None:
             made.latency = measure.latency(rows, wanted.sent_header, wanted.bucket_ms, exact)
         if wanted.show_keys:
@@ -201,15 +208,24 @@ class Input:
         made.notes += self._missing()
         return made
 
+    def _delaying(self) -> list[str]:
+        """The topics that may have messages that are still to come: these are read from their
+        beginning."""
+        if self._wanted.archive is not None or self._common.data_dir is not None:
+            return self.topics
+        return measure.delaying(self._common.where(), self.topics)
+
     def _add_anomalies(self, made: Report) -> None:
         wanted = self._wanted
-        before_ms = wanted.since_ms - HISTORY_DAYS * DAY_MS
+        before_ms = wanted.since_ms - wanted.since_ms % wanted.bucket_ms - HISTORY_DAYS * DAY_MS
         if DAY_MS % wanted.bucket_ms:
             made.notes.append("Nothing is compared with other days: a day has no whole buckets.")
             return
         rows = self._rows(before_ms, ("topic", "timestamp"))
         history = measure.counts(rows, wanted.bucket_ms)
-        made.anomalies = tables.anomalies(history, wanted.since_ms, wanted.bucket_ms)
+        made.anomalies = tables.anomalies(
+            history, wanted.since_ms, wanted.until_ms, wanted.bucket_ms
+        )
 
     def _missing(self) -> list[str]:
         """What a reader may look for, and why it is not there."""

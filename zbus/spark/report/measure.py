@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from zbus.client import errors
+from zbus.client.blocking import BlockingClient
 from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
 from zbus.spark.report.tables import Backlog, Count, Latency, Pending, Traffic
@@ -103,6 +104,23 @@ def pending(rows: DataFrame, now_ms: int, bucket_ms: int) -> list[Pending]:
     ]
 
 
+def delaying(where: Where, topics: Sequence[str]) -> list[str]:
+    """Topics that may have delayed messages: all but those whose groups have taken everything.
+    Raises Usage, Unreachable."""
+    found = []
+    with where.client() as bus:
+        for topic in topics:
+            try:
+                groups = bus.query(topic).groups
+            except errors.Forbidden:
+                groups = []
+            except errors.ZbusError as error:
+                raise problem_with(where, error, topic) from error
+            if not groups or any(group.message_count or group.delayed_count for group in groups):
+                found.append(topic)
+    return found
+
+
 def keys(rows: DataFrame) -> list[tuple[str, str, int]]:
     """The keys of most messages."""
     from pyspark.sql import functions as F
@@ -118,7 +136,7 @@ def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
         raise Usage("groups are known to a broker alone: leave --groups out, or name a broker")
     now_ms = time.time_ns() // 1_000_000
     found = []
-    with where.client() as bus:
+    with where.client() as bus, where.open() as log:
         for topic in topics:
             try:
                 info = bus.query(topic)
@@ -126,15 +144,28 @@ def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
                 continue  # it is in an archive, and not in the broker any more
             except errors.ZbusError as error:
                 raise problem_with(where, error, topic) from error
+            spans = log.spans(info.name)
+            size = sum(span.bytes for span in spans) / max(1, sum(s.end - s.first for s in spans))
             found += [
                 Backlog(
                     *(info.name, group.name, now_ms, group.message_count, group.leased_count),
                     *(group.delayed_count, group.dead_count, group.consumer_count),
+                    round(size * group.message_count),
+                    _oldest_age_s(bus, info.name, group.name, now_ms) if len(spans) == 1 else None,
                 )
                 for group in info.groups
                 if not group.unclaimed
             ]
     return found
+
+
+def _oldest_age_s(bus: BlockingClient, topic: str, group: str, now_ms: int) -> float | None:
+    """What is ready is listed by offset: of one partition the first is the oldest."""
+    try:
+        first = bus.peek(topic, group, count=1).messages
+    except errors.ZbusError:
+        return None  # a token may be allowed to ask, and not to look
+    return max(0, now_ms - first[0]["timestamp"]) / 1_000 if first else None
 
 
 def _bucket(column: str, bucket_ms: int) -> Column:

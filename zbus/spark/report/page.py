@@ -221,7 +221,18 @@ def _traffic(report: Report) -> str:
         "largest": [f"{row.size_max:,}" for row in rows],
         "keys": [f"{row.distinct_keys:,}" for row in rows],
     }
-    return _section(title, counts, "") + _section("Bytes", sizes, _table(columns))
+    by_name: dict[tuple[str, int], list[int]] = {}
+    for row in rows:
+        sums = by_name.setdefault((str(getattr(row, name)), row.bucket_ms), [0, 0])
+        sums[0] += row.messages
+        sums[1] += row.bytes
+    summed: dict[str, Sequence[str | int]] = {
+        name: [key for key, _ in by_name],
+        "from": [moment(at, report.bucket_ms) for _, at in by_name],
+        "messages": [f"{messages:,}" for messages, _ in by_name.values()],
+        "bytes": [f"{size:,}" for _, size in by_name.values()],
+    }
+    return _section(title, counts, _table(summed)) + _section("Bytes", sizes, _table(columns))
 
 
 def _sizes(report: Report) -> str:
@@ -283,6 +294,10 @@ def _backlog(report: Report) -> str:
         "topic": [row.topic for row in last],
         "group": [row.group for row in last],
         "behind": [f"{row.messages:,}" for row in last],
+        "bytes, about": ["" if row.bytes is None else f"{short(row.bytes)}B" for row in last],
+        "oldest, s": [
+            "" if row.oldest_age_s is None else f"{row.oldest_age_s:,.0f}" for row in last
+        ],
         "leased": [f"{row.leased:,}" for row in last],
         "delayed": [f"{row.delayed:,}" for row in last],
         "dead": [f"{row.dead:,}" for row in last],

@@ -72,6 +72,8 @@ class Backlog(NamedTuple):
     delayed: int
     dead: int
     consumers: int
+    bytes: int | None = None  # about: so many of the average size
+    oldest_age_s: float | None = None  # of what is ready; None: nothing, or it is not known
 
 
 class Anomaly(NamedTuple):
@@ -116,7 +118,10 @@ COLUMNS: Final = {
     "backlog": Backlog,
     "anomalies": Anomaly,
 }
-_TYPES: Final = {str: pa.string(), str | None: pa.string(), int: pa.int64(), float: pa.float64()}
+_TYPES: Final[dict[Any, pa.DataType]] = {
+    **{str: pa.string(), int: pa.int64(), float: pa.float64()},
+    **{str | None: pa.string(), int | None: pa.int64(), float | None: pa.float64()},
+}
 
 
 def arrow_table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -132,9 +137,12 @@ def arrow_table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table(columns)
 
 
-def anomalies(history: Iterable[Count], since_ms: int, bucket_ms: int) -> list[Anomaly]:
+def anomalies(
+    history: Iterable[Count], since_ms: int, until_ms: int, bucket_ms: int
+) -> list[Anomaly]:
     """Buckets from `since_ms` on whose messages are three times the most of that time of day, or a
-    third of the usual, on at least two of the days before."""
+    third of the usual, on at least two of the days before. One that `until_ms` cuts does not count;
+    one in which nothing came does."""
     counts: dict[str, dict[int, int]] = {}
     for row in history:
         found = counts.setdefault(row.topic, {})
@@ -142,8 +150,8 @@ def anomalies(history: Iterable[Count], since_ms: int, bucket_ms: int) -> list[A
     unusual = []
     for topic, buckets in sorted(counts.items()):
         first = min(buckets)
-        last = max(buckets)
-        for bucket in range(max(first, since_ms - since_ms % bucket_ms), last + 1, bucket_ms):
+        end = until_ms - until_ms % bucket_ms
+        for bucket in range(max(first, since_ms - since_ms % bucket_ms), end, bucket_ms):
             days = [bucket - day * DAY_MS for day in range(1, HISTORY_DAYS + 1)]
             past = [buckets.get(day, 0) for day in days if day >= first]
             if len(past) < 2:
