@@ -16,7 +16,7 @@ from zbus.client import connect
 from zbus.client.blocking import BlockingClient
 from zbus.spark import ends
 from zbus.spark.archive.table import Archive
-from zbus.spark.errors import Usage
+from zbus.spark.errors import DataLoss, SparkProblem, Usage
 from zbus.spark.replay import frames
 from zbus.spark.replay.pacing import Slice
 from zbus.spark.replay.run import PUSHED, Wanted, pushing, run
@@ -133,6 +133,40 @@ def test_some_of_them(spark: SparkSession, bus: BlockingClient, where: Where) ->
     run(spark, where, wanted, print)
     places = [message.headers["x-replay-offset"] for message in everything(bus, "again")]
     assert places == ["11", "16", "21", "26"]
+
+
+def test_an_archive_that_has_grown_since_the_plan(
+    spark: SparkSession,
+    bus: BlockingClient,
+    where: Where,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver dies between the plan and the first slice. Another topic is archived, and this one
+    goes on, and is compacted; then days are taken out."""
+    archive, url = tmp_path / "archive", f"127.0.0.1:{broker.port}"
+    place = ("--broker", url, "--to", str(archive), "--engine", "local")
+    assert job("archive", *place, "--topics", "orders").exit_code == 0
+    wanted = Wanted(source=f"{archive}/", to="again")
+    checkpoint = str(tmp_path / "checkpoint")
+    with monkeypatch.context() as patch:
+        patch.setattr("zbus.spark.replay.run._write", lambda *_: 1 / 0)
+        with pytest.raises(SparkProblem):
+            run(spark, where, wanted, print, checkpoint)
+    bus.declare("other")
+    bus.produce("other", b"x")
+    bus.produce("orders", b"later")
+    assert job("archive", *place, "--topics", "orders,other").exit_code == 0
+    assert job("archive", "compact", str(archive), "--engine", "local").exit_code == 0
+    assert len(Archive(archive).files("orders")) == 1
+    plan = run(spark, where, wanted, print, checkpoint)
+    assert (plan.messages, len(everything(bus, "again"))) == (COUNT, COUNT)
+    bus.remove("other")
+    expired = job("archive", "expire", str(archive), "--before", "2999-01-01")
+    assert expired.exit_code == 0
+    with pytest.raises(DataLoss, match="50 messages were planned, and 0 are"):
+        run(spark, where, wanted, print, checkpoint)
 
 
 def test_a_replay_goes_on(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, TypeVar
 
 from zbus.spark.archive.names import topic_name, topic_of
-from zbus.spark.archive.table import Archive, ArchiveFile
+from zbus.spark.archive.table import Archive, ArchiveFile, End
 from zbus.spark.columns import DDL, NAMES
 from zbus.spark.errors import SparkProblem, problem_in
 
@@ -36,6 +36,7 @@ class SparkEngine:
 
     @property
     def workers(self) -> int:
+        """As many as there are by now: executors come and go."""
         return self._context.defaultParallelism
 
     def each(
@@ -64,12 +65,30 @@ def _last_line(error: Exception) -> str:
     return (told or lines or [type(error).__name__])[-1]
 
 
-def open_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """All that is committed, as a table with all columns of a message. Raises Usage, Unverified."""
+def open_archive(
+    spark: SparkSession, path: str | Path, ends: Sequence[End] | None = None
+) -> DataFrame:
+    """All that is committed, or was by these `ends`, as a table with all columns of a message.
+    Raises Usage, Unverified."""
     archive = Archive(path)
+    if ends is None:
+        return _open(spark, archive, archive.files())
+    stops = {end[:3]: end.end for end in ends}
+    whole: list[ArchiveFile] = []
+    cut: list[DataFrame] = []
+    for file in archive.files():
+        stop = stops.get((file.topic, file.partition, file.incarnation), 0)
+        if file.end <= stop:
+            whole.append(file)
+        elif file.start < stop:  # it was compacted with what is behind
+            cut.append(_open(spark, archive, [file]).where(f"offset < {stop}"))
+    return reduce(lambda one, other: one.unionByName(other), [_open(spark, archive, whole), *cut])
+
+
+def _open(spark: SparkSession, archive: Archive, found: Sequence[ArchiveFile]) -> DataFrame:
     told: list[ArchiveFile] = []  # the path says the topic
     others: dict[str, list[ArchiveFile]] = {}
-    for file in archive.files():
+    for file in found:
         if topic_of(topic_name(file.topic)) is None:
             others.setdefault(file.topic, []).append(file)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,25 @@ class ArchiveFile(NamedTuple):
     max_time_ms: int
     bytes: int
     crc: int  # CRC-32 of the bodies, one after another
+
+
+class End(NamedTuple):
+    """How far a partition was archived at some time. What is archived later is behind it."""
+
+    topic: str
+    partition: int
+    incarnation: str
+    end: int
+
+
+def ends_of(files: Iterable[ArchiveFile]) -> list[End]:
+    """Of the partitions of these files."""
+    found: dict[tuple[str, int, str], End] = {}
+    for file in files:
+        lane = file.topic, file.partition, file.incarnation
+        known = found.get(lane, End(*lane, 0))
+        found[lane] = End(*lane, max(known.end, file.end))
+    return list(found.values())
 
 
 class Archive:
