@@ -71,6 +71,10 @@ def test_where_messages_are_read() -> None:
     assert run(None, *words)[2][0].options() == {"broker": "h:1", "tokenFile": "t", "tlsCa": "c"}
     assert run(None, *words, "--data-dir", "d")[2][0].options() == {"path": "d"}
     assert run(None)[2][0].options() == {"broker": "127.0.0.1:15555"}
+    [common] = run(None, "--broker", "h:1", "--patience", "1500ms")[2]
+    assert common.where().patience_s == 1.5
+    assert common.options() == {"broker": "h:1", "patience": "1.500s"}
+    assert run(errors.Usage("x"), "--patience", "soon")[0] == 2
 
 
 def test_settings_of_spark() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,9 @@ import attrs
 import click
 import msgspec
 
+from zbus.spark.ends import where_options
 from zbus.spark.errors import NoSpark, SparkProblem, problem_in
+from zbus.spark.times import duration_ms
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -87,7 +90,9 @@ class Common:
     name: str | None = None
     dry_run: bool = False
     as_json: bool = False
+    patience: str | None = None
     _session: SparkSession | None = attrs.field(default=None, init=False)
+    _quiet: ExitStack = attrs.field(factory=ExitStack, init=False)
 
     def where(self) -> Where:
         """Where messages are read: files if a directory is named, else a broker."""
@@ -95,22 +100,18 @@ class Common:
 
     def sink(self) -> Where:
         """Where messages are written: the broker, wherever they are read."""
-        return Where(broker=self.broker, token_file=self.token_file, tls_ca=self.tls_ca)
+        where = Where(broker=self.broker, token_file=self.token_file, tls_ca=self.tls_ca)
+        if self.patience is None:
+            return where
+        return attrs.evolve(where, patience_s=duration_ms(self.patience, "--patience") / 1_000)
 
     def options(self) -> dict[str, str]:
         """The same, as options of the format `zbus`."""
-        where = self.where()
-        named = {
-            "broker": where.broker,
-            "path": where.path,
-            "tokenFile": where.token_file,
-            "tlsCa": where.tls_ca,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        return where_options(self.where())
 
     def session(self) -> SparkSession:
         """Begun when it is first asked for; `close` ends it. Raises NoSpark and Usage."""
-        from zbus.spark.session import read_conf, running, start
+        from zbus.spark.session import quieten, read_conf, running, start, without_a_log
 
         name = self.name or f"zbus spark {click.get_current_context().info_name}"
         conf = read_conf(self.conf)
@@ -118,6 +119,8 @@ class Common:
         session = start(name, master=self.master, conf=conf, java_home=self.java_home)
         if own:
             self._session = session
+            self._quiet.enter_context(without_a_log())
+            quieten(session)
         return session
 
     def close(self) -> None:
@@ -125,6 +128,7 @@ class Common:
         if self._session is not None:
             self._session.stop()
             self._session = None
+            self._quiet.close()
 
 
 _OPTIONS: Final = (
@@ -133,6 +137,8 @@ _OPTIONS: Final = (
     click.option("--token-file", metavar="FILE",
         help="It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there."),
     click.option("--tls-ca", metavar="FILE", help="Whom to trust, if the broker speaks TLS."),
+    click.option("--patience", metavar="TIME",
+        help="A broker that cannot be reached is tried again for so long; by default 1m."),
     click.option("--data-dir", metavar="DIR",
         help="Read this data directory of a broker, or a backup of one, instead of a broker."),
     click.option("--master", metavar="URL",

@@ -18,7 +18,7 @@ from zbus.client import errors
 from zbus.spark.clients import problem_with
 from zbus.spark.errors import SparkProblem, UnknownTopic, Usage, problem_in
 from zbus.spark.logs import Span
-from zbus.spark.where import Where
+from zbus.spark.where import TRIED_S, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,6 +136,7 @@ def where_options(where: Where) -> dict[str, str]:
         "path": where.path,
         "tokenFile": where.token_file,
         "tlsCa": where.tls_ca,
+        "patience": None if where.patience_s == TRIED_S else f"{where.patience_s:.3f}s",
     }
     return {name: value for name, value in said.items() if value is not None}
 

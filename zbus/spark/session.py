@@ -7,7 +7,8 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,12 @@ _PROGRESS = "spark.ui.showConsoleProgress"
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOUD: Final = (
+    *("executor.Executor", "scheduler.TaskSetManager", "util.Utils", "api.python.PythonRunner"),
+    *("sql.execution.streaming.runtime.MicroBatchExecution", "sql.execution.datasources.v2"),
+    *("sql.execution.streaming.MicroBatchExecution", "sql.execution.datasources.FileFormatWriter"),
+)
 _EXECUTORS_S: Final = 30.0
 _SETTLED_S: Final = 1.0
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM
@@ -126,6 +133,31 @@ def running() -> SparkSession | None:
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def without_a_log() -> Iterator[None]:
+    """What is wrong with SQL is told once, in our words."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def quieten(session: SparkSession) -> None:
+    """What makes a job fail is told once, in our words: no task's page of Java before that."""
+    jvm = session._jvm
+    assert jvm is not None
+    log4j = jvm.org.apache.logging.log4j
+    for name in _LOUD:
+        log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
 
 
 def _set(conf: Mapping[str, str]) -> dict[str, str]:

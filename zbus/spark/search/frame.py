@@ -11,7 +11,6 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zbus.spark.columns import DDL, NAMES, arrow_schema
+from zbus.spark.ends import where_options
 from zbus.spark.errors import SparkProblem, Usage, problem_in
 from zbus.spark.planning import Part
 from zbus.spark.search.conditions import Conditions
@@ -31,6 +31,7 @@ from zbus.spark.search.results import (
 )
 from zbus.spark.search.scope import ArchivedFile, Scope
 from zbus.spark.search.verdicts import Test, columns_of, moment, tests_of, verdict_of
+from zbus.spark.session import without_a_log
 from zbus.spark.where import Where
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ AT_ONCE_MAX: Final = 10_000
 BATCH_ROWS: Final = 1_000
 
 _FORMAT: Final = "zbus"
-_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MINE: Final = ("pyspark", "py4j")
 
 
@@ -51,7 +51,7 @@ def search(
 ) -> Iterator[pa.RecordBatch]:
     """Results in order: one more than `limit`, if there are so many. Raises Usage, DataLoss."""
     try:
-        with _without_a_log():
+        with without_a_log():
             found = select(messages(spark, scope), conditions)
         found = _results(found, body).orderBy(*ORDER)
         if limit is not None:
@@ -59,7 +59,7 @@ def search(
         if limit is None or limit > AT_ONCE_MAX:
             yield from _one_after_another(found, body)
             return
-        with _without_a_log():
+        with without_a_log():
             table = found.toArrow().cast(result_schema(body))
     except Exception as error:
         raise _problem(error, conditions) from error
@@ -122,17 +122,6 @@ def _whole(where: Where, parts: Sequence[Part]) -> list[Part]:
         if part.span.incarnation != span.incarnation:
             raise SparkProblem(f"the topic {span.topic} was made again meanwhile: search once more")
     return found
-
-
-def where_options(where: Where) -> dict[str, str]:
-    """For the source."""
-    options = {
-        "broker": where.broker,
-        "path": where.path,
-        "tokenFile": where.token_file,
-        "tlsCa": where.tls_ca,
-    }
-    return {name: value for name, value in options.items() if value is not None}
 
 
 # -- conditions -----------------------------------------------------------------------------------
@@ -245,22 +234,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
     if isinstance(value, list):
         return [tuple(each) for each in value]
     return bytes(value) if isinstance(value, bytearray) else value
-
-
-@contextmanager
-def _without_a_log() -> Iterator[None]:
-    """What is wrong with SQL is told once, in our words."""
-    from pyspark.logger import PySparkLogger
-
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.disabled = True
-        yield
-    finally:
-        for logger, was in zip(loggers, before, strict=True):
-            logger.disabled = was
 
 
 def _problem(error: Exception, conditions: Conditions) -> Exception:
