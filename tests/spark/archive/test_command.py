@@ -23,7 +23,7 @@ from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import connect, errors
-from zbus.spark.archive import Archive
+from zbus.spark.archive import Archive, progress
 from zbus.spark.archive.command import archive
 from zbus.spark.commands import Common, common_options, spark
 
@@ -362,3 +362,28 @@ def test_bodies_as_text(live: tuple[Place, BrokerProcess]) -> None:
         assert place.run("compact", "@/archive", "--engine", "local")[0] == 0
     code, said = place.run(*LOCAL, "--topics", "orders", "--format", "delta", "--body", "json")
     assert (code, "one schema" in said) == (2, True)
+
+
+def test_a_bar_if_somebody_looks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stderr, of what reads much; gone when that is done."""
+    assert place.archived("--file-bytes", "5KiB")[0] == 0
+    seen: list[tuple[str, int]] = []
+
+    class Bar:
+        def __init__(self, _: object, what: str) -> None:
+            self.what = what
+
+        def begin(self, total: int) -> None:
+            seen.append((f"{self.what}, of", total))
+
+        def advance(self, done: int) -> None:
+            seen.append((self.what, done))
+
+    monkeypatch.setattr(progress, "_Bar", Bar)
+    monkeypatch.setattr(progress, "_somebody_looks", lambda _: True)
+    for command in ("verify", "compact"):
+        words = ["--engine", "local"] if command == "compact" else []
+        assert place.run(command, "@/archive", *words)[0] == 0
+    files = sum(1 for _ in place.archive.rglob("*.parquet")) - 1
+    verified = [("verified, of", files), *[("verified", 1)] * files]
+    assert seen == [*verified, ("compacted, of", 1), ("compacted", 1)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,10 +12,12 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from zbus.spark.archive.job import Job, Progress, Report, Silence, local_directory, parse_time_ms
+from zbus.spark.archive.job import Job, Report, local_directory, parse_time_ms
+from zbus.spark.archive.progress import Watched, bar
 from zbus.spark.archive.writer import LEVEL
 from zbus.spark.commands import Common, common_options
 from zbus.spark.errors import Unreachable, Unverified, Usage
+from zbus.spark.etl.following import interrupted_by_sigterm
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
@@ -155,30 +154,23 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
         _say(job.plan(), common, planned=True)
         return
     if options["interval"] is None:
-        with _bar(job, common) as shown:
-            _say(shown.run(), common)
+        _run(job, common)
         return
-    with suppress(KeyboardInterrupt), _stopped_by_sigterm():
+    with suppress(KeyboardInterrupt), interrupted_by_sigterm():
         while True:
             try:
-                with _bar(job, common) as shown:
-                    _say(shown.run(), common)
+                _run(job, common)
             except Unreachable as problem:
                 click.echo(f"zbus: {problem}; trying again", err=True)
             time.sleep(options["interval"] / 1_000)
 
 
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Meanwhile SIGTERM is as Ctrl-C, wherever it comes: what is committed is committed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _run(job: Job, common: Common) -> None:
+    import attrs
+
+    with bar(common, "archived", of_bytes=True) as progress:
+        done = attrs.evolve(job, progress=progress).run()
+    _say(done, common)
 
 
 def _require_no_options(context: click.Context, subcommand: str) -> None:
@@ -254,40 +246,6 @@ def _target(form: str, root: str) -> Target:
     return ParquetTarget(Chains(OsArchiveFiles(), Path(root), f"{_now_ms()}"))
 
 
-class _Bar:
-    """A bar on stderr."""
-
-    def __init__(self, shown: Any) -> None:  # noqa: ANN401 - rich is imported late
-        self._shown = shown
-        self._task = shown.add_task("archived", total=None)
-
-    def begin(self, total_bytes: int) -> None:
-        self._shown.update(self._task, total=total_bytes)
-
-    def advance(self, done_bytes: int) -> None:
-        self._shown.advance(self._task, done_bytes)
-
-
-@contextmanager
-def _bar(job: Job, common: Common) -> Iterator[Job]:
-    """The job with a bar, if somebody looks."""
-    import attrs
-
-    progress: Progress = Silence()
-    if common.as_json or not sys.stderr.isatty():
-        yield attrs.evolve(job, progress=progress)
-        return
-    from rich import progress as rich
-    from rich.console import Console
-
-    columns = (
-        *(rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn()),
-        *(rich.TransferSpeedColumn(), rich.TimeRemainingColumn()),
-    )
-    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        yield attrs.evolve(job, progress=_Bar(shown))
-
-
 def _say(report: Report, common: Common, *, planned: bool = False) -> None:
     if common.as_json:
         click.echo(msgspec.json.encode({"planned": planned, **report.document()}))
@@ -325,7 +283,8 @@ def verify(
     chains = _chains(directory)
     with ExitStack() as stack:
         log = stack.enter_context(common.where().open()) if live else None
-        found = check(chains, Threads(threads), _names(topics), quick=quick, log=log)
+        engine = Watched(Threads(threads), stack.enter_context(bar(common, "verified")))
+        found = check(chains, engine, _names(topics), quick=quick, log=log)
     if common.as_json:
         click.echo(msgspec.json.encode(attrs.asdict(found)))
     else:
@@ -357,14 +316,17 @@ def compact(
     from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.writer import Shape
 
-    found = merge(
-        _chains(directory),
-        Shape(file_bytes=file_bytes),
-        Threads(1) if common.dry_run else _engine(common, engine, threads),
-        _now_ms(),
-        _names(topics),
-        dry_run=common.dry_run,
-    )
+    chains = _chains(directory)
+    doing = Threads(1) if common.dry_run else _engine(common, engine, threads)
+    with bar(common, "compacted") as progress:
+        found = merge(
+            chains,
+            Shape(file_bytes=file_bytes),
+            Watched(doing, progress),
+            _now_ms(),
+            _names(topics),
+            dry_run=common.dry_run,
+        )
     if common.as_json:
         click.echo(msgspec.json.encode([attrs.asdict(each) for each in found]))
         return

@@ -37,6 +37,19 @@ def batches(query: StreamingQuery) -> Generator[Any, None, None]:
 
 
 @contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Meanwhile SIGTERM raises what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def told_to_stop() -> Iterator[Callable[[], bool]]:
     """Meanwhile Ctrl-C and SIGTERM raise nothing; the function says whether there was one."""
     seen = threading.Event()
