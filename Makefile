@@ -19,7 +19,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against \
-  crash crash-archive crash-changes crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
+  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients stock-python clean system-packages load-generators
 
 help: ## Say what can be made
@@ -81,6 +81,11 @@ bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside l
 	$(BIN)/python -m tests.bench.large_replay
 	$(BIN)/python -m tests.bench.large_delayed
 
+bench-spark: $(VENV)/test.stamp ## Measure Spark: reads, an archive beside live produces, a search of 5 million messages (30 minutes)
+	$(BIN)/python -m tests.bench.spark_read
+	$(BIN)/python -m tests.bench.archive_rates
+	$(BIN)/python -m tests.bench.search_rates --messages 5000000
+
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)
 
@@ -131,6 +136,9 @@ crash-sink: $(VENV)/test.stamp ## kill -9 drivers of Spark, and the broker, whil
 crash-archive: $(VENV)/test.stamp ## kill -9 drivers and an executor of Spark while they archive topics
 	$(BIN)/python -m tests.process.archive_kills --kills 6 $(ARGS)
 
+crash-cluster: $(VENV)/test.stamp ## kill -9 executors, drivers and the broker of a real cluster of Spark that reads, archives and streams
+	$(BIN)/python -m tests.process.cluster_kills $(ARGS)
+
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
@@ -163,7 +171,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-sink, crash-archive, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m check
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -178,6 +186,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) crash-webhooks
 	$(MAKE) crash-sink
 	$(MAKE) crash-archive
+	$(MAKE) crash-cluster
 	$(MAKE) soak SECONDS=300
 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)

@@ -43,6 +43,9 @@ PAD: Final = b"." * 900
 FILL: Final = 100_000
 """Of each topic before the first driver: by then the broker has the memory that it wants."""
 
+MEMORY_GROWTH_MAX: Final = 1.3
+"""Of the broker: who archives reads its log, and it keeps nothing of that."""
+
 PAUSE_S: Final = 0.1  # of the producer
 
 
@@ -188,6 +191,7 @@ class Campaign:
             memory = [self._memory_mib()]
             executors = self._kill(kills, window_s)
             memory.append(self._memory_mib())
+            assert memory[1] <= MEMORY_GROWTH_MAX * memory[0], f"the broker has grown: {memory} MiB"
             over.set()
             producer.join(WAIT_S)
             assert producer.problem is None, producer.problem

@@ -169,6 +169,8 @@ _STREAM_OPTIONS: Final = (
     click.option("--rate", metavar="BYTES/s", help="Of a stream: read about so much, 20MiB/s."),
     click.option("--batch-bytes", metavar="SIZE",
         help="Of a stream: a batch is about so much, 256MiB."),
+    click.option("--group", metavar="GROUP",
+        help="Of a stream: a consumer group that shows in the broker how far it is."),
 )  # fmt: skip
 
 

@@ -158,11 +158,14 @@ def test_what_comes_too_late_is_told(
         watermark="1 minute",
         checkpoint=str(tmp_path / "checkpoint"),
         once=True,
+        group="watch",
     )
     late = []
     for seconds in (100_000, 50_000, 100_001):
         bus.produce("flights", b'{"carrier": "UA", "delay": %d}' % seconds)
         late.append(run.run(spark, where, stream, "late", print).document()["late"])
+        [group] = [each for each in bus.query("flights").groups if each.name == "watch"]
+        assert group.message_count == 0, "it is moved behind the last batch, too"
     assert late == [0, 1, 0]
 
 

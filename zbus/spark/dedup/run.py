@@ -44,6 +44,7 @@ class Wanted:
     interval: str | None = None
     rate: str | None = None
     batch_bytes: str | None = None
+    group: str | None = None
 
     def check(self) -> Wanted:
         """Itself. Raises Usage."""
@@ -73,6 +74,7 @@ class Wanted:
             interval=self.interval,
             rate=self.rate,
             batch_bytes=self.batch_bytes,
+            group=self.group,
         )
 
 
@@ -82,6 +84,7 @@ NO_STREAM: Final[dict[str, Any]] = {
     "interval": None,
     "rate": None,
     "batch_bytes": None,
+    "group": None,
 }
 """What makes a range of it."""
 
@@ -172,7 +175,7 @@ def _stream(
     if trigger := wanted.pace.trigger():
         writer = writer.trigger(**trigger)
     read = 0
-    with closing(batches(writer.start())) as progresses:
+    with closing(batches(writer.start(), where, wanted.group)) as progresses:
         for progress in progresses:
             require_none_dropped(progress)
             if progress.numInputRows:

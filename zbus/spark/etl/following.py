@@ -12,15 +12,21 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from zbus.spark.listener import Lag
+from zbus.spark.where import Where
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 1
 
 
-def batches(query: StreamingQuery) -> Generator[Any, None, None]:
-    """What Spark says of each batch that is done. Afterwards the query is stopped. Raises what the
-    query has ended with."""
+def batches(
+    query: StreamingQuery, where: Where | None = None, group: str | None = None
+) -> Generator[Any, None, None]:
+    """What Spark says of each batch that is done; the group is moved behind it. Afterwards the
+    query is stopped. Raises what the query has ended with."""
+    lag = Lag(where, group, told=lambda _name, _lag: None) if group is not None else None
     last = -1
     with told_to_stop() as told:
         try:
@@ -31,6 +37,8 @@ def batches(query: StreamingQuery) -> Generator[Any, None, None]:
                     # One without that says that nothing came.
                     if progress.batchId > last and "addBatch" in progress.durationMs:
                         last = progress.batchId
+                        if lag is not None:
+                            lag.tell(progress)
                         yield progress
         finally:
             query.stop()

@@ -50,6 +50,7 @@ class Job:
     interval: str | None = None  # between batches
     rate: str | None = None  # bytes a second
     batch_bytes: str | None = None  # of a batch, about
+    group: str | None = None  # it is moved along
     since: str | None = None
     until: str | None = None
     allow_change: bool = False
@@ -76,6 +77,7 @@ class Job:
             interval=self.interval,
             rate=self.rate,
             batch_bytes=self.batch_bytes,
+            group=self.group,
         )
 
     @property

@@ -23,6 +23,7 @@ class Pace:
     interval: str | None = None
     rate: str | None = None
     batch_bytes: str | None = None
+    group: str | None = None
 
     def problems(self) -> list[tuple[bool, str]]:
         """What does not fit together, with a text for each."""
@@ -35,6 +36,7 @@ class Pace:
                 not streams and paced,
                 "--rate and --batch-bytes are of streams: add --checkpoint DIR",
             ),
+            (not streams and self.group is not None, "--group is of streams: add --checkpoint DIR"),
             (
                 self.once and self.interval is not None,
                 "--once and --interval contradict each other",

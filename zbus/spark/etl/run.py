@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,6 @@ from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _RESULT: Final = "_result"
 _BAD: Final = "_bad"
@@ -159,7 +158,7 @@ def _stream(spark: SparkSession, where: Where, sink: Where, job: Job, name: str,
     else:  # Spark has no streams that update what Python writes
         each = _Batch(spark, sink, job.files, job.checkpoint, outcome.bad is not None)
         started = writer.foreachBatch(each).start()
-    return _followed(started, outcome, say)
+    return _followed(batches(started, where, job.group), outcome, say)
 
 
 def _observed(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
@@ -210,10 +209,10 @@ class _Batch:
             kept.unpersist()
 
 
-def _followed(started: StreamingQuery, outcome: query.Outcome, say: Say) -> Done:
+def _followed(found: Generator[Any, None, None], outcome: query.Outcome, say: Say) -> Done:
     """Wait for the end, and judge each batch when it is done: one that is not whole is the last."""
     total, count, problems = Counts(offsets=0, by_row=outcome.by_row), 0, []
-    with closing(batches(started)) as progresses:
+    with closing(found) as progresses:
         for progress in progresses:
             counts = _counts(progress, outcome)
             count += 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from zbus.spark.commands import Common
+from zbus.spark.ends import names_option
 from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.report import measure, tables
 from zbus.spark.report.tables import DAY_MS, HISTORY_DAYS, Report
@@ -155,7 +156,7 @@ class Input:
             return rows.where((millis >= since_ms) & (millis < wanted.until_ms))
         options = {
             **self._common.options(),
-            "topics": ",".join(topics),
+            "topics": names_option(topics),
             "startingTimestamp": str(since_ms),
             "endingTimestamp": str(wanted.until_ms),
             "columns": ",".join(columns),
