@@ -47,7 +47,7 @@ def test_the_changelog_has_the_form_that_it_names() -> None:
 
 def made(tmp_path: Path, target: str) -> str:
     """What make would do for a target, with this virtual environment."""
-    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # these tests may be run by make, too
+    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ARGS")  # these tests may be run by make, too
     environment = {name: text for name, text in os.environ.items() if name not in of_make}
     done = subprocess.run(
         ["make", "--dry-run", f"VENV={tmp_path}", target],

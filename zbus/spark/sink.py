@@ -233,16 +233,8 @@ def commit(
     before. Raises Usage, Unreachable, DataLoss."""
     messages = _staged(messages)
 
-    def ask() -> int:
-        try:
-            return bus.run(request_of_commit(app, batch, messages))
-        except errors.NotFound:
-            if any(each.stages for each in messages):
-                raise
-            return 0  # nobody has staged anything yet, and there is nothing to store
-
     try:
-        return _told(wish, ask)
+        return _told(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
     except SparkProblem as error:
         if is_decided(bus, app, batch):
             text = "what was written is decided all the same: the broker stores what is missing"
