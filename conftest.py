@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     that is started from there: what a test ends by it would go on for ever."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile("any machine", deadline=None)  # slow ones, too: see TEST_S
+    hypothesis.settings.load_profile("any machine")
     config.stash[STDERR] = os.dup(2)  # now, before the output of tests is captured
     # Hundreds of programs are started, and each would compile all of zbus for itself.
     sys.dont_write_bytecode = False
