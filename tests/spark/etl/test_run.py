@@ -204,7 +204,7 @@ def test_nothing_that_fits(spark: SparkSession, bus: BlockingClient, where: Wher
     assert len(everything(bus, "bad")) == 2
     only_good = job(to="late", parse=None, schema=None, sql="select body from input where 1 = 0")
     assert run.run(spark, where, only_good, "late", print).counts.results == 0
-    assert not [topic for topic in bus.server().topics if topic.startswith("txn.")]
+    assert not [topic for topic in bus.server().topics if topic.startswith("txn.spark-")]
 
 
 def test_a_topic_that_is_not_there(spark: SparkSession, bus: BlockingClient, where: Where) -> None:
