@@ -199,7 +199,7 @@ class Platform:
         return [
             record
             for partition in found.partitions
-            for record in self.read(partition, partition.first, partition.visible)
+            for record in self.read(partition, partition.first, _stored_end(partition))
         ]
 
     def read(self, partition: Partition, start: int, end: int) -> list[Record]:
@@ -219,3 +219,9 @@ class Platform:
             found += records_of([Piece(partition.index, chunk, at, at + 1)])
         disk.faults = faults
         return found
+
+
+def _stored_end(partition: Partition) -> int:
+    """Where what is durable ends, as far as anybody knows: what was read again after a fault is
+    shown to nobody until the next sync."""
+    return partition.end if partition.epoch else partition.visible
