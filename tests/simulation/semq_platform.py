@@ -181,10 +181,12 @@ class Platform:
         return None if topic is None else topic.partitions[0]
 
     def has(self, mid: str) -> bool:
-        """The topic that nodes send to has it; nobody knows while the platform does not run."""
-        return not self.runs or any(
-            self.mid_of(record) == mid for record in self.records(self.world.work.topic)
-        )
+        """The topic that nodes send to has it; nobody knows while the platform does not run, or
+        reads it again after a fault."""
+        topic = self.machine.broker.topic(self.world.work.topic) if self.runs else None
+        if topic is None or any(each.fenced is not None for each in topic.partitions):
+            return True
+        return any(self.mid_of(record) == mid for record in self.records(topic.name))
 
     @staticmethod
     def mid_of(record: Record) -> str:
@@ -199,7 +201,7 @@ class Platform:
         return [
             record
             for partition in found.partitions
-            for record in self.read(partition, partition.first, _stored_end(partition))
+            for record in self.read(partition, partition.first, partition.visible)
         ]
 
     def read(self, partition: Partition, start: int, end: int) -> list[Record]:
@@ -219,9 +221,3 @@ class Platform:
             found += records_of([Piece(partition.index, chunk, at, at + 1)])
         disk.faults = faults
         return found
-
-
-def _stored_end(partition: Partition) -> int:
-    """Where what is durable ends, as far as anybody knows: what was read again after a fault is
-    shown to nobody until the next sync."""
-    return partition.end if partition.epoch else partition.visible
