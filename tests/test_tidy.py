@@ -20,7 +20,7 @@ TESTS = ROOT / "tests"
 ARCHITECTURE = ROOT / "docs/explanation/architecture.md"
 
 FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 450
+FILE_LINES_MAX = 600  # 450 made people split classes in two and hide tables in starred tuples
 
 # Who may import whom: arrows point down, and `core` and `wire` never meet. "version" is the
 # package itself (`from zbus import __version__`), which everybody above the core may ask for.
