@@ -128,10 +128,7 @@ def produce(
     one message. '' is an empty message. --file and --stdin send many messages in batches, and
     print how many were stored; --lines, --whole, --ndjson and --messages mean --stdin without them.
     """
-    if file is None and _was_given("form"):
-        if body is not None:
-            raise click.UsageError(f"--{form} is for --file and --stdin, and not for BODY")
-        file = sys.stdin.buffer
+    file = file or _named_by_form(form, body)
     if file is not None:
         alone = ("message_id", "expected_offset", "cron", "cron_zone", *ACKS)
         if body is not None or headers or any(labels[name] is not None for name in alone):
@@ -175,9 +172,13 @@ def produce(
         _print(reply)
 
 
-def _was_given(option: str) -> bool:
-    """On the command line, and not by default."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+def _named_by_form(form: str, body: str | None) -> IO[bytes] | None:
+    """Standard input, if the command line says in which form messages are in it."""
+    if click.get_current_context().get_parameter_source("form") is not ParameterSource.COMMANDLINE:
+        return None
+    if body is not None:
+        raise click.UsageError(f"--{form} is for --file and --stdin, and not for BODY")
+    return sys.stdin.buffer
 
 
 def _produce_file(
