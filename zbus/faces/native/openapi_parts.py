@@ -312,8 +312,8 @@ SCHEMAS: dict[str, Schema] = {
         body_base64=_described(_TEXT, "If it is not."),
     ),
     "Why": _document(
-        "attempts before behind ended expires holder id key letterOffset letterPartition letterTopic"
-        " reason tag timestamp until",
+        "attempts before behind ended expires holder id key letterOffset letterPartition"
+        " letterTopic reason tag timestamp until",
         text=_described(_TEXT, "One sentence."),
         state=words(*[cause.value for cause in Cause]),
         topic=_NAME,
