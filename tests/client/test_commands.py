@@ -46,6 +46,13 @@ def test_urls_that_are_none(url: str) -> None:
         parse_url(url)
 
 
+@pytest.mark.parametrize("url", ["http://:s3cret@x:1", "s3cret@x:1", "https://s3cret:p@x:1"])
+def test_a_token_in_a_url_is_named_and_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match=r"https?://x:1, and give the token as token=") as raised:
+        parse_url(url)
+    assert "s3cret" not in str(raised.value)
+
+
 BAD_VALUES: list[Callable[[], object]] = [
     lambda: commands.produce("T", key="a\nb"),
     lambda: commands.produce("T", headers={"x": "a\0b"}),

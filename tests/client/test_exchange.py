@@ -294,6 +294,7 @@ REFUSALS = [
     (422, errors.BadRequest),
     (429, errors.TooMany),
     (500, errors.Refused),
+    (502, errors.Unanswered),
     (503, errors.Overloaded),
     (504, errors.Unanswered),
     (507, errors.Full),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from hashlib import sha256
 from typing import Any
 
@@ -390,6 +391,96 @@ def test_a_bearer_is_a_token() -> None:
         chunk = topic.partitions[0].log.find(offset)
         assert chunk is not None
         assert b"authorization" not in chunk.message(offset - chunk.first).headers
+
+
+def basic(credentials: str) -> str:
+    return "authorization: Basic " + b64encode(credentials.encode()).decode()
+
+
+BASIC = [  # of a broker that knows the tokens b and other
+    (basic(":b"), 200),
+    (basic("b:"), 200),
+    (basic("anything:b"), 200),
+    (basic("b:anything"), 200),
+    (basic("other:b"), 200),
+    (basic("b:other"), 403),  # the password counts if it is a token
+    (basic("b:c:d"), 200),
+    (basic(":b").replace("Basic", "basic"), 200),
+    (basic(":b") + "\r\ntoken: other", 403),  # what stands before it counts
+    (basic(":b") + "\r\ncookie: token=other", 403),
+    (basic(":other") + "\r\ncookie: token=b", 200),
+    (basic("x:y"), 403),
+    (basic("b"), 403),  # without a colon
+    (basic(":" + "b" * 5_000), 403),
+    ("authorization: Basic %", 403),
+    ("authorization: Basic b", 403),
+    ("authorization: Basic Ome", 403),
+    ("authorization: Basic OmI=OmI=", 403),
+    ("authorization: Basic \xff", 403),
+    ("authorization: Basic :b", 403),
+    (basic(":"), 403),
+    ("authorization: Basic", 403),
+    ("authorization: Basic ", 403),
+]
+
+
+@pytest.mark.parametrize(("line", "status"), BASIC)
+def test_a_token_as_password_or_user(line: str, status: int) -> None:
+    _, client = world_with(entry("b", "query produce"), entry("other", "consume"))
+    assert client.request(http("/Orders?cmd=query", line)).status == status
+    assert client.request(cmd("query", "topic: Orders", *line.split("\r\n"))).status == status
+    assert client.request(http("/?cmd=ping", ADMIN)).status == 200, "the connection lives on"
+    if status == 200:
+        ok(client, http("/Orders", *line.split("\r\n"), body=b"x"))
+
+
+def test_a_password_that_is_no_token_is_not_nobody() -> None:
+    """Whoever shows one means it; an empty one is none, like everywhere."""
+    _, client = world_with(entry("public", "query", anonymous=True))
+    statuses = [
+        client.request(http("/Orders?cmd=query", *lines)).status
+        for lines in ((), (basic("x:y"),), (basic(":"),), ("authorization: Basic",))
+    ]
+    assert statuses == [200, 403, 200, 200]
+
+
+OF_BROWSERS = [
+    TYPED,
+    ("sec-fetch-site: same-origin",),
+    ("origin: http://localhost",),
+    ("accept: */*", "user-agent: Mozilla/5.0", "upgrade-insecure-requests: 1"),
+]
+
+
+@pytest.mark.parametrize("lines", OF_BROWSERS)
+def test_the_password_that_a_browser_adds_does_not_count(lines: tuple[str, ...]) -> None:
+    """It does so for requests of any page; a cookie it keeps back."""
+    _, client = world_with(entry("b", "query"))
+    data = http("/Orders?cmd=query", *lines, basic(":b"))
+    assert client.request(data).status in (302, 403)
+    data = http("/Orders?cmd=query", *lines, basic(":other"), "cookie: token=b")
+    assert client.request(data).status == 200
+
+
+def test_the_token_in_a_password_is_stored_nowhere() -> None:
+    world, client = world_with(entry("b", "*"))
+    ok(client, http("/R?cmd=declare&topic_mask=3", ADMIN))
+    service = world.connect()
+    service.send(http("/R?cmd=consume", ADMIN))
+    for target in ("/Orders?sender_headers=true", "/R", "/R/plus/1"):
+        client.send(http(target, basic(":b"), body=b"x" if target != "/R/plus/1" else b""))
+        client = world.connect()
+    world.settle()
+    service.send(http("/R?cmd=consume", ADMIN))
+    world.settle()
+    calls = service.replies()
+    assert len(calls) == 2
+    assert not any("authorization" in call.headers for call in calls)
+    topic = world.broker.topic("Orders")
+    assert topic is not None
+    chunk = topic.partitions[0].log.find(0)
+    assert chunk is not None
+    assert b"authorization" not in chunk.message(0).headers
 
 
 # -- rights that end ------------------------------------------------------------------------------

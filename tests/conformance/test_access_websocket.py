@@ -24,7 +24,12 @@ QUERY = cmd("query", "topic: Orders")
 
 @pytest.mark.parametrize(
     ("target", "line"),
-    [("/", "token: b"), ("/", "cookie: a=1; token=b"), ("/?token=b", "x: y")],
+    [
+        ("/", "token: b"),
+        ("/", "cookie: a=1; token=b"),
+        ("/", "authorization: Basic OmI="),
+        ("/?token=b", "x: y"),
+    ],
 )
 def test_the_token_of_the_handshake_counts_for_all_messages(target: str, line: str) -> None:
     world, client = world_with(entry("b", "query", {"Orders": []}), url_allowed=True)
@@ -57,6 +62,8 @@ def test_a_message_may_have_a_token_of_its_own() -> None:
     [
         ("/", "token: wrong", b"403: this token is not known"),
         ("/", "cookie: token=wrong", b"403: this token is not known"),
+        ("/", "authorization: Basic YTpiYg==", b"403: this token is not known"),
+        ("/", "authorization: Basic b", b"403: this token is not known"),
         (
             "/?token=b",
             "x: y",

@@ -17,6 +17,7 @@ from tests.conformance.dialogue import (
     ok,
     put,
     refused,
+    restart,
 )
 
 ACCEPT = "accept: text/event-stream"
@@ -253,6 +254,14 @@ REFUSED = [
     ("/T/none?cmd=consume", 404, "404: ConsumeGroup(none) Not Found"),
     ("/T?cmd=consume&partition=1", 404, "404: Partition(1) Not Found"),
     ("/T?cmd=consume&envelope=xml", 400, "400: Bad Format, envelope is json"),
+    *(
+        (
+            f"/T?cmd=consume&last_event_id={id}",
+            400,
+            "400: Bad Format, what stands behind the @ of last-event-id is a time in milliseconds",
+        )
+        for id in ("1@", "1@x", "1@2@3", "1@-1")
+    ),
     ("/R?cmd=consume", 400, "400: Bad Format, a topic of services cannot be followed"),
     (
         "/T?cmd=consume&offset=x",
@@ -348,7 +357,7 @@ class TestFollowing:
             ("offset=3", "d"),
             ("offset=4", ""),
             ("last_event_id=0", "bcd"),
-            ("last_event_id=9", ""),
+            ("last_event_id=9", f"{EPOCH_MS}abcd"),  # of another log: told so, and from its start
             ("last_event_id=0&offset=3", "bcd"),
             ("last-event-id=2", "d"),
             (f"group_start_time={EPOCH_MS + 1000}", "bcd"),
@@ -590,3 +599,71 @@ class TestSlowReaders:
         put(client, "T", b"y")
         assert slow.peer.open_tickets == 0
         world.broker.check()
+
+
+class TestMadeAgain:
+    """A topic is removed and declared again while a client is away."""
+
+    def again(self, query: str, before: int, after: int) -> tuple[World, str]:
+        """The world with the new topic, and the last id that was told of the old one."""
+        world, client = declared("T")
+        reader = stream(world, f"/T?cmd=consume&{query}")
+        put(client, "T", *[b"old"] * before)
+        last = events(reader)[-1]["id"]
+        reader.vanish()
+        world.advance(1_000)
+        ok(client, http("/T?cmd=remove"))
+        ok(client, http("/T?cmd=declare"))
+        put(client, "T", *[b"%d" % number for number in range(after)])
+        return world, last
+
+    @pytest.mark.parametrize("form", ["", "envelope=json"])
+    @pytest.mark.parametrize("after", [0, 2, 5])
+    def test_nothing_is_passed_over(self, form: str, after: int) -> None:
+        world, last = self.again(form, 3, after)
+        if not form and after == 5:
+            return  # a bare offset cannot tell: see the reference
+        reader = stream(world, f"/T?cmd=consume&{form}", f"last-event-id: {last}")
+        reset, *told = events(reader)
+        topic = world.broker.topics["t"]
+        assert (reset["event"], reset["data"]) == ("reset", str(topic.options.created_ms))
+        assert len(told) == after
+        # From here on it goes on as usual.
+        again = stream(world, f"/T?cmd=consume&{form}", f"last-event-id: {reset['id']}")
+        assert len(events(again)) == after
+        if told:
+            last = told[-1]["id"]
+            again = stream(world, f"/T?cmd=consume&{form}", f"last-event-id: {last}")
+            assert events(again) == []
+
+    @pytest.mark.parametrize("id", ["0", "0@{}", "-", "-@{}"])
+    def test_ids_of_this_log(self, id: str) -> None:
+        """Of either form, whatever the envelope."""
+        world, client = declared("T")
+        put(client, "T", b"0", b"1")
+        id = id.format(world.broker.topics["t"].options.created_ms)
+        for form in ("", "envelope=json"):
+            reader = stream(world, f"/T?cmd=consume&{form}", f"last-event-id: {id}")
+            told = events(reader)
+            assert len(told) == (1 if id[0] == "0" else 2)
+            assert not any(event.get("event") for event in told)
+            assert ("@" in told[-1]["id"]) == bool(form)
+
+    def test_it_is_so_after_a_restart(self) -> None:
+        world, client = declared("T")
+        put(client, "T", b"0", b"1")
+        reader = stream(world, "/T?cmd=consume&envelope=json&from=earliest")
+        first = events(reader)[-2]["id"]
+        reader = stream(restart(world), "/T?cmd=consume&envelope=json", f"last-event-id: {first}")
+        assert [json.loads(text)["body"] for text in data(reader)] == ["1"]
+
+    def test_a_group_is_not_put_back_to_a_place_of_before(self) -> None:
+        world, last = self.again("envelope=json", 1, 3)
+        client = world.connect()
+        ok(client, http("/T/g?cmd=declare"))
+        for _ in range(3):
+            ok(client, http("/T/g?cmd=consume&timeout=0"))
+        client.vanish()
+        world.settle()
+        reader = stream(world, "/T/g?cmd=consume&envelope=json", f"last-event-id: {last}")
+        assert events(reader) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from base64 import b64encode
 from typing import Any
 
 import attrs
@@ -221,6 +222,8 @@ def test_tokens_see_their_part() -> None:
     for path in ("Orders", "Orders/billing", "Orders/audit", "Other"):
         ok(client, http(f"/{path}?cmd=declare", "token: admin"))
     assert topics_of(scraped(client, "authorization: Bearer all")) == {"Orders", "Other"}
+    basic = f"authorization: Basic {b64encode(b'prometheus:all').decode()}"
+    assert topics_of(scraped(client, basic)) == {"Orders", "Other"}
     found = scraped(client, "token: some")
     assert topics_of(found) == {"Orders"}
     groups = {dict(labels).get("group") for name, labels in found}

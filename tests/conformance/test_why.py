@@ -161,6 +161,77 @@ def test_what_went_to_the_dead_letters() -> None:
     assert " was given up by g and put into D at " in found["text"]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_dead_letter_is_found_without_an_option(count: int, again: bool) -> None:
+    """In the dead-letter topic, which knows of what each died."""
+    world, client = declared(f"D?partitions={count}")
+    dead = "group_max_attempts=2&group_dead_letter=D&group_backoff=1"
+    ok(client, http(f"/T/g?cmd=declare&ack=true&group_ack_timeout=10&{dead}"))
+    ok(client, http(f"/T/other?cmd=declare&ack=true&group_ack_timeout=10&{dead}"))
+    put(client, "T", b"0", b"1", query="key=k" if count > 1 else "")
+    put(client, "T", b"2", b"3")
+    for group, offsets in (("g", [0, 1, 2]), ("other", [3])):
+        for _ in range(2):
+            for _ in range(4):
+                pull(client, f"/T/{group}")
+            keep = {0, 1, 2, 3} - set(offsets)
+            ok(client, http(f"/T/{group}?cmd=ack&offset={','.join(map(str, sorted(keep)))}"))
+            world.advance(1_000)
+    if again:
+        client = restart(world).connect()
+    seen = set()
+    for offset in (0, 1, 2):
+        found = why(client, offset)
+        assert (found["state"], found["attempts"], found["reason"]) == ("dead", 2, "expired")
+        assert found["letterTopic"] == "D"
+        place = (found["letterPartition"], found["letterOffset"])
+        letter = ok(client, http(f"/D?cmd=consume&partition={place[0]}&offset={place[1]}"))
+        assert letter.headers["dead_offset"] == str(offset)
+        assert " was given up by g and put into D at " in found["text"]
+        assert f"after 2 attempts (expired): there it is offset {place[1]}" in found["text"]
+        seen.add(place)
+    assert len(seen) == 3
+    assert state(client, 3) == "finished", "it died in the other group"
+    assert state(client, 3, "/T/other") == "dead"
+    assert state(client, 0, "/T/other") == "finished"
+
+
+def test_letters_of_a_topic_of_before_are_of_others() -> None:
+    world, client = declared("D")
+    for _ in range(2):
+        dead = "group_max_attempts=1&group_dead_letter=D"
+        ok(client, http(f"/T/g?cmd=declare&ack=true&group_ack_timeout=10&{dead}"))
+        put(client, "T", b"0")
+        assert pull(client, "/T/g").status == 200
+        if world.broker.topics["d"].partitions[0].visible:
+            break
+        world.advance(1_000)
+        assert state(client, 0) == "dead"
+        ok(client, http("/T?cmd=remove"))
+        world.advance(1_000)
+    ok(client, http("/T/g?cmd=ack&offset=0"))
+    assert state(client, 0) == "finished"
+
+
+def test_a_long_dead_letter_topic_is_looked_through_as_far_as_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, client = declared("D")
+    dead = "group_max_attempts=1&group_dead_letter=D"
+    ok(client, http(f"/T/g?cmd=declare&ack=true&group_ack_timeout=10&{dead}"))
+    for number in range(20):
+        put(client, "T", b"%d" % number)
+        assert pull(client, "/T/g").status == 200
+        world.advance(1_000)
+    assert state(client, 0) == "dead"
+    monkeypatch.setattr("zbus.core.letters.LETTERS_MAX", 5)
+    states = [state(client, offset) for offset in (0, 14, 15, 19)]
+    assert states == ["finished", "finished", "dead", "dead"]
+    monkeypatch.setattr("zbus.core.letters.PORTIONS_MAX", 0)
+    assert state(client, 19) == "finished"
+
+
 def test_what_is_not_kept() -> None:
     _, client = declared("T/g")
     put(client, "T", b"0")

@@ -5,6 +5,7 @@ Each test is run for every face that there is, and for a toy.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 
@@ -47,6 +48,10 @@ TOKENS = (
 )
 
 
+def basic(user: str, password: str) -> str:
+    return "authorization: Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
 def declared(world: World, *lines: str) -> Client:
     client = world.connect()
     ok(client, http("/T?cmd=declare", *lines))
@@ -83,8 +88,9 @@ def test_nobody_gets_past_the_tokens(dialect: Dialect, token: str) -> None:
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
     client = world.connect()
-    for show in ("token: {}", "authorization: Bearer {}", "cookie: token={}"):
-        lines = [show.format(token)] if token else []
+    shown = ("token: {}", "authorization: Bearer {}", "cookie: token={}")
+    for show in (*(show.format(token) for show in shown), basic("", token), basic(token, "x")):
+        lines = [show] if token else []
         assert dialect.ask(client, dialect.put("T", b"x", *lines)).status == 403
         assert dialect.ask(client, dialect.pull("T", *lines)).status == 403
     assert stored(world) == 0
@@ -96,8 +102,9 @@ def test_a_token_lets_its_bearer_in_until_it_expires(dialect: Dialect) -> None:
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
     client = world.connect()
-    for token in ("both", "short"):
-        line = f"authorization: Bearer {token}"
+    lines = ("authorization: Bearer {}", basic("", "both"), basic("short", "x"))
+    for token, line in zip(("both", "both", "short"), lines, strict=True):
+        line = line.format(token)
         dialect.ok(client, dialect.put("T", token.encode(), line))
         assert dialect.bodies(dialect.ok(client, dialect.pull("T", line))) == [token.encode()]
     client.exchange(dialect.pull("T", "token: short"))

@@ -101,7 +101,7 @@ def test_a_file_is_put_once(zbus: Zbus) -> None:
 
 def test_whole_and_ndjson(zbus: Zbus) -> None:
     zbus("declare", "Forms")
-    zbus("produce", "Forms", "--stdin", "--whole", stdin=b"a\nb\n")
+    zbus("produce", "Forms", "--whole", stdin=b"a\nb\n")  # which means --stdin
     zbus("produce", "Forms", "--stdin", "--ndjson", stdin=b'{"n":1}\n\n[2]\r\n')
     assert zbus("consume", "Forms", "--count", "3").stdout == 'a\nb\n{"n":1}\n[2]\n'
     refused = zbus("produce", "Forms", "--stdin", "--ndjson", stdin=b"1\n{no\n", code=1)

@@ -12,7 +12,7 @@ from zbus.server.push.pushing import OPEN_BYTES_MAX, PROBE_MS_MAX, STREAK, Pushi
 from zbus.server.push.request import Attempt, Reply, lines_of, reply_of, signature
 
 URL = "https://example.com/hook"
-TAKEN, FAILED = Reply(), Reply("it replied 500")
+TAKEN, FAILED, GONE = Reply(), Reply("it replied 500"), reply_of(410, b"")
 
 
 class Courier:
@@ -165,6 +165,75 @@ def test_an_outage() -> None:
         pass
     hook.end()
     assert len(hook.courier.open) == 5, "it goes on at once, as fast as before"
+
+
+def gone_after_two() -> Hooked:
+    """Two messages are under way, one of them for the only time that it may be; the endpoint says
+    that it is gone, of the first."""
+    hook = Hooked()
+    ok(hook.client, http("/dead?cmd=declare"))
+    hook.declare("push_concurrency=2&group_max_attempts=1&group_dead_letter=dead")
+    put(hook.client, "T", b"a", b"b", b"c")
+    assert hook.look() == [b"a", b"b"]
+    hook.end(GONE)
+    return hook
+
+
+def test_an_endpoint_that_is_gone() -> None:
+    """The group is paused, which outlives the broker; no message is lost, dead, or sent again."""
+    hook = gone_after_two()
+    hook.end(GONE)
+    info = hook.info()
+    assert (info["paused"], info["messageCount"], info["deadCount"]) == (True, 3, 0)
+    for _ in range(60):
+        assert hook.look() == []
+    warning = document(ok(hook.client, http("/?cmd=stats")))["warnings"][0]
+    assert (warning["kind"], warning["group"]) == ("webhook", "g")
+    assert "paused, because its webhook at example.com replied 410 Gone; 3 mess" in warning["text"]
+    hook = Hooked(World(hook.world.journal, now_ms=hook.world.now_ms))
+    assert hook.info()["paused"]
+    assert hook.look() == []
+    ok(hook.client, http("/T/g?cmd=resume"))
+    assert [a.body for a in hook.courier.open] == [b"a", b"b"]
+    assert {a.attempts for a in hook.courier.open} == {1}, "it was no attempt"
+
+
+def test_what_else_is_under_way_counts_when_an_endpoint_is_gone() -> None:
+    hook = gone_after_two()
+    hook.end()
+    info = hook.info()
+    assert (info["paused"], info["messageCount"], info["leasedCount"]) == (True, 2, 0)
+    assert "replied 410" in document(ok(hook.client, http("/?cmd=stats")))["warnings"][0]["text"]
+    ok(hook.client, http("/T/g?cmd=resume"))
+    assert hook.end(GONE) == b"a", "and is paused again"
+    assert hook.end(GONE) == b"c"
+    assert hook.info()["paused"]
+    assert hook.info()["deadCount"] == 0
+
+
+@pytest.mark.parametrize("word", ["push_url=none", "push_url=https://example.com/new"])
+def test_the_endpoint_of_before_is_gone(word: str) -> None:
+    hook = hooked("push_concurrency=1", b"a", b"b")
+    hook.look()
+    ok(hook.client, http(f"/T/g?cmd=declare&{word}"))
+    hook.end(GONE)
+    info = hook.info()
+    kept = info["messageCount"] + info["delayedCount"] + info["leasedCount"]
+    assert (info["paused"], kept) == (False, 2)
+
+
+def test_a_gone_endpoint_does_not_take_back_what_another_has() -> None:
+    """The lease of the request has ended, and a consumer has the message."""
+    hook = hooked("push_concurrency=1&push_timeout=1s", b"a")
+    hook.look()
+    ok(hook.client, http("/T/g?cmd=pause"))
+    hook.world.advance(12_000)
+    ok(hook.client, http("/T/g?cmd=declare&push_url=none"))
+    ok(hook.client, http("/T/g?cmd=resume"))
+    assert ok(hook.client, http("/T/g?cmd=consume&timeout=0")).body == b"a"
+    hook.declare()
+    hook.end(GONE)
+    assert hook.info()["leasedCount"] == 1
 
 
 def test_order_per_key() -> None:
@@ -357,7 +426,7 @@ def test_the_standards_own_example() -> None:
         (200, b"", Reply()),
         (204, b"9", Reply()),
         (302, b"", Reply("it replied 302, and a webhook follows no redirect")),
-        (410, b"", Reply("it replied 410")),
+        (410, b"7", Reply("it replied 410", 7_000, gone=True)),
         (429, b"7", Reply("it replied 429", 7_000)),
         (503, b"99999999999999999999", Reply("it replied 503")),
         (503, b"999999999", Reply("it replied 503", 3_600_000)),

@@ -21,6 +21,7 @@ from zbus.cli.words import Failed, counted
 from zbus.client import Delivery, Message
 from zbus.wire.responses import Response, ResponseReader
 
+STDIN = "-"
 BATCH_MESSAGES = 500
 BATCH_BYTES = 256 << 10
 BATCHES_UNDER_WAY = 8
@@ -43,6 +44,22 @@ class BadFile(Failed):
 
     exit_code = 1
 
+
+def read_body(given: str | None) -> bytes:
+    """The body of one message: what was given, or standard input. That nothing came from there is
+    no empty message unless someone asked for standard input: a command before it may have failed.
+    """
+    if given is not None and given != STDIN:
+        return given.encode()
+    if given is None and sys.stdin.isatty():
+        raise click.UsageError(f"there is no BODY: give a text, a pipe or -{_EMPTY}")
+    content = sys.stdin.buffer.read()
+    if given is None and not content:
+        raise click.UsageError(f"there is no BODY, and standard input is empty{_EMPTY}")
+    return content
+
+
+_EMPTY = "; for an empty message give ''"
 
 Unit = tuple[Message, int]
 """A message, and how many bytes of the file it takes."""

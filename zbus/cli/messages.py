@@ -9,11 +9,12 @@ from typing import IO, Any
 import attrs
 import click
 import msgspec
+from click.core import ParameterSource
 
 from zbus import client
 from zbus.cli import show
 from zbus.cli.completion import complete_group, complete_topic
-from zbus.cli.files import Out, progress_bar, read_units, send
+from zbus.cli.files import Out, progress_bar, read_body, read_units, send
 from zbus.cli.remote import (
     GRACE_S,
     MESSAGES_TYPE,
@@ -29,7 +30,6 @@ from zbus.cli.units import DURATION, LOSS, SOME_TIME
 from zbus.cli.words import Failed, counted, print_json, print_time
 from zbus.client import Delivery
 
-STDIN = "-"
 FILE_BATCH = 100
 """Messages that are fetched at once if they are acknowledged or go to a file."""
 
@@ -124,9 +124,11 @@ def produce(
 ) -> None:
     """Put a message into TOPIC and print the broker's time.
 
-    BODY is the text to send; "-" reads it from standard input. Without BODY the message is empty.
-    --file and --stdin send many messages in batches, and print how many were stored.
+    BODY is the text to send. "-", or no BODY and a pipe, reads it from standard input: all of it is
+    one message. '' is an empty message. --file and --stdin send many messages in batches, and
+    print how many were stored; --lines, --whole, --ndjson and --messages mean --stdin without them.
     """
+    file = file or _named_by_form(form, body)
     if file is not None:
         alone = ("message_id", "expected_offset", "cron", "cron_zone", *ACKS)
         if body is not None or headers or any(labels[name] is not None for name in alone):
@@ -136,7 +138,7 @@ def produce(
             )
         _produce_file(topic, file, form, progress, as_json, url, labels)
         return
-    content = sys.stdin.buffer.read() if body == STDIN else (body or "").encode()
+    content = read_body(body)
     options: dict[str, str | int | None] = {
         "cmd": "produce",
         "topic": topic,
@@ -168,6 +170,15 @@ def produce(
         )
     else:
         _print(reply)
+
+
+def _named_by_form(form: str, body: str | None) -> IO[bytes] | None:
+    """Standard input, if the command line says in which form messages are in it."""
+    if click.get_current_context().get_parameter_source("form") is not ParameterSource.COMMANDLINE:
+        return None
+    if body is not None:
+        raise click.UsageError(f"--{form} is for --file and --stdin, and not for BODY")
+    return sys.stdin.buffer
 
 
 def _produce_file(

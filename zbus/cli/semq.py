@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zbus.cli.files import read_body
 from zbus.cli.remote import failures, json_option
 from zbus.cli.units import DURATION, SIZE, SOME_TIME
 from zbus.cli.words import Cannot, Failed, counted, print_json
@@ -23,7 +24,6 @@ from zbus.semq.blocking import BlockingSemq
 if TYPE_CHECKING:
     from zbus.semq.start import Settings
 
-STDIN: Final = "-"
 POSITIVE = click.IntRange(min=1)
 NON_NEGATIVE = click.IntRange(min=0)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -248,12 +248,12 @@ def send(
     socket: str,
     **wishes: Any,  # noqa: ANN401 - those of `Wishes`
 ) -> None:
-    """Send BODY to DESTINATION; "-" reads it from standard input.
+    """Send BODY to DESTINATION; "-", or no BODY and a pipe, reads it from standard input.
 
     DESTINATION is a node (1:56001), a user of one (1:56001/bob) or a topic of the broker
     (0:1/orders). The message is durable when this returns: its record and its id are printed.
     """
-    content = sys.stdin.buffer.read() if body == STDIN else (body or "").encode()
+    content = read_body(body)
     expires_ms = 0 if ttl is None else time.time_ns() // 1_000_000 + ttl
     with _endpoint(socket) as endpoint:
         sent = endpoint.send(

@@ -9,7 +9,7 @@
     │   ├── TooLarge        413
     │   ├── TooMany         429       a limit on how many there may be, or how much a second
     │   ├── Overloaded      503       out of memory, stopping, or a partition is read again
-    │   ├── Unanswered      504       a call that no service answered in time
+    │   ├── Unanswered      502, 504  a call that no service answered
     │   └── Full            507       no space left; nothing was done
     ├── RpcError            the service answered with an error of its own
     ├── ConnectionLost      no broker there, or it went away before it answered
@@ -114,7 +114,8 @@ class Full(_Later):
 
 
 class Unanswered(Refused):
-    """504: no service answered a call in time. It may have been done, or may be done yet."""
+    """504: no service answered a call in time. 502: the service that took it has gone. It may have
+    been done, or may be done yet."""
 
 
 class RpcError(ZbusError):
@@ -156,6 +157,7 @@ STATUSES: dict[int, type[Refused]] = {
     413: TooLarge,
     422: BadRequest,
     429: TooMany,
+    502: Unanswered,
     503: Overloaded,
     504: Unanswered,
     507: Full,

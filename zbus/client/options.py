@@ -36,10 +36,14 @@ def parse_url(url: str) -> Address:
             raise ValueError(f"{url!r} names no socket: unix:/path/of/socket")
         return Address("unix", path, 0)
     parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.username is not None:  # the error must not show what may be a token
+        place = parts.netloc.rpartition("@")[2]
+        text = "the URL of a broker has no user and no password"
+        raise ValueError(f"{text}: use {parts.scheme}://{place}, and give the token as token=")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         forms = "http://host:port, https://host:port or unix:/path/of/socket"
         raise ValueError(f"{url!r} is not of the form {forms}")
-    if parts.username is not None or parts.query or parts.path not in ("", "/"):
+    if parts.query or parts.path not in ("", "/"):
         raise ValueError(f"{url!r} says more than where the broker is; give a token as token=")
     kind: Kind = "tls" if parts.scheme == "https" else "tcp"
     return Address(kind, parts.hostname, DEFAULT_PORT if parts.port is None else parts.port)

@@ -66,7 +66,7 @@ class Broker:
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes(self.faults)  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max)
+        self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max, self.calls)
         self.tick = self.dispatch.tick
         self.following = self.dispatch.following
         self.retention = Retention(recorder, self.dispatch, timers)
@@ -312,14 +312,15 @@ class Broker:
         deadline_ms: int,
     ) -> None:
         """Put a request (one message, with an id) that a service answers with `route`: settles with
-        Routed, or UNANSWERED at the deadline. When its session leaves, no service gets it any
-        more."""
+        Routed, UNANSWERED at the deadline, or SERVICE_GONE. When its session leaves, no service
+        gets it any more."""
         withdraw = partial(leases.withdraw, self.dispatch, partition)
         call = self.calls.expect(session.id, chunk.ids[0], ticket, deadline_ms, withdraw)
         if isinstance(call, BrokerError):
             ticket.settle(call)
         else:
             self.put_all(partition, chunk, call)
+            self.calls.place(call, partition)
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
         """Send a message straight to a session, as the answer to its call of that id if any."""

@@ -2,12 +2,18 @@
 
 A call is a put whose ticket is settled by the service's `route`, not by the journal. The caller's
 session and the request id name it.
+
+A service that leaves with calls that it took and did not answer ends them: their callers need not
+wait for the deadline. This holds for services on multiplexed connections, which answer where they
+take. A service that sends plain requests may answer on another connection. In a group with
+acknowledgements the call is redelivered, and another service may answer it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from typing import Protocol
 
 import attrs
 
@@ -28,6 +34,20 @@ class Routed(Outcome):
     opaque: object = None  # what only the sender's face understands
 
 
+class Service(Protocol):
+    """A session that takes calls."""
+
+    taken: dict[Call, None] | None
+
+
+Place = tuple[object, int]
+"""Partition and offset of a call's message."""
+
+_GONE = BrokerError(
+    Refusal.SERVICE_GONE, "the service that took this call has gone; it may have done the work"
+)
+
+
 class Calls:
     """All open calls of a broker, at most `calls_max`."""
 
@@ -35,6 +55,7 @@ class Calls:
         self.calls_max = calls_max
         self._open: dict[bytes, dict[bytes, Call]] = {}  # session id -> request id -> call
         self._deadlines = timers.timer(self._expire)
+        self.placed: dict[Place, Call] = {}  # those whose message is in a log
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -58,6 +79,31 @@ class Calls:
         self._deadlines.set((session_id, id), deadline_ms)
         return call
 
+    def place(self, call: Call, partition: object) -> None:
+        """Its message was put there, if it was put at all."""
+        if call.offset >= 0 and self._open.get(call.session_id, {}).get(call.id) is call:
+            call.place = (partition, call.offset)
+            self.placed[call.place] = call
+
+    def take(self, service: Service, place: Place) -> None:
+        """A service has been handed the message at this place."""
+        call = self.placed.get(place)
+        if call is None:
+            return
+        if call.service is not None and call.service.taken:
+            call.service.taken.pop(call, None)
+        call.service = service
+        service.taken = service.taken or {}
+        service.taken[call] = None
+
+    def end_taken(self, service: Service, most: int) -> int:
+        """The service is gone: at most so many of the calls that it took and did not answer end.
+        How many did."""
+        calls = list(islice(service.taken or (), most))
+        for call in calls:
+            self.settle(call.session_id, call.id, _GONE)
+        return len(calls)
+
     def settle(self, session_id: bytes, id: bytes, outcome: Outcome) -> bool:
         """Answer a call; False if there is none of that name."""
         call = self._take(session_id, id)
@@ -74,6 +120,9 @@ class Calls:
             if not calls:
                 del self._open[session_id]
             self._deadlines.discard((session_id, id))
+            self.placed.pop(call.place, None)
+            if call.service is not None and call.service.taken:
+                call.service.taken.pop(call, None)
         return call
 
     def _expire(self, call: tuple[bytes, bytes]) -> None:
@@ -107,7 +156,7 @@ class Calls:
 class Call(Ticket):
     """An open call, and the journal's half of it: only a refusal reaches the caller this way."""
 
-    __slots__ = ("_calls", "_id", "_session_id", "caller", "withdraw")
+    __slots__ = ("_calls", "caller", "id", "place", "service", "session_id", "withdraw")
 
     def __init__(
         self,
@@ -119,11 +168,13 @@ class Call(Ticket):
     ) -> None:
         super().__init__()
         self._calls = calls
-        self._session_id = session_id
-        self._id = id
+        self.session_id = session_id
+        self.id = id
+        self.place: Place = (None, -1)
+        self.service: Service | None = None  # that has the message
         self.caller = caller
         self.withdraw = withdraw
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._calls.settle(self._session_id, self._id, outcome)
+            self._calls.settle(self.session_id, self.id, outcome)

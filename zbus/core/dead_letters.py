@@ -148,17 +148,20 @@ class _Stored(Silent):
 def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     """The message as it is stored in a dead-letter topic."""
     group, index, offset, reason = dying
-    topic, name = (quote(text, safe=_PRINTABLE).encode() for text in (group.topic.name, group.name))
-    lines = b"%b%b\r\ndead_group: %b\r\ndead_partition: %d\r\ndead_offset: %d\r\n" % (
-        *(TOPIC, topic, name),
-        *(index, offset),
-    )
+    lines = origin_lines(group, index, offset)
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
     found = Chunk()
     lines = without_lines(chunk.headers[at]) + lines
     id, tag, key = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
     found.add(id, lines, chunk.bodies[at], tag, key)
     return found
+
+
+def origin_lines(group: Group, index: int, offset: int) -> bytes:
+    """The lines that say which message it was."""
+    topic, name = (quote(text, safe=_PRINTABLE).encode() for text in (group.topic.name, group.name))
+    lines = b"%b%b\r\ndead_group: %b\r\ndead_partition: %d\r\ndead_offset: %d\r\n"
+    return lines % (TOPIC, topic, name, index, offset)
 
 
 def without_lines(headers: bytes) -> bytes:

@@ -12,6 +12,7 @@ from functools import partial
 
 from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
+from zbus.core.calls import Calls
 from zbus.core.endings import Endings
 from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
@@ -53,8 +54,14 @@ class Dispatch:
     """See the module."""
 
     def __init__(
-        self, recorder: Recorder, timers: Timers, outside: Outside, waiting_max: int
+        self,
+        recorder: Recorder,
+        timers: Timers,
+        outside: Outside,
+        waiting_max: int,
+        calls: Calls,
     ) -> None:
+        self.calls = calls
         self._outside = outside
         self.tick = Tick(recorder, self.wake_readers, timers.faults)
         self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
@@ -298,10 +305,20 @@ class Dispatch:
             self._pulls.discard(pull)
             if pull.key is pull:
                 self._forget(pull)
+        if self.calls.placed and group.topic.options.calls and not group.lease:
+            self._note_calls(group, pull.session, pieces)
         if group.recorded:
             tell_recorded(self, pull, delivered)
         else:
             pull.receive(delivered)
+
+    def _note_calls(self, group: Group, session: Session, pieces: list[Piece]) -> None:
+        """A service that answers on this connection has these calls now."""
+        if session.multiplexed:
+            for index, chunk, start, stop, _ in pieces:
+                partition = group.topic.partitions[index]
+                for at in range(start, stop):
+                    self.calls.take(session, (partition, chunk.first + at))
 
     # -- taking messages ------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Refusal(enum.Enum):
     FULL = "full"  # no room to store; reading and acknowledging go on
     OVERLOADED = "overloaded"  # out of memory; reading and acknowledging go on
     UNANSWERED = "unanswered"  # a call whose service did not answer in time
+    SERVICE_GONE = "service gone"  # the service that took a call left without an answer
     STOPPING = "stopping"
     FENCED = "fenced"  # what is stored of a partition is in doubt, and is read again
     DAMAGED = "damaged"  # stored bytes cannot be read back

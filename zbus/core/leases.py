@@ -11,7 +11,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
 from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
 from zbus.core.retries import GIVEN_BACK, retry
-from zbus.core.ticket import Ticket
+from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Partition
 
 
@@ -64,6 +64,18 @@ def nack(
     if leased:
         _changed(dispatch, ticket, group, partition)
     return len(leased)
+
+
+def undo(
+    dispatch: Dispatch, group: Group, partition: Partition, offset: int, holder: bytes
+) -> None:
+    """Give back what this session has leased, as if it had never been delivered: it counts as no
+    attempt, and the message is where it was."""
+    backlog = group.backlogs[partition.index]
+    leased = backlog.leased
+    if leased.holders.get(offset) == holder and offset not in leased.settling:
+        backlog.undo_lease(offset)
+        _changed(dispatch, Silent(), group, partition)
 
 
 def extend(

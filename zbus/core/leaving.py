@@ -56,6 +56,7 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
         for left in session.left:
             guard(partial(left, session))
     most -= broker.calls.drop(session.id, most, told=not session.closed)
+    most -= broker.calls.end_taken(session, most)
     groups = session.groups or {}
     while groups and most > 0:
         group = next(iter(groups))

@@ -37,6 +37,7 @@ class PushState:
     streak: int = 0  # of those, since it took one
     failing_ms: int = 0  # the first of the streak, epoch
     error: str = ""  # of the last of them
+    gone: bool = False  # the endpoint said that it is gone for good, so its group was paused
 
     def took(self) -> None:
         self.delivered += 1

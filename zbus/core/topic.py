@@ -12,7 +12,7 @@ from zlib import crc32
 
 from zbus.core.aside import Aside, Line
 from zbus.core.backlog import Backlog
-from zbus.core.calls import Routed
+from zbus.core.calls import Call, Routed
 from zbus.core.chunk import Chunk
 from zbus.core.delays import Delays
 from zbus.core.errors import BrokerError, Outcome
@@ -36,7 +36,7 @@ class Session:
 
     __slots__ = (
         *("address", "closed", "faults", "follower", "groups", "held", "id", "leaving", "left"),
-        *("pulls", "stalled"),
+        *("multiplexed", "pulls", "stalled", "taken"),
     )
 
     def __init__(self, id: bytes, address: str) -> None:
@@ -46,6 +46,8 @@ class Session:
         # Those that wait behind another of the same group.
         self.pulls: dict[Group, dict[Pull, None]] | None = None
         self.held: dict[Group, None] | None = None  # that want its leases back when it goes
+        self.taken: dict[Call, None] | None = None  # calls that it is to answer
+        self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.follower: Ticket | None = None  # it is told all of a topic (`zbus.core.cohort`)
         self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages

@@ -2,7 +2,8 @@
 for. Nothing changes by asking.
 
 What a group has finished it mostly forgets, so then there is a reason only if the topic keeps it
-(`settled_ms`, `zbus.core.fates`). Else what is known of the message may still tell it.
+(`settled_ms`, `zbus.core.fates`). Else what is known of the message may still tell it, and the
+group's dead-letter topic (`zbus.core.letters`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError
 from zbus.core.fates import Fate
+from zbus.core.letters import Letter, Wanted, find_letter
 from zbus.core.life import Life
 from zbus.core.listing import holder_of
-from zbus.core.topic import Group, Partition
+from zbus.core.topic import Group, Partition, Topic
 
 
 class Cause(enum.Enum):
@@ -64,6 +66,7 @@ class Why:
     holder: bytes = b""  # of the lease
     ended_ms: int = 0  # when it was finished
     before: int = 0  # messages that the group has to come past
+    letter: Letter | None = None  # of a dead one, if it was found in the dead-letter topic
     behind: int = -1  # the offset of the message whose end it waits for; -1 = of none
 
 
@@ -73,8 +76,10 @@ def ask(
     offset: int,
     now_ms: int,
     done: Callable[[Why | BrokerError], None],
+    letters: Topic | None = None,
 ) -> None:
-    """Find out; the message may have to be read from storage."""
+    """Find out; the message may have to be read from storage. `letters` is the group's dead-letter
+    topic."""
     first, end = partition.first, partition.visible
     index = partition.index
     if partition.fenced is None and not first <= offset < end:
@@ -84,7 +89,12 @@ def ask(
 
     def found(found: tuple[Chunk, int] | BrokerError) -> None:
         if not isinstance(found, BrokerError):
-            done(_explain(group, index, *found, now_ms))
+            why = _explain(group, index, *found, now_ms)
+            if why.cause is Cause.FINISHED and letters is not None:
+                wanted = Wanted(group, index, offset, why.stored_ms, why.key)
+                find_letter(letters, wanted, lambda letter: done(_died(why, letter)))
+            else:
+                done(why)
         elif offset < partition.first:  # while it was read
             done(Why(Cause.FORGOTTEN, group, index, offset, partition.first, partition.visible))
         else:
@@ -121,6 +131,13 @@ def _explain(group: Group, index: int, chunk: Chunk, at: int, now_ms: int) -> Wh
     if due_ms > now_ms:
         return attrs.evolve(why, cause=Cause.DELAYED, until_ms=due_ms)
     return _waiting(why, backlog, now_ms)
+
+
+def _died(why: Why, letter: Letter | None) -> Why:
+    if letter is None:
+        return why
+    dead = attrs.evolve(why, cause=Cause.DEAD, letter=letter, attempts=letter.attempts)
+    return attrs.evolve(dead, ended_ms=letter.time_ms)
 
 
 def _finished(why: Why, backlog: Backlog, now_ms: int) -> Why:

@@ -204,6 +204,11 @@ class Access:
                 found = bearer
         return found
 
+    def of_tokens(self, tokens: Iterable[bytes]) -> Bearer:
+        """The bearer of the first of these that is in the table."""
+        found = [self.of_token(token) for token in tokens]
+        return next((bearer for bearer in found if bearer is not NOBODY), NOBODY)
+
     def of_principal(self, name: str) -> Bearer:
         """Who has this name in a client certificate that was verified."""
         return self._principals.get(name, NOBODY)

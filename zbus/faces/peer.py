@@ -108,7 +108,6 @@ class Peer(Session):
         "heartbeat",
         "held_bytes",
         "lines",
-        "multiplexed",
         "open_tickets",
         "open_waits",
         "out",
@@ -171,7 +170,6 @@ class Peer(Session):
             None  # a plan, and what it stores for this peer
         )
         self.sample: Sample | None = None  # of the next request
-        self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long
 

@@ -7,6 +7,8 @@ as it is remembered. What the token is worth may change with any turn, so that i
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 
 import attrs
@@ -17,7 +19,7 @@ from zbus.core.errors import BrokerError, Refusal
 from zbus.core.topic import Group
 from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
 from zbus.faces.asked import Asked
-from zbus.faces.guard import Guard
+from zbus.faces.guard import Guard, is_browser
 from zbus.faces.peer import Peer, Plan
 from zbus.option import option
 from zbus.wire.heads import Head
@@ -57,22 +59,45 @@ def forbidden(topic: str) -> BrokerError:
     return BrokerError(Refusal.FORBIDDEN, f"{topic} may not be read any more", topic)
 
 
-def token_of(head: Head, in_url: bytes, url_allowed: bool) -> bytes | str | None:
-    """The token that a request shows: header, else `authorization: Bearer`, else cookie, else URL.
-    None = it shows none; text = the refusal of one that stands where it must not."""
+Shown = tuple[bytes, ...] | str | None
+"""What a request shows: the token, or several of which the first known one counts; () = one that
+cannot be known; None = none; text = the refusal of one that stands where it must not."""
+
+
+def tokens_of(head: Head, in_url: bytes, url_allowed: bool) -> Shown:
+    """The first of: header `token`, `authorization: Bearer`, cookie, `authorization: Basic`, URL.
+
+    Browsers remember the password of an address and add it to requests that pages of other sites
+    make them send, so from a browser Basic is no token. A cookie is: `SameSite` keeps it back."""
     fields = head.fields
     if token := fields.get(b"token"):
-        return decode_valid_percent(token)
-    scheme, _, token = fields.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() == b"bearer" and (token := token.strip()):
-        return token
+        return (decode_valid_percent(token),)
+    scheme, _, credentials = fields.get(b"authorization", b"").partition(b" ")
+    scheme, credentials = scheme.lower(), credentials.strip()
+    if scheme == b"bearer" and credentials:
+        return (credentials,)
     for part in fields.get(b"cookie", b"").split(b";"):
         name, _, token = part.strip().partition(b"=")
         if name == b"token" and token:
-            return decode_valid_percent(token)
+            return (decode_valid_percent(token),)
+    if scheme == b"basic" and credentials and not is_browser(fields):
+        tokens = _tokens_of_basic(credentials)
+        if tokens is not None:
+            return tokens
     if in_url:
-        return in_url if url_allowed else URL_TOKEN
+        return (in_url,) if url_allowed else URL_TOKEN
     return None
+
+
+def _tokens_of_basic(credentials: bytes) -> tuple[bytes, ...] | None:
+    """The password, then the user (RFC 7617); None if both are empty."""
+    try:
+        user, colon, password = base64.b64decode(credentials, validate=True).partition(b":")
+    except binascii.Error:
+        return ()
+    if not colon:
+        return ()
+    return tuple(token for token in (password, user) if token) or None
 
 
 class Rights:
@@ -108,11 +133,11 @@ class Rights:
         requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
             return ""
-        token = token_of(head, asked.url_token(), self.allow_url_token)
-        if isinstance(token, str):
-            return token
-        if token is not None:
-            peer.bearer = self.access.of_token(token)
+        shown = tokens_of(head, asked.url_token(), self.allow_url_token)
+        if isinstance(shown, str):
+            return shown
+        if shown is not None:
+            peer.bearer = self.access.of_tokens(shown)
             if not peer.bearer.is_known(self.broker.now_ms):
                 return "this token is not known"
         elif self.guard.is_anybodys(head):
@@ -185,7 +210,7 @@ class Guarded:
         "_needs",
         "_passes",
         "_plan",
-        "_token",
+        "_shown",
     )
 
     def __init__(
@@ -202,7 +227,7 @@ class Guarded:
         self._needs = needs
         self._plan = plan  # None until somebody may
         self._asked = asked
-        self._token = token_of(head, asked.url_token(), rights.allow_url_token)
+        self._shown = tokens_of(head, asked.url_token(), rights.allow_url_token)
         self._anybody = rights.guard.is_anybodys(head)
         self._bearer = NOBODY  # of the token, once it was found
         self._judged = NOTHING  # the last grant that was looked at,
@@ -218,8 +243,8 @@ class Guarded:
             self._passes = self._needs.met_by(grant)
         if not self._passes or self._broker.now_ms >= grant.expires_ms:
             self._tell_log(peer)
-            why = self._token if isinstance(self._token, str) else ""
-            known = self._token is not None and bearer.is_known(self._broker.now_ms)
+            why = self._shown if isinstance(self._shown, str) else ""
+            known = self._shown is not None and bearer.is_known(self._broker.now_ms)
             self._asked.forbid(why, known).run(peer, id, body)
             return
         meter = grant.meter
@@ -241,11 +266,11 @@ class Guarded:
         return self._plan if self._passes else None
 
     def _look_up(self, peer: Peer) -> Bearer:
-        token = self._token
-        if token is None:
+        shown = self._shown
+        if shown is None:
             return self._bearer_of(peer)
-        if type(token) is bytes:
-            self._bearer = self._access.of_token(token)
+        if not isinstance(shown, str):
+            self._bearer = self._access.of_tokens(shown)
         return self._bearer
 
     def _bearer_of(self, peer: Peer) -> Bearer:
@@ -273,7 +298,7 @@ class Guarded:
         access.refusals += 1
         if now_ms < access.told_ms + _LOG_EVERY_MS:
             return
-        who = "nobody" if self._token is None else "an unknown token"
+        who = "nobody" if self._shown is None else "an unknown token"
         fields = {
             "peer": peer.address,
             "who": self._judged.name or who,

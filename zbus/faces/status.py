@@ -21,6 +21,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.FULL: 507,
     Refusal.OVERLOADED: 503,
     Refusal.UNANSWERED: 504,
+    Refusal.SERVICE_GONE: 502,
     Refusal.STOPPING: 503,
     Refusal.FENCED: 503,
     Refusal.DAMAGED: 500,

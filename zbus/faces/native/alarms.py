@@ -99,10 +99,17 @@ def _who(group: Group) -> str:
 def _failing(group: Group, who: str, waiting: int, now_ms: int) -> Warned | None:
     """Its webhook is not taken."""
     push, state = group.options.push, group.pushed
-    if push is None or state is None or not (state.streak and waiting):
+    if push is None or state is None or not ((state.streak or state.gone) and waiting):
         return None
-    text = f"{who} is sent to {urlsplit(push.endpoint).netloc}, which has failed"
-    text += f" for {spoken(max(1_000, now_ms - state.failing_ms))}: {state.error}."
+    endpoint = urlsplit(push.endpoint).netloc
+    if group.paused and state.gone:
+        text = f"{who} was paused, because its webhook at {endpoint} replied 410 Gone"
+        text += f"; {_messages(waiting)} wait" + ("s." if waiting == 1 else ".")
+    elif not state.streak:
+        return None
+    else:
+        text = f"{who} is sent to {endpoint}, which has failed"
+        text += f" for {spoken(max(1_000, now_ms - state.failing_ms))}: {state.error}."
     return Warned("webhook", text, waiting, group.topic.name, group.name)
 
 

@@ -108,7 +108,8 @@ COMMANDS: dict[str, Command] = {
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
         (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
-         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, *_CHANGE),
+         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, _R.SERVICE_GONE,
+         *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(
         "Take a message of a group.", "messages", _BOTH, "consume", Groups.ONE,

@@ -7,6 +7,9 @@ a group it reads from that group as any other consumer does. Either takes the wh
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
+
+import attrs
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, Refusal, offset_outside, topic_unknown
@@ -65,7 +68,35 @@ def encode_place(position: list[int]) -> bytes:
     return b",".join([b"%d" % (place - 1) if place else b"" for place in position])
 
 
-def read_place(value: bytes) -> list[int]:
+@attrs.frozen
+class Last:
+    """The `id` of an event: the offsets that come next, and when their topic was created (-1 = it
+    does not say)."""
+
+    position: list[int]
+    created_ms: int = -1
+
+    @classmethod
+    def of(cls, value: bytes) -> Last:
+        place, at, created = value.partition(b"@")
+        if not at:
+            return cls(_read_place(place))
+        created_ms = parse_number(created, _OFFSET_MAX)
+        if created_ms is None:
+            text = "what stands behind the @ of last-event-id is a time in milliseconds"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        return cls(_read_place(place), created_ms)
+
+    def is_of(self, topic: Topic, partitions: list[Partition]) -> bool:
+        """Whether it is of this log. One of a topic that was removed and declared again is not; if
+        it does not say of which it is, a place past the end shows it."""
+        if self.created_ms >= 0:
+            return self.created_ms == topic.options.created_ms
+        places = zip(partitions, self.position, strict=True)
+        return all(place <= partition.visible for partition, place in places)
+
+
+def _read_place(value: bytes) -> list[int]:
     """What `encode_place` made: the offsets that come next."""
     if value == _BEGINNING:
         return [0]
@@ -87,11 +118,19 @@ def _offsets(name: bytes, value: bytes, missing: int) -> list[int]:
 class Bodies:
     """The body is the data. What is not UTF-8 cannot be, and is told as an event `base64`."""
 
+    def place(self, position: list[int]) -> bytes:
+        """The `id` of an event."""
+        return encode_place(position)
+
     def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
         return self.encode(topic, None, Piece(index, chunk, at, at + 1), position)
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
-        return encode_event(encode_place(position), b"%d" % count, b"skipped")
+        return encode_event(self.place(position), b"%d" % count, b"skipped")
+
+    def tell_reset(self, topic: Topic, position: list[int]) -> bytes:
+        created = b"%d" % topic.options.created_ms
+        return encode_event(self.place(position), created, b"reset")
 
     def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
         body = piece.chunk.bodies[piece.start]
@@ -99,18 +138,31 @@ class Bodies:
             try:
                 body.decode()
             except UnicodeDecodeError:
-                return encode_event(encode_place(position), base64.b64encode(body), b"base64")
-        return encode_event(encode_place(position), body)
+                return encode_event(self.place(position), base64.b64encode(body), b"base64")
+        return encode_event(self.place(position), body)
 
 
 class Envelopes(Bodies):
-    """The data is a JSON object with all that is known of the message."""
+    """The data is a JSON object with all that is known of the message. So nobody needs to read the
+    offset from the `id`, which says of which log it is, too."""
+
+    def __init__(self, created_ms: int) -> None:
+        self._of = b"@%d" % created_ms
+
+    def place(self, position: list[int]) -> bytes:
+        return encode_place(position) + self._of
 
     def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
-        return encode_event(encode_place(position), encode_object(topic, group, piece))
+        return encode_event(self.place(position), encode_object(topic, group, piece))
 
 
-FORMS: dict[bytes, Bodies] = {b"": Bodies(), b"json": Envelopes()}
+_BODIES = Bodies()
+
+
+@lru_cache(maxsize=1_000)
+def _envelopes(created_ms: int) -> Envelopes:
+    """Followers with the same form share the bytes, so it is one object for each topic."""
+    return Envelopes(created_ms)
 
 
 # -- streams ------------------------------------------------------------------------------
@@ -126,17 +178,23 @@ def close_stream(peer: Peer, error: BrokerError | None) -> None:
 class FollowStream(PeerFollower):
     """Of a stream without a group."""
 
-    __slots__ = ("begun", "id", "params")
+    __slots__ = ("begun", "form", "id", "params", "reset")
 
-    def __init__(self, peer: Peer, params: Params, id: bytes) -> None:
+    def __init__(
+        self, peer: Peer, params: Params, id: bytes, form: Bodies, reset: Topic | None
+    ) -> None:
         super().__init__(peer, params.topic)
+        self.form = form
+        self.reset = reset  # the topic, if its log is not the one that the client has followed
         self.params = params
         self.id = id
         self.begun = False
 
     def begin(self, position: list[int]) -> None:
         self.begun = True
-        open_stream(self.peer, self.params, self.id, encode_place(position))
+        open_stream(self.peer, self.params, self.id, self.form.place(position))
+        if self.reset is not None:
+            self.peer.write(self.form.tell_reset(self.reset, position))
 
     def leave(self) -> None:
         self.open = False
@@ -198,17 +256,20 @@ class GroupStream(Pull):
 class _Events(GroupPlan):
     """What both kinds of streams have in common."""
 
-    __slots__ = ("form", "last", "partition")
+    __slots__ = ("enveloped", "last", "partition")
 
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         envelope = params.fields.get(b"envelope", b"")
-        if envelope not in FORMS:
+        if envelope not in (b"", b"json"):
             raise BadRequest(400, "400: Bad Format, envelope is json")
-        self.form = FORMS[envelope]
+        self.enveloped = bool(envelope)
         self.partition = params.number(b"partition")
         last = next((value for name in _LAST if (value := params.fields.get(name))), b"")
-        self.last = read_place(last) if last else None
+        self.last = Last.of(last) if last else None
+
+    def form(self, topic: Topic) -> Bodies:
+        return _envelopes(topic.options.created_ms) if self.enveloped else _BODIES
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         problem = self._begin(peer, id or self.params.id)
@@ -271,7 +332,7 @@ class Follow(_Events):
     ) -> BadRequest | None:
         if topic.options.calls:
             return _refused(SERVICES)
-        position = self._position(partitions)
+        last, position, form = self.last, self._position(partitions), self.form(topic)
         if position is not None and len(position) != len(partitions):
             name = "from" if b"from" in self.params.fields else "offset"
             name = name if self.last is None else "last-event-id"
@@ -281,20 +342,25 @@ class Follow(_Events):
                 if place > partition.visible:  # who asks for it takes it for another log
                     first, end = partition.first, partition.visible
                     return _refused(offset_outside(partition.index, first, end))
+        reset = None
+        if last is not None and not last.is_of(topic, partitions):
+            reset, position = topic, [partition.first for partition in partitions]
         if not only_head(peer, self.params, id):
             peer.begin_stream(HEARTBEAT)
-            follower = FollowStream(peer, self.params, id)
+            follower = FollowStream(peer, self.params, id, form, reset)
             since_ms = self.start.time_ms if position is None and self.start else None
             if position is None and since_ms is None:
                 position = _own_position(topic, partitions)
             broker = self.face.broker
-            broker.follow(follower, self.form, partitions, self.filter, position, since_ms)
+            broker.follow(follower, form, partitions, self.filter, position, since_ms)
         return None
 
     def _position(self, partitions: list[Partition]) -> list[int] | None:
         start = self.start
-        if self.last is not None or start is None:
-            return self.last
+        if self.last is not None:
+            return self.last.position
+        if start is None:
+            return None
         if start is EARLIEST:  # who names 0 is told of what is forgotten
             return [partition.first for partition in partitions]
         if start.latest:
@@ -334,7 +400,7 @@ class Stream(_Events):
         if isinstance(found, BrokerError):
             return _refused(found)
         group = found[1]
-        if self.last is not None and len(self.last) != len(topic.partitions):
+        if self.last is not None and len(self.last.position) != len(topic.partitions):
             return _wrong_count("last-event-id", len(topic.partitions))
         if only_head(peer, self.params, id):
             return None
@@ -342,9 +408,10 @@ class Stream(_Events):
         alone = not group.readers
         if (taken := broker.register(peer, group)) is not None:
             return _refused(taken)
-        if self.last is not None and alone and not group.lease:
-            rewind(broker.dispatch, group, self.last)
+        last = self.last
+        if last is not None and alone and not group.lease and last.is_of(topic, topic.partitions):
+            rewind(broker.dispatch, group, last.position)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
-        broker.pull(group, GroupStream(peer, self.wants, group, self.form), None)
+        broker.pull(group, GroupStream(peer, self.wants, group, self.form(topic)), None)
         return None

@@ -312,7 +312,8 @@ SCHEMAS: dict[str, Schema] = {
         body_base64=_described(_TEXT, "If it is not."),
     ),
     "Why": _document(
-        "attempts before behind ended expires holder id key tag timestamp until",
+        "attempts before behind ended expires holder id key letterOffset letterPartition"
+        " letterTopic reason tag timestamp until",
         text=_described(_TEXT, "One sentence."),
         state=words(*[cause.value for cause in Cause]),
         topic=_NAME,
@@ -330,6 +331,10 @@ SCHEMAS: dict[str, Schema] = {
         ended=_described(_TIME, "When the group was done with it, epoch milliseconds."),
         before=_count("Messages that the group has to come past."),
         behind=_count("The offset of the message whose end it waits for."),
+        letterTopic=_described(_TEXT, "The dead-letter topic in which a dead message was found."),
+        letterPartition=_count("Where it is there."),
+        letterOffset=_count("Likewise."),
+        reason=_described(_TEXT, "Of what it died: `expired`, `given back` or `lost`."),
     ),
     "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
     "ServerEvent": _document(

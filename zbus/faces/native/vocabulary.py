@@ -228,7 +228,7 @@ ack | flag, true | true | false: a 404 for an unknown topic is not sent
 """)
 EVENTS = _parameters("""
 last-event-id | text | none | the `id` of an event: go on with what comes after it. `last_event_id`
-    is the same in a query; the header wins. Past the end of the log means the end
+    is the same in a query; the header wins. Of another log: [`reset`](#events-of-another-log)
 from | start | where the group named like the topic stands | of followers:
     [where to begin](#start-positions); 404 past the end
 offset | text | none | of followers, the older word: `begin`, `end`, an offset, or one for each

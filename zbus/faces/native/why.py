@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from zbus.core.errors import BrokerError
+from zbus.core.letters import Letter
 from zbus.core.why import Cause, Why, ask
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
@@ -58,7 +59,8 @@ class Ask(GroupPlan):
                 reply.tell(200, TEXT, sentence(why, holder).encode() + b"\n")
 
         partition, ranges = place
-        ask(group, partition, ranges[0].start, broker.now_ms, answered)
+        letters = broker.topics.get(group.options.dead_letter.lower())
+        ask(group, partition, ranges[0].start, broker.now_ms, answered, letters)
 
 
 def _document(why: Why, holder: str) -> dict[str, Any]:
@@ -83,6 +85,16 @@ def _document(why: Why, holder: str) -> dict[str, Any]:
         "offset": why.offset,
         **{name: value for name, value in known.items() if value},
         **({"behind": why.behind} if why.behind >= 0 else {}),
+        **({} if why.letter is None else _letter(why.letter)),
+    }
+
+
+def _letter(letter: Letter) -> dict[str, Any]:
+    return {
+        "letterTopic": letter.topic.name,
+        "letterPartition": letter.partition,
+        "letterOffset": letter.offset,
+        "reason": letter.reason,
     }
 
 
@@ -185,10 +197,17 @@ def _done(why: Why) -> str:
 
 def _dead(why: Why) -> str:
     group = why.group
-    target = group.options.dead_letter
+    letter = why.letter
+    target = group.options.dead_letter if letter is None else letter.topic.name
     where = f" and put into {target}" if target else ""
     when = spelled_time(why.ended_ms)
-    return f"was given up by {group.name}{where} at {when}, after {_attempts(why)}"
+    text = f"was given up by {group.name}{where} at {when}, after {_attempts(why)}"
+    if letter is None:
+        return text
+    place = f"offset {letter.offset}"
+    if len(letter.topic.partitions) > 1:
+        place += f" of partition {letter.partition}"
+    return f"{text} ({letter.reason}): there it is {place}"
 
 
 def _deleted(why: Why) -> str:

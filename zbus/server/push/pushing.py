@@ -5,6 +5,8 @@ courier; what comes of it comes back through the mailbox: an acknowledgement, or
 message has to wait as the group says (its backoff, or one second and twice as long each time), and
 after `attempts_max` of them it is dead, as with any other consumer.
 
+An endpoint that replies 410 is gone for good: its group is paused, and the message stays in it.
+
 An endpoint that refuses everything is left alone: after some failures in a row the broker tries one
 message at a time, and pauses in between. So an outage does not use up the attempts of all messages.
 """
@@ -18,7 +20,9 @@ from typing import Protocol
 
 import attrs
 
+from zbus.core import leases
 from zbus.core.broker import Broker
+from zbus.core.declare import GroupWish
 from zbus.core.errors import Outcome
 from zbus.core.outcomes import Delivered
 from zbus.core.push import Push, PushState
@@ -107,6 +111,8 @@ class Pushed:
         push, broker = self.push, self._pushing.broker
         if push is None or broker.stopping or broker.now_ms < self.resume_ms:
             return
+        if not self.group.paused:
+            self.state.gone = False
         most = min(push.concurrency, share)
         if self.state.streak >= STREAK:
             most = 1
@@ -233,6 +239,8 @@ class Pushing:
         offsets = [range(attempt.offset, attempt.offset + 1)]
         if not reply.error:
             broker.ack(Silent(), group, partition, offsets)
+        elif reply.gone and pushed is not None and self._pause(pushed, attempt.push):
+            leases.undo(broker.dispatch, group, partition, attempt.offset, pushed.session.id)
         else:
             options = group.options
             if not options.backoff_ms:
@@ -242,6 +250,22 @@ class Pushing:
         if pushed is not None:
             self._note(pushed, reply)
             pushed.fill(self._share())
+
+    def _pause(self, pushed: Pushed, push: Push) -> bool:
+        """The endpoint is gone for good: pause its group, durably. False if that was the endpoint
+        of before, or cannot be; then it has failed like any other."""
+        group = pushed.group
+        topic, current = group.topic, group.options.push
+        if current is None or current.endpoint != push.endpoint:
+            return False
+        if not group.paused:
+            options = attrs.evolve(group.options, paused=True)
+            wish = GroupWish(group.name, options)
+            self.broker.declare(Silent(), topic.name, lambda _: (topic.options, wish))
+            why = "its endpoint replied 410 Gone"
+            log.warning("webhook paused", extra={**_names(group), "why": why})
+        pushed.state.gone = group.paused
+        return group.paused
 
     def _note(self, pushed: Pushed, reply: Reply) -> None:
         state, group = pushed.state, pushed.group

@@ -15,6 +15,9 @@ from zbus.core.topic import Group
 from zbus.faces.native.webhooks import secret_keys
 from zbus.wire.numbers import parse_number
 
+GONE = 410
+"""The status by which an endpoint ends its webhook, as Standard Webhooks and REST hooks have it."""
+
 RETRY_AFTER_MS_MAX = 3_600_000
 _RETRY_AFTER_S_MAX = 1 << 40
 
@@ -53,6 +56,7 @@ class Reply(NamedTuple):
 
     error: str = ""  # why the message is not delivered; "" = it is
     retry_after_ms: int = 0  # how long the endpoint wants to be left alone
+    gone: bool = False  # the endpoint wants to be sent nothing ever again
 
 
 def attempt_of(
@@ -131,4 +135,4 @@ def reply_of(status: int, retry_after: bytes) -> Reply:
     error = f"it replied {status}"
     if 300 <= status < 400:
         error += ", and a webhook follows no redirect"
-    return Reply(error, min(wait_s * 1_000, RETRY_AFTER_MS_MAX))
+    return Reply(error, min(wait_s * 1_000, RETRY_AFTER_MS_MAX), status == GONE)
