@@ -14,6 +14,7 @@ from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
+from zbus.client.forking import Unpicklable
 from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
@@ -22,7 +23,7 @@ LEAVE_S = 5.0
 """How long a consumer that is closed may take for its good-bye."""
 
 
-class AsyncConsumer:
+class AsyncConsumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`, and used with
     `async with`."""
 
@@ -62,6 +63,9 @@ class AsyncConsumer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._link.inherited:
+            await self._link.stop()
+            return
         problem = None
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + LEAVE_S):
             try:
@@ -82,6 +86,7 @@ class AsyncConsumer:
         return delivery
 
     def _opened(self) -> Consuming:
+        self._link.require_own("consumer")
         if self._core is None:
             raise RuntimeError("a consumer is used with `async with`")
         return self._core

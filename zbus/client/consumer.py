@@ -13,6 +13,7 @@ from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
+from zbus.client.forking import Unpicklable, follow_forks, require_own
 from zbus.client.link import Link
 from zbus.client.messages import Body, Delivery, Held, Labels, Stored
 from zbus.client.options import Address, Options
@@ -25,7 +26,7 @@ LISTEN_S = 0.01
 """How long the keeper of leases listens for messages that nobody has asked for yet."""
 
 
-class Consumer:
+class Consumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`."""
 
     def __init__(
@@ -42,6 +43,7 @@ class Consumer:
         self._query = query
         self._required = required
         self._core: Consuming | None = None
+        self._parent = 0  # the process that consumes, and forked this one
         self._lock = threading.Lock()  # of the core: the keeper looks at it too
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
@@ -49,6 +51,16 @@ class Consumer:
         self._stop = threading.Event()
         self._managed = False
         self._closed = False
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """What is held is the parent's, which keeps its leases and settles it. One that has not
+        begun is as good here as there."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._keeper = None
+        if self._core is not None:
+            self._parent = self._parent or parent
 
     def __enter__(self) -> Self:
         self._managed = True
@@ -72,6 +84,7 @@ class Consumer:
             self.close()
 
     def _open(self) -> Consuming:
+        require_own("consumer", self._parent)
         core = self._core
         if core is None:
             try:
@@ -198,7 +211,7 @@ class Consumer:
         self._closed = True
         self._stop.set()
         try:
-            if self._core is not None:
+            if self._core is not None and not self._parent:
                 self._leave(self._core, failed)
         except ZbusError:
             if not quiet:

@@ -253,6 +253,14 @@ class Exchange:
             call.sent += 1
             self._out.append(call.data)
 
+    def forked(self, parent: int) -> None:
+        """In a child: calls under way are the parent's, which alone hears of them. So no span ends
+        here and no waiter is woken; who asks is answered that it is not known."""
+        for call in self._open.values():
+            call.done = True
+            call.error = ConnectionLost(f"it was begun by process {parent}, which forked", True)
+        self._open.clear()
+
     def close(self, why: str = "the client was closed") -> None:
         """End all calls."""
         self.online = False

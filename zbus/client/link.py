@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
+from zbus.client.forking import follow_forks
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request
 from zbus.client.sockets import Socket
@@ -52,7 +53,12 @@ class Link:
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._exchange = Exchange(options, random.SystemRandom())
+        self._closed = False
+        self._begin()
+        follow_forks(self)
+
+    def _begin(self) -> None:
+        self._exchange = Exchange(self._options, random.SystemRandom())
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
@@ -60,7 +66,15 @@ class Link:
         self._dropped: list[Socket] = []  # for it to close: it may be waiting for them
         self._sending = threading.Lock()
         self._socket: Socket | None = None
-        self._closed = False
+
+    def forked(self, parent: int) -> None:
+        """A child has an identity, a connection and locks of its own. What was under way is the
+        parent's: here nobody can know what becomes of it."""
+        inherited = [*self._dropped] if self._socket is None else [*self._dropped, self._socket]
+        for connection in inherited:
+            connection.disown()
+        self._exchange.forked(parent)
+        self._begin()
 
     def open(self) -> None:
         """Connect, once. Raises ConnectionLost."""
