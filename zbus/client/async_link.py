@@ -130,9 +130,17 @@ class AsyncLink:
         try:
             await self.flush()
             await self.wait(call)
-        finally:
-            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
-        return call.result()
+            return call.result()
+        except BaseException:
+            self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
+            self._flush_soon()
+            raise
+
+    def _flush_soon(self) -> None:
+        """Send what an answer or a cancelled caller leaves to be sent: by a task of its own, since
+        neither may wait."""
+        if self._exchange.out_count and self._running is not None and not self._closed:
+            self._running[0].start_soon(self.flush)
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
@@ -204,6 +212,7 @@ class AsyncLink:
                 else:
                     if not exchange.receive(data):
                         await self._lose(stream, "it was closed")
+                    self._flush_soon()
 
     async def _connect(self) -> str | None:
         try:

@@ -96,15 +96,18 @@ class Link:
         try:
             self.flush()
             self.wait(call)
-        finally:
-            if not call.done:
-                self.give_up(call)
-        return call.result()
+            return call.result()
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def give_up(self, call: Call[Any]) -> None:
-        """Nobody waits for it any more."""
+        """The caller waits no more. The broker learns it with the next request, if not now."""
         with self._changed:
-            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
+            self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
+            waits = call.request.pulling is not None and self._exchange.out_count > 0
+        if waits:
+            self.flush()
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
@@ -206,6 +209,13 @@ class Link:
         if connection is self._socket and not (data and exchange.receive(data)):
             self._lose(why)
         self._taking = False
+        if exchange.out_count and self._socket is not None:
+            # An answer decided what is to be sent.
+            try:
+                changed.release()
+                self.flush()
+            finally:
+                changed.acquire()
 
     def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""

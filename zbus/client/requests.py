@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -47,6 +47,20 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
+class Pulling(NamedTuple):
+    """Which messages a pull takes."""
+
+    topic: str
+    group: str
+    partition: int | None
+    batch: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Of the group."""
+        return self.topic.lower(), self.group.lower()
+
+
 class Request(Generic[T_co]):
     """One request without its id.
 
@@ -54,12 +68,23 @@ class Request(Generic[T_co]):
     was lost. `keyed`: it becomes safe by an idempotency key. `waits`: its answer may take as long
     as `timeout_s`, and that is no sign of a broken connection. `silent`: there is no answer.
     `removes`: what it is about is gone when it is done, so 404 to a repetition is no refusal.
-    `traced`: operation and topic, of which those who trace requests are told.
+    `traced`: operation and topic, of which those who trace requests are told. `pulling`: its answer
+    has messages, which are not lost if the caller has gone.
     """
 
     __slots__ = (
-        *("body", "id", "keyed", "lines", "parse", "removes", "safe", "silent", "timeout_s"),
-        *("traced", "waits"),
+        "body",
+        "id",
+        "keyed",
+        "lines",
+        "parse",
+        "pulling",
+        "removes",
+        "safe",
+        "silent",
+        "timeout_s",
+        "traced",
+        "waits",
     )
 
     def __init__(
@@ -76,6 +101,7 @@ class Request(Generic[T_co]):
         id: bytes = b"",
         timeout_s: float | None = None,
         traced: tuple[str, str] | None = None,
+        pulling: Pulling | None = None,
     ) -> None:
         self.lines = lines  # request line and header lines, each with its CRLF
         self.parse = parse
@@ -88,6 +114,7 @@ class Request(Generic[T_co]):
         self.id = id  # chosen by the caller
         self.timeout_s = timeout_s
         self.traced = traced
+        self.pulling = pulling
 
 
 # -- header lines ---------------------------------------------------------------------------------
