@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import zbus.client
 from zbus.client import BlockingClient
@@ -53,7 +56,7 @@ def produce_everywhere(url: str) -> object:
         stored = [(body, bus.produce("Everywhere", body)) for body in bodies]
         return [(body, one.offset, one.duplicate) for body, one in stored]
 
-    children = [in_child(lambda at=at: work(at * share)) for at in range(1, CHILDREN + 1)]
+    children = [in_child(partial(work, at * share)) for at in range(1, CHILDREN + 1)]
     return [work(0), *map(answer_of, children)]
 
 
@@ -61,7 +64,10 @@ def same_body(url: str) -> object:
     """Every child stores the same body: no two of them are one message."""
     bus = zbus.client.connect(url)
     bus.declare("Ticks")
-    work = lambda: bus.produce("Ticks", "tick").duplicate  # noqa: E731
+
+    def work() -> bool:
+        return bus.produce("Ticks", "tick").duplicate
+
     return [answer_of(in_child(work)) for _ in range(5)]
 
 
@@ -169,12 +175,12 @@ def inherited(queue: multiprocessing.SimpleQueue[int]) -> None:
 MODULE: BlockingClient
 
 
-def started(url: str, method: str) -> object:
+def started(url: str, method: Literal["fork", "spawn", "forkserver"]) -> object:
     """`multiprocessing` with each way to start a process."""
     global MODULE
     MODULE = zbus.client.connect(url)
     MODULE.declare("Spawned")
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     queue: multiprocessing.SimpleQueue[int] = context.SimpleQueue()
     processes = [
         context.Process(target=inherited, args=(queue,))
@@ -188,7 +194,7 @@ def started(url: str, method: str) -> object:
     for process in processes:
         process.join()
     try:
-        context.Process(target=print, args=(MODULE,)).start()
+        pickle.dumps(MODULE)
         refused = ""
     except TypeError as error:
         refused = str(error)

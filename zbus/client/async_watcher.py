@@ -67,9 +67,9 @@ class AsyncWatcher(Unpicklable):
         if not self._opened:
             raise RuntimeError("a watch is used with `async with`")
         core = self._core
+        await anyio.lowlevel.checkpoint()  # before it is taken: cancelled here, it is the next
         delivery = core.step()
         if delivery is not None:
-            await anyio.lowlevel.checkpoint()
             return delivery
         timeout_s = None if core.timeout_ms is None else core.timeout_ms / 1000
         with anyio.move_on_after(timeout_s):

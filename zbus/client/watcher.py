@@ -85,8 +85,12 @@ class Watcher(Unpicklable):
                     if now_s >= end_s:
                         return None
                 self._drive(end_s)
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:
+            # Some of an event may have been read: it goes on where it was, on a new connection.
+            self._drop()
             raise
         return None
 
