@@ -332,6 +332,7 @@ def test_one_body_is_no_batch(messages: Any) -> None:
 )
 def test_a_header_has_the_name_that_was_given(bus: Joined, name: str, batch: bool) -> None:
     """Whatever a name means to HTTP, it is the application's here."""
+    bus.run(commands.declare("T"))
     headers = {name.title(): "a\tb"}
     if batch:
         bus.run(commands.produce_many("T", [Message(b"", headers=headers)]))

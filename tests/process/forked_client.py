@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import zbus.client
+import zbus.semq
 from zbus.client import BlockingClient
 
 CHILDREN = 8
@@ -170,6 +171,45 @@ def fresh(url: str, queue: multiprocessing.SimpleQueue[int]) -> None:
 
 def inherited(queue: multiprocessing.SimpleQueue[int]) -> None:
     queue.put(MODULE.produce("Spawned", "forked").offset)
+
+
+def over_tls(url: str, authority: str) -> object:
+    """Children end with the parent's connection at hand; it is not closed by that, on either side
+    of the encryption."""
+    bus = zbus.client.connect(url, ca=authority, token="ADMIN-SECRET", retries=0)
+    bus.declare("Secret")
+
+    def close() -> None:
+        bus.close()
+
+    def exchange() -> list[int]:
+        return [bus.produce("Secret", "c" * 50_000).offset for _ in range(3)]
+
+    seen = []
+    for work in (close, exchange, close, exchange):
+        child = in_child(work)
+        seen += [bus.produce("Secret", "parent").offset, answer_of(child)]
+        seen.append(bus.produce("Secret", "parent").offset)
+    return seen
+
+
+def over_semq(path: str) -> object:
+    """A child's requests to its endpoint, and its parent's."""
+    semq = zbus.semq.connect_blocking(path)
+    semq.send("1:1", "one")
+    message = semq.take_one(wait_s=10)
+    assert message is not None
+
+    def work() -> list[str]:
+        semq.send("1:1", "two")
+        taken = semq.take_one(wait_s=10)
+        assert taken is not None
+        taken.done()
+        return [taken.text]
+
+    answers = [message.text, answer_of(in_child(work))]
+    message.done()
+    return [*answers, semq.manage("list", {"box": "in"})]
 
 
 MODULE: BlockingClient
