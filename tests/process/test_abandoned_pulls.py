@@ -133,3 +133,87 @@ def test_an_interrupted_wait_loses_nothing(url: str, ack: bool) -> None:
                 assert [one.text for one in asked.pull(topic, wait_ms=5_000)] == [str(number)]
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("ack", GROUPS)
+def test_consumers_that_are_left(url: str, ack: bool, batch: int) -> None:
+    """Each takes two messages and is left; what it had fetched ahead is the next one's."""
+    topic = f"Limited{next(_serial)}"
+    with zbus.client.connect(url) as bus:
+        bus.declare(topic, ack=ack)
+        bus.produce_many(topic, [str(number) for number in range(40)])
+        found: list[int] = []
+        for _ in range(20):
+            with bus.consume(topic, batch=batch, timeout_ms=1_000) as messages:
+                found += [int(one.text) for _, one in zip(range(2), messages, strict=False)]
+    assert found == list(range(40))
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("ack", GROUPS)
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_cancelled_consumers(url: str, backend: str, ack: bool, batch: int) -> None:
+    """A time limit ends the wait, then the consumer; the next one goes on."""
+    topic = f"Limited{next(_serial)}"
+
+    async def main() -> list[int]:
+        found: list[int] = []
+        async with zbus.client.connect_async(url) as bus:
+            await bus.declare(topic, ack=ack)
+            await bus.produce_many(topic, [str(number) for number in range(60)])
+            while len(found) < 60:
+                async with bus.consume(topic, batch=batch, timeout_ms=1_000) as messages:
+                    with anyio.move_on_after(0.002):
+                        for _ in range(10):
+                            message = await messages.next()
+                            assert message is not None
+                            found.append(int(message.text))
+        return found
+
+    assert anyio.run(main, backend=backend) == list(range(60))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_watch(url: str, backend: str) -> None:
+    topic = f"Limited{next(_serial)}"
+
+    async def main() -> list[int]:
+        found: list[int] = []
+        async with zbus.client.connect_async(url) as bus:
+            await bus.declare(topic)
+            async with bus.watch(topic, "earliest") as watch:
+                await bus.produce_many(topic, [str(number) for number in range(MESSAGES)])
+                while len(found) < MESSAGES:
+                    with anyio.move_on_after(0):
+                        while (message := await watch.next()) is not None:
+                            found.append(int(message.text))
+                    with anyio.move_on_after(0.0005):
+                        while (message := await watch.next()) is not None:
+                            found.append(int(message.text))
+        return found
+
+    assert anyio.run(main, backend=backend) == list(range(MESSAGES))
+
+
+def test_an_interrupted_watch_goes_on(url: str) -> None:
+    topic = f"Limited{next(_serial)}"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with zbus.client.connect(url) as bus:
+            bus.declare(topic)
+            with bus.watch(topic, "latest") as watch:
+                for number in range(10):
+                    signal.setitimer(signal.ITIMER_REAL, 0.005)
+                    with pytest.raises(KeyboardInterrupt):
+                        watch.next()
+                    bus.produce(topic, str(number))
+                    message = watch.next()
+                    assert message is not None
+                    assert message.text == str(number)
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -18,6 +18,7 @@ from zbus.client.forking import Unpicklable
 from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 LEAVE_S = 5.0
 """How long a consumer that is closed may take for its good-bye."""
@@ -34,8 +35,11 @@ class AsyncConsumer(Unpicklable):
         make: Make,
         query: Request[GroupInfo],
         required: bool,
+        home: AsyncLink,
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused."""
+        """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
+        client's: messages that cannot be given back are kept there for the next consumer."""
+        self._home = home
         self._link = AsyncLink(address, options)
         self._make = make
         self._query = query
@@ -55,6 +59,8 @@ class AsyncConsumer(Unpicklable):
                 info = None  # a token may allow consuming and no more
             core = self._core = self._make(info)
             core.parse = partial(parse_deliveries, make=partial(AsyncHeld, self))
+            if kept := self._home.take_kept(core.pulling):
+                core.took([AsyncHeld(self, Response(200, one.fields, one.body)) for one in kept])
         except BaseException:
             await self._link.stop()
             raise
@@ -188,6 +194,7 @@ class AsyncConsumer(Unpicklable):
                 self._take(core)
             except ZbusError:
                 pass
+        self._home.put_back(core.pulling, core.left())
         calls = [self._link.submit(r) for r in core.give_back(failed, anyio.current_time())]
         await self._link.flush()
         await self._check(wait=True)

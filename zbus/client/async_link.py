@@ -16,8 +16,9 @@ from anyio.abc import ByteStream, SocketAttribute, TaskGroup
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
 from zbus.client.forking import disown, follow_forks, require_own
+from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Pulling, Request
 
 T = TypeVar("T")
 
@@ -145,6 +146,14 @@ class AsyncLink:
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
         self._exchange.last_time(call)
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """See `Exchange`."""
+        return self._exchange.take_kept(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """See `Exchange`."""
+        self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`."""

@@ -18,6 +18,7 @@ from zbus.client.link import Link
 from zbus.client.messages import Body, Delivery, Held, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
@@ -36,8 +37,11 @@ class Consumer(Unpicklable):
         make: Make,
         query: Request[GroupInfo],
         required: bool,
+        home: Link,
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused."""
+        """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
+        client's: messages that cannot be given back are kept there for the next consumer."""
+        self._home = home
         self._link = Link(address, options)
         self._make = make
         self._query = query
@@ -99,6 +103,8 @@ class Consumer(Unpicklable):
                 raise
             core = self._core = self._make(info)
             core.parse = partial(parse_deliveries, make=partial(Held, self))
+            if kept := self._home.take_kept(core.pulling):
+                core.took([Held(self, Response(200, one.fields, one.body)) for one in kept])
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
                 self._keeper.start()
@@ -237,6 +243,7 @@ class Consumer(Unpicklable):
             except ZbusError:
                 pass
         with self._lock:
+            self._home.put_back(core.pulling, core.left())
             requests = core.give_back(failed, time.monotonic())
         calls = [self._link.submit(request) for request in requests]
         self._link.flush()

@@ -292,6 +292,17 @@ class Exchange:
                 call.sent += 1
                 self._out.append(call.data)
 
+    # -- messages without a caller -----------------------------------------------------------
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """Messages of a group without acknowledgements that came and were not handed out."""
+        return self._abandoned.take(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """Keep them for the next pull or consumer of the group."""
+        if deliveries:
+            self._abandoned.put_back(pulling, deliveries)
+
     # -- pulls that are given up ------------------------------------------------------------
 
     def _abandon(self, call: Call[Any], pulling: Pulling) -> None:

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
 from zbus.client.forking import follow_forks
+from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Pulling, Request
 from zbus.client.sockets import Socket
 from zbus.client.tls import TlsSocket
 
@@ -113,6 +114,16 @@ class Link:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
         with self._changed:
             self._exchange.last_time(call)
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """See `Exchange`."""
+        with self._changed:
+            return self._exchange.take_kept(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """See `Exchange`."""
+        with self._changed:
+            self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`, or by whoever waits."""

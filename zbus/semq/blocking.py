@@ -114,7 +114,14 @@ class BlockingSemq(Unpicklable):
     def take_one(self, user: str = "", wait_s: float | None = None) -> BlockingMessage | None:
         """As `Semq.take_one`."""
         id = str(next(self._numbers))
-        received = as_received(self._ask(take_frame(user, wait_s), id), id)
+        try:
+            answer = self._ask(take_frame(user, wait_s), id)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C: what is taken by this is nobody's
+                back = Frame({"cmd": "back", "take": id, "id": str(next(self._numbers))})
+                self._socket.sendall(encode_request(back))  # the answer is passed over
+            raise
+        received = as_received(answer, id)
         return None if received is None else BlockingMessage(self, received)
 
     def take(self, user: str = "", wait_s: float | None = None) -> Iterator[BlockingMessage]:
