@@ -10,7 +10,7 @@ import pytest
 from tests.client.peer import Joined
 from zbus.client import commands, errors
 from zbus.client.messages import Delivery
-from zbus.client.requests import Request
+from zbus.client.requests import Pulling, Request
 from zbus.testing.world import World
 
 GONE = errors.ConnectionLost("it was given up")
@@ -29,10 +29,18 @@ def pull(**options: Any) -> Request[list[Delivery]]:
     return commands.pull("T", "g", **options)
 
 
-def abandon(peer: Joined, at: int, **options: Any) -> None:
-    """Give a pull up after so many steps of the connection: not sent, sent, answered."""
+WHEN = ["unsent", "sent", "answered"]
+
+
+def abandon(peer: Joined, when: str, **options: Any) -> None:
+    """Give a pull up before it is sent, before its answer is received, or after."""
     call = peer.submit(pull(**options))
-    for _ in range(at):
+    if when == "sent":
+        data = peer.exchange.take()
+        peer.exchange.give_up(call, GONE)
+        peer.pass_on(data)
+        return
+    if when == "answered":
         peer.step()
     peer.exchange.give_up(call, GONE)
 
@@ -48,19 +56,19 @@ def rest(peer: Joined) -> list[bytes]:
 
 @pytest.mark.parametrize("ack", GROUPS)
 @pytest.mark.parametrize("batch", [1, 2, 10])
-@pytest.mark.parametrize("at", range(4))
-def test_all_come_in_order(ack: bool, batch: int, at: int) -> None:
+@pytest.mark.parametrize("when", WHEN)
+def test_all_come_in_order(ack: bool, batch: int, when: str) -> None:
     peer = joined(ack)
-    abandon(peer, at, batch=batch)
+    abandon(peer, when, batch=batch)
     assert rest(peer) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("ack", GROUPS)
-@pytest.mark.parametrize("steps", list(itertools.product(range(4), repeat=3)))
-def test_several_in_a_row(ack: bool, steps: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("moments", list(itertools.product(WHEN, repeat=3)))
+def test_several_in_a_row(ack: bool, moments: tuple[str, ...]) -> None:
     peer = joined(ack, messages=5)
-    for at in steps:
-        abandon(peer, at, batch=2)
+    for when in moments:
+        abandon(peer, when, batch=2)
     assert rest(peer) == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -69,7 +77,7 @@ def test_a_pull_that_waits_is_ended_at_the_broker(ack: bool) -> None:
     """What comes later is for others."""
     peer = joined(ack, messages=0)
     other = Joined(peer.world)
-    abandon(peer, 2, wait_ms=20_000)
+    abandon(peer, "sent", wait_ms=20_000)
     peer.settle()
     other.run(commands.produce("T", b"later"))
     assert [one.body for one in other.run(pull())] == [b"later"]
@@ -78,15 +86,26 @@ def test_a_pull_that_waits_is_ended_at_the_broker(ack: bool) -> None:
 def test_leases_are_given_back_at_once() -> None:
     peer = joined(ack=True)
     other = Joined(peer.world)
-    abandon(peer, 3, batch=2)
+    abandon(peer, "sent", batch=2)
     peer.settle()
     got = other.run(pull(batch=10))
     assert [(one.body, one.retry) for one in got] == [(b"0", 1), (b"1", 1), (b"2", 0)]
 
 
+def test_a_lease_that_has_ended_is_left_to_others() -> None:
+    """Nothing is read for a long time, as by a blocking client that asks for nothing."""
+    peer = joined(ack=True)
+    other = Joined(peer.world)
+    abandon(peer, "sent")
+    peer.world.advance(60_000)
+    assert rest(other) == [b"0", b"1", b"2"]
+    assert peer.run(pull()) == []
+    assert peer.exchange.take_kept(Pulling("T", "g", None, 10)) == []
+
+
 def test_each_partition_has_its_own() -> None:
     peer = joined(ack=False, messages=4, partitions=2)
-    abandon(peer, 3, batch=10)
+    abandon(peer, "sent", batch=10)
     peer.settle()
     assert [one.body for one in peer.run(pull(partition=1))] == [b"1"]
     assert [one.body for one in peer.run(pull(batch=2))] == [b"0", b"2"]
@@ -95,9 +114,9 @@ def test_each_partition_has_its_own() -> None:
 
 def test_kept_messages_outlive_the_connection() -> None:
     peer = joined(ack=False)
-    abandon(peer, 3)
+    abandon(peer, "sent")
     peer.settle()
-    peer._break(peer._client)  # type: ignore[arg-type]
+    peer.break_now()
     assert rest(peer) == [b"0", b"1", b"2"]
 
 
@@ -105,10 +124,10 @@ def test_kept_messages_outlive_the_connection() -> None:
 def test_the_connection_breaks_while_it_is_decided(ack: bool) -> None:
     for steps in range(6):
         peer = joined(ack)
-        abandon(peer, 3)
+        abandon(peer, "answered")
         for _ in range(steps):
             peer.step()
-        peer._break(peer._client)  # type: ignore[arg-type]
+        peer.break_now()
         assert rest(peer) == [b"0", b"1", b"2"]
 
 
@@ -127,7 +146,7 @@ def test_the_readers_place_is_kept() -> None:
 
 def test_the_group_is_removed_meanwhile() -> None:
     peer = joined(ack=True)
-    abandon(peer, 2)
+    abandon(peer, "sent")
     other = Joined(peer.world)
     other.run(commands.remove("T", "g"))
     peer.settle()
@@ -137,7 +156,7 @@ def test_the_group_is_removed_meanwhile() -> None:
 
 def test_what_is_lost_at_the_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     peer = joined(ack=False)
-    abandon(peer, 3, batch=2)
+    abandon(peer, "sent", batch=2)
     peer.settle()
     peer.exchange.close()
     assert caplog.messages[0].startswith("2 messages are lost")

@@ -340,9 +340,8 @@ class TestUnconsume:
         put(client, "T", b"x")
         assert ids(reader.replies()) == [("h", b"x")]
 
-
     def test_it_may_end_the_pull_alone(self) -> None:
-        """`stay`: nothing is handed to it any more, and it is a reader of the group all the same."""
+        """`stay`: nothing is handed to it any more, and it is a reader all the same."""
         world, client = declared("T")
         reader = world.connect()
         data = cmd("consume", "topic: T", "timeout: 60000", "id: p")

@@ -260,8 +260,8 @@ class Exchange:
         self._lost = why
         self.online = False
         self._out.clear()
-        self._abandoned.lost()
         self._reader = ResponseReader()
+        self._abandoned.lost()
         retries = self._options.retries
         self._failures += 1
         hopeless = self._failures > retries
