@@ -140,7 +140,7 @@ class AsyncLink:
     def _flush_soon(self) -> None:
         """Send what an answer or a cancelled caller leaves to be sent: by a task of its own, since
         neither may wait."""
-        if self._exchange.out_count and self._running is not None and not self._closed:
+        if self._exchange.has_news and self._running is not None and not self._closed:
             self._running[0].start_soon(self.flush)
 
     def last_time(self, call: Call[Any]) -> None:

@@ -114,6 +114,7 @@ class Exchange:
         self._lost = ""  # why there was no connection the last time
         self._failures = 0  # connections in a row that brought no answer
         self.online = False
+        self.has_news = False  # something is to be sent that no caller is about to flush
         self.retry_at_s = 0.0  # not before this is another connection to be tried
 
     def __len__(self) -> int:
@@ -172,6 +173,7 @@ class Exchange:
     def take(self) -> bytes:
         """All that is to be sent now."""
         out = self._out
+        self.has_news = False
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
@@ -343,6 +345,7 @@ class Exchange:
             if pulling is not None and not self._served(call, pulling):
                 call.sent += 1
                 self._out.append(call.data)
+                self.has_news = True
 
     def _pulls_of(self, key: Key) -> list[Call[Any]]:
         """Pulls of a group that are under way."""
@@ -358,6 +361,7 @@ class Exchange:
         id = self._new_id()
         if self.online:
             self._out.append(_encode(request, self._common, id))
+            self.has_news = True
         return id
 
     def forked(self, parent: int) -> None:

@@ -10,8 +10,10 @@ taken: another of its threads may have held them, and that thread does not exist
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+from contextlib import suppress
 from typing import NoReturn, Protocol, SupportsIndex
 from weakref import WeakSet
 
@@ -22,6 +24,8 @@ class Forkable(Protocol):
     def forked(self, parent: int) -> None:
         """This is a child of the process `parent`, and nothing else runs yet."""
 
+
+_LOG = logging.getLogger("zbus.client")
 
 _living: WeakSet[Forkable] = WeakSet()
 _pid = os.getpid()
@@ -37,7 +41,8 @@ def disown(fd: int) -> None:
     objects of the parent that are still around may close it, poll it and write to it."""
     if fd < 0:
         return
-    os.close(fd)  # first, so that there is a free one for sure
+    with suppress(OSError):
+        os.close(fd)  # first, so that there is a free one for sure
     nowhere = socket.socket(socket.AF_UNIX)
     if nowhere.fileno() == fd:
         nowhere.detach()
@@ -69,7 +74,10 @@ def _after_fork_in_child() -> None:
     global _pid
     parent, _pid = _pid, os.getpid()
     for owner in list(_living):
-        owner.forked(parent)
+        try:
+            owner.forked(parent)
+        except Exception:  # the others must not keep their connections for that
+            _LOG.exception("a connection of process %d could not be replaced in this child", parent)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -70,7 +70,7 @@ class Link:
 
     def forked(self, parent: int) -> None:
         """A child has an identity, a connection and locks of its own. What was under way is the
-        parent's: here nobody can know what becomes of it."""
+        parent's: what becomes of it is not known here."""
         inherited = [*self._dropped] if self._socket is None else [*self._dropped, self._socket]
         for connection in inherited:
             connection.disown()
@@ -106,8 +106,8 @@ class Link:
         """The caller waits no more. The broker learns it with the next request, if not now."""
         with self._changed:
             self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
-            waits = call.request.pulling is not None and self._exchange.out_count > 0
-        if waits:
+            has_news = self._exchange.has_news
+        if has_news:
             self.flush()
 
     def last_time(self, call: Call[Any]) -> None:
@@ -220,7 +220,7 @@ class Link:
         if connection is self._socket and not (data and exchange.receive(data)):
             self._lose(why)
         self._taking = False
-        if exchange.out_count and self._socket is not None:
+        if exchange.has_news and self._socket is not None:
             # An answer decided what is to be sent.
             try:
                 changed.release()

@@ -117,7 +117,7 @@ class BlockingSemq(Unpicklable):
         try:
             answer = self._ask(take_frame(user, wait_s), id)
         except BaseException as error:
-            if not isinstance(error, Exception):  # Ctrl-C: what is taken by this is nobody's
+            if not isinstance(error, Exception):  # Ctrl-C: the message is to be there again
                 back = Frame({"cmd": "back", "take": id, "id": str(next(self._numbers))})
                 self._socket.sendall(encode_request(back))  # the answer is passed over
             raise
