@@ -85,6 +85,16 @@ class Joined:
             self._break(client)
         return True
 
+    def pass_on(self, data: bytes) -> None:
+        """The broker has this, and what it answers is still on its way."""
+        assert self._client is not None
+        self._client.send(data)
+        self.world.settle()
+
+    def break_now(self) -> None:
+        assert self._client is not None
+        self._break(self._client)
+
     def _break(self, client: Client) -> None:
         client.vanish()
         self._unread = b""

@@ -10,10 +10,11 @@ import pytest
 
 from tests.client.peer import Joined
 from zbus.client import commands, errors
-from zbus.client.messages import Body, Message
+from zbus.client.messages import Body, Delivery, Message
 from zbus.client.options import Address, parse_url
 from zbus.client.starts import Start
 from zbus.testing.world import EPOCH_MS, World
+from zbus.wire.responses import Response
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,10 @@ def test_a_token_in_a_url_is_named_and_not_shown(url: str) -> None:
 BAD_VALUES: list[Callable[[], object]] = [
     lambda: commands.produce("T", key="a\nb"),
     lambda: commands.produce("T", headers={"x": "a\0b"}),
+    lambda: commands.produce("T", headers={"x": "a\rb"}),
+    lambda: commands.produce("T", headers={"x": "a\x1bb"}),
+    lambda: commands.produce("T", headers={"x": "a\x7fb"}),
+    lambda: commands.produce("T", tag="a\x1bb"),
     lambda: commands.produce("T", headers={"a b": "c"}),
     lambda: commands.produce("T", headers={"": "c"}),
     lambda: commands.produce("T", headers={"x\r\ny": "c"}),
@@ -313,3 +318,47 @@ def test_what_is_no_body(body: Any) -> None:
 def test_one_body_is_no_batch(messages: Any) -> None:
     with pytest.raises(TypeError, match="a list of messages"):
         commands.produce_many("T", messages)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x-app",
+        "traceparent",
+        "ce-type",
+        "content-encoding",
+        "connection",
+        "upgrade",
+        "user-agent",
+        "cookie",
+        "x-forwarded-for",
+        "x-accel-redirect",
+        "sec-fetch-mode",
+    ],
+)
+def test_a_header_has_the_name_that_was_given(bus: Joined, name: str, batch: bool) -> None:
+    """Whatever a name means to HTTP, it is the application's here."""
+    bus.run(commands.declare("T"))
+    headers = {name.title(): "a\tb"}
+    if batch:
+        bus.run(commands.produce_many("T", [Message(b"", headers=headers)]))
+    else:
+        bus.run(commands.produce("T", headers=headers))
+    (read,) = bus.run(commands.read("T"))
+    assert read.headers[name] == "a\tb"
+
+
+@pytest.mark.parametrize(
+    ("lines", "headers"),
+    [
+        ({b"zbus-header-x-a": b"1"}, {"x-a": "1"}),
+        ({b"zbus-header-zbus-header-x-a": b"1"}, {"zbus-header-x-a": "1"}),
+        ({b"zbus-header-offset": b"1", b"offset": b"2"}, {"offset": "2"}),
+        ({b"x-a": b"%41 %ff"}, {"x-a": "%41 %ff"}),
+        ({b"tag": b"%2541", b"topic": b"%C3%A4"}, {"tag": "%41", "topic": "ä"}),
+        ({b"zbus-header-tag": b"%2541"}, {"tag": "%2541"}),
+    ],
+)
+def test_headers_as_they_were_sent(lines: dict[bytes, bytes], headers: dict[str, str]) -> None:
+    assert Delivery(Response(200, lines, b"")).headers == headers

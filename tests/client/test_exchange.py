@@ -394,3 +394,29 @@ def test_closing_ends_everything() -> None:
     off.exchange.close()
     with pytest.raises(errors.ConnectionLost, match="closed"):
         call.result()
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "date", "wait_s"),
+    [
+        ("7", "", 7.0),
+        ("Sat, 01 Jan 2000 00:00:30 GMT", "Sat, 01 Jan 2000 00:00:00 GMT", 30.0),
+        ("Sat, 01 Jan 2000 00:00:30 GMT", "Sat, 01 Jan 2000 00:01:00 GMT", 0.0),
+        ("Sat, 01 Jan 2000 00:00:30 GMT", "", 0.0),
+        ("Saturday, 01-Jan-00 00:00:30 GMT", "Sat Jan  1 00:00:00 2000", 30.0),
+        ("Sat, 32 Jan 2000 00:00:30 GMT", "", 1.0),
+        ("-3", "", 1.0),
+        ("soon", "", 1.0),
+        ("9" * 400, "", 1.0),
+        ("\udcff", "", 1.0),
+    ],
+)
+def test_how_long_to_wait(retry_after: str, date: str, wait_s: float) -> None:
+    """As a broker says it, and as proxies and gateways before it do."""
+    off = Offline()
+    call = off.exchange.submit(commands.ping(), 0)
+    lines = f"retry-after: {retry_after}\r\n" + (f"date: {date}\r\n" if date else "")
+    off.answer(call.id, 503, lines.encode("utf-8", "surrogateescape"))
+    with pytest.raises(errors.Overloaded) as caught:
+        call.result()
+    assert caught.value.retry_after_s == wait_s

@@ -340,6 +340,19 @@ class TestUnconsume:
         put(client, "T", b"x")
         assert ids(reader.replies()) == [("h", b"x")]
 
+    def test_it_may_end_the_pull_alone(self) -> None:
+        """`stay`: nothing is handed to it any more, and it is a reader all the same."""
+        world, client = declared("T")
+        reader = world.connect()
+        data = cmd("consume", "topic: T", "timeout: 60000", "id: p")
+        data += cmd("unconsume", *CONSUME, "stay: 1", "id: u")
+        (ended,) = reader.exchange(data)
+        assert (ended.status, ended.headers["id"], ended.headers["empty"]) == (204, "p", "left")
+        assert b'"consumerCount":1' in ok(client, http("/T/T?cmd=query")).body
+        put(client, "T", b"x")
+        assert reader.replies() == []
+        assert pull(client).body == b"x"
+
 
 def test_too_many_open_pulls_on_a_connection() -> None:
     world, _ = declared("T")

@@ -9,6 +9,7 @@ HEADS = "wire/test_heads.py wire/test_heads_property.py"
 HTTP = "wire/test_http_reader.py"
 WEBSOCKET = "wire/test_websocket.py"
 EXCHANGE = "client/test_exchange.py"
+ABANDONED = "client/test_abandoned.py"
 LOOP = "server/test_loop_parts.py"
 
 WIRE: list[Mutant] = [
@@ -630,7 +631,7 @@ CLIENT: list[Mutant] = [
         (
             "given-up-and-sent",
             "            if call.data in self._out:\n                self._out.remove(call.data)\n",
-            "",
+            "            if call.data in self._out:\n                pass\n",
             EXCHANGE,
         ),
         (
@@ -652,10 +653,49 @@ CLIENT: list[Mutant] = [
             EXCHANGE,
         ),
         (
+            "messages-of-an-abandoned-pull-dropped",
+            "            elif self.online and call.sent and not call.held_back and pulling is not None:",
+            "            elif False:",
+            ABANDONED,
+        ),
+        (
+            "answered-as-the-caller-left",
+            "        elif call.error is None and pulling is not None:",
+            "        elif False:",
+            ABANDONED,
+        ),
+        (
+            "next-pull-overtakes-the-abandoned-one",
+            "        call.held_back = self.online and self._abandoned.is_undecided(pulling.key)",
+            "        call.held_back = False",
+            ABANDONED,
+        ),
+        (
             "failures-never-forgotten",
             "                self._failures = 0\n",
             "",
             EXCHANGE,
+        ),
+    ),
+    *mutants_of(
+        "zbus/client/abandoned.py",
+        (
+            "kept-although-it-comes-again",
+            '        if step.kind == "query" and not found.ack:',
+            '        if step.kind == "query":',
+            ABANDONED,
+        ),
+        (
+            "leased-and-not-given-back",
+            "            return self.keep(step.pulling, found)",
+            "            return []",
+            ABANDONED,
+        ),
+        (
+            "kept-of-another-partition",
+            "        taken = [one for one in kept if wanted is None or one.partition == wanted]",
+            "        taken = [one for one in kept]",
+            ABANDONED,
         ),
     ),
 ]

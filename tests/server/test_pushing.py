@@ -129,7 +129,7 @@ def test_the_group_says_how_long_and_how_often() -> None:
 def test_an_endpoint_asks_to_be_left_alone() -> None:
     hook = hooked("", b"a")
     hook.look()
-    hook.end(reply_of(503, b"20"))
+    hook.end(reply_of(503, b"20", 0))
     hook.world.advance(19_999)
     assert not hook.courier.open
     hook.world.advance(1)
@@ -432,7 +432,14 @@ def test_the_standards_own_example() -> None:
         (503, b"999999999", Reply("it replied 503", 3_600_000)),
         (503, b"-1", Reply("it replied 503")),
         (503, b"Fri, 31 Dec 1999 23:59:59 GMT", Reply("it replied 503")),
+        (503, b"Sat, 01 Jan 2000 00:00:30 GMT", Reply("it replied 503", 30_000)),
+        (503, b"Saturday, 01-Jan-00 00:00:30 GMT", Reply("it replied 503", 30_000)),
+        (503, b"Sat Jan  1 00:00:30 2000", Reply("it replied 503", 30_000)),
+        (503, b"Mon, 01 Jan 2024 00:00:00 GMT", Reply("it replied 503", 3_600_000)),
+        (503, b"Sat, 99 Jan 2000 00:00:30 GMT", Reply("it replied 503")),
+        (503, b"soon", Reply("it replied 503")),
     ],
 )
 def test_replies(status: int, retry_after: bytes, expected: Reply) -> None:
-    assert reply_of(status, retry_after) == expected
+    new_year_2000_s = 946_684_800
+    assert reply_of(status, retry_after, new_year_2000_s) == expected

@@ -47,7 +47,7 @@ class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
         return AsyncPipeline(self._link, in_flight_max)
 
     def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AsyncConsumer:
-        return AsyncConsumer(self._address, self._options, make, query, required)
+        return AsyncConsumer(self._address, self._options, make, query, required, self._link)
 
     def _watcher(self, core: Watching) -> AsyncWatcher:
         return AsyncWatcher(self._address, self._options, core)

@@ -14,15 +14,17 @@ from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
+from zbus.client.forking import Unpicklable
 from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 LEAVE_S = 5.0
 """How long a consumer that is closed may take for its good-bye."""
 
 
-class AsyncConsumer:
+class AsyncConsumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`, and used with
     `async with`."""
 
@@ -33,8 +35,11 @@ class AsyncConsumer:
         make: Make,
         query: Request[GroupInfo],
         required: bool,
+        home: AsyncLink,
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused."""
+        """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
+        client's: messages that cannot be given back are kept there for the next consumer."""
+        self._home = home
         self._link = AsyncLink(address, options)
         self._make = make
         self._query = query
@@ -54,6 +59,8 @@ class AsyncConsumer:
                 info = None  # a token may allow consuming and no more
             core = self._core = self._make(info)
             core.parse = partial(parse_deliveries, make=partial(AsyncHeld, self))
+            if kept := self._home.take_kept(core.pulling):
+                core.took([AsyncHeld(self, Response(200, one.fields, one.body)) for one in kept])
         except BaseException:
             await self._link.stop()
             raise
@@ -62,6 +69,9 @@ class AsyncConsumer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._link.inherited:
+            await self._link.stop()
+            return
         problem = None
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + LEAVE_S):
             try:
@@ -82,6 +92,7 @@ class AsyncConsumer:
         return delivery
 
     def _opened(self) -> Consuming:
+        self._link.require_own("consumer")
         if self._core is None:
             raise RuntimeError("a consumer is used with `async with`")
         return self._core
@@ -183,6 +194,7 @@ class AsyncConsumer:
                 self._take(core)
             except ZbusError:
                 pass
+        self._home.put_back(core.pulling, core.left())
         calls = [self._link.submit(r) for r in core.give_back(failed, anyio.current_time())]
         await self._link.flush()
         await self._check(wait=True)

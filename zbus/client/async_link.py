@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream, TaskGroup
+from anyio.abc import ByteStream, SocketAttribute, TaskGroup
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
+from zbus.client.forking import disown, follow_forks, require_own
+from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Pulling, Request
 
 T = TypeVar("T")
 
@@ -51,18 +53,48 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
     raise TimeoutError("timed out")
 
 
+def disown_stream(stream: ByteStream | None) -> None:
+    """In a child: the connection is the parent's alone."""
+    if stream is not None:
+        connection = stream.extra(SocketAttribute.raw_socket, None)
+        if connection is not None:
+            disown(connection.fileno())
+
+
 class AsyncLink:
     """See the module. It works between `start` and `stop`."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._exchange = Exchange(options, random.SystemRandom())
+        self._closed = False
+        self._running: tuple[TaskGroup, anyio.CancelScope] | None = None
+        self._parent = 0  # the process that has the connection, and forked this one
+        self._begin()
+        follow_forks(self)
+
+    def _begin(self) -> None:
+        self._exchange = Exchange(self._options, random.SystemRandom())
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
         self._wanted = anyio.Event()  # somebody waits for a connection
-        self._closed = False
-        self._running: tuple[TaskGroup, anyio.CancelScope] | None = None
+
+    def forked(self, parent: int) -> None:
+        """One that works belongs to an event loop, which stays in the parent; others begin anew."""
+        if self._running is not None:
+            self._parent = self._parent or parent
+        disown_stream(self._stream)
+        self._exchange.forked(parent)
+        self._begin()
+
+    @property
+    def inherited(self) -> bool:
+        """It belongs to the process that forked this one."""
+        return self._parent != 0
+
+    def require_own(self, what: str = "client") -> None:
+        """Raise RuntimeError if the connection belongs to the process that forked this one."""
+        require_own(what, self._parent)
 
     async def start(self) -> TaskGroup:
         """Receive from now on. Returns the group of that task: more can be run in it."""
@@ -80,9 +112,11 @@ class AsyncLink:
         receiving.cancel()
         tasks.cancel_scope.cancel()
         await tasks.__aexit__(None, None, None)
+        self._running = None
 
     async def open(self) -> None:
         """Connect, once. Raises ConnectionLost."""
+        self.require_own()
         if (why := await self._connect()) is not None:
             raise ConnectionLost(why)
 
@@ -97,16 +131,33 @@ class AsyncLink:
         try:
             await self.flush()
             await self.wait(call)
-        finally:
-            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
-        return call.result()
+            return call.result()
+        except BaseException:
+            self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
+            self._flush_soon()
+            raise
+
+    def _flush_soon(self) -> None:
+        """Send what an answer or a cancelled caller leaves to be sent: by a task of its own, since
+        neither may wait."""
+        if self._exchange.has_news and self._running is not None and not self._closed:
+            self._running[0].start_soon(self.flush)
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
         self._exchange.last_time(call)
 
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """See `Exchange`."""
+        return self._exchange.take_kept(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """See `Exchange`."""
+        self._exchange.put_back(pulling, deliveries)
+
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`."""
+        self.require_own()
         if self._closed:
             raise ConnectionLost("the client is closed")
         call = self._exchange.submit(request, anyio.current_time())
@@ -170,6 +221,7 @@ class AsyncLink:
                 else:
                     if not exchange.receive(data):
                         await self._lose(stream, "it was closed")
+                    self._flush_soon()
 
     async def _connect(self) -> str | None:
         try:

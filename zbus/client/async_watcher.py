@@ -8,13 +8,14 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from zbus.client.async_link import BROKEN, RECEIVE_BYTES, open_stream
+from zbus.client.async_link import BROKEN, RECEIVE_BYTES, disown_stream, open_stream
+from zbus.client.forking import Unpicklable, follow_forks, require_own
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
 from zbus.client.watching import Watching
 
 
-class AsyncWatcher:
+class AsyncWatcher(Unpicklable):
     """The messages of a topic, one after another. Made by `watch`, and used with `async with`.
     Belongs to one task."""
 
@@ -24,9 +25,19 @@ class AsyncWatcher:
         self._core = core
         self._stream: ByteStream | None = None
         self._opened = False
+        self._parent = 0  # the process that watches, and forked this one
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """What is begun belongs to the parent and its event loop."""
+        if self._opened:
+            self._parent = self._parent or parent
+            disown_stream(self._stream)
+            self._stream = None
 
     async def __aenter__(self) -> Self:
         """Connect, until the broker has said where the stream begins."""
+        require_own("watch", self._parent)
         self._opened = True
         try:
             while not self._core.begun:
@@ -52,12 +63,13 @@ class AsyncWatcher:
 
     async def next(self) -> Delivery | None:
         """The next message; None when `timeout_ms` is over."""
+        require_own("watch", self._parent)
         if not self._opened:
             raise RuntimeError("a watch is used with `async with`")
         core = self._core
+        await anyio.lowlevel.checkpoint()  # before it is taken: cancelled here, it is the next
         delivery = core.step()
         if delivery is not None:
-            await anyio.lowlevel.checkpoint()
             return delivery
         timeout_s = None if core.timeout_ms is None else core.timeout_ms / 1000
         with anyio.move_on_after(timeout_s):

@@ -56,7 +56,7 @@ class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
         return Pipeline(self._link, in_flight_max)
 
     def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> Consumer:
-        return Consumer(self._address, self._options, make, query, required)
+        return Consumer(self._address, self._options, make, query, required, self._link)
 
     def _watcher(self, core: Watching) -> Watcher:
         return Watcher(self._address, self._options, core).open()

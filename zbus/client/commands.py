@@ -34,6 +34,7 @@ from zbus.client.requests import (
     UNSET,
     Acks,
     Offsets,
+    Pulling,
     Request,
     encode_offsets,
     line,
@@ -278,8 +279,10 @@ def pull(
     reads the exclusive group, `standby` waits until that one has left.
 
     Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
-    group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
-    group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
+    group waits at a time: a second one ends the first with nothing. A pull that is cancelled, or
+    ends by `timeout_s` or Ctrl-C, loses nothing: messages that come for it are given back, and of a
+    group without acknowledgements the next pull of this client has them. Raises NotFound (declare
+    the group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
     """
     lines = of_group(b"consume", topic, group) + optional(
         batch=batch,
@@ -294,12 +297,15 @@ def pull(
         parse_deliveries,
         waits=True,
         timeout_s=timeout_s if timeout_s is not None else wait_ms / 1000 + 30,
+        pulling=Pulling(topic, group or topic, partition, batch),
     )
 
 
-def unconsume(topic: str, group: str | None = None) -> Request[None]:
-    """Read a group no more: a pull that waits ends with nothing. Nobody says that it was done."""
-    return Request(of_group(b"unconsume", topic, group), parse_nothing, silent=True)
+def unconsume(topic: str, group: str | None = None, *, stay: bool = False) -> Request[None]:
+    """Read a group no more: a pull that waits ends with nothing. With `stay` only that: the client
+    stays a reader. There is no answer."""
+    lines = of_group(b"unconsume", topic, group) + optional(stay=stay or None)
+    return Request(lines, parse_nothing, silent=True)
 
 
 def ack(

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar, cast
 from zbus.client import commands
 from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
+from zbus.client.forking import Unpicklable
 from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
 from zbus.client.requests import Request
@@ -23,7 +24,7 @@ FLUSH_COUNT = 64
 """Requests that a pipeline gathers before it sends them."""
 
 
-class Common(ABC, Generic[AnyConsumer, AnyWatcher]):
+class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
     """Each client says what its consumers and watches are."""
 
     def __init__(self, url: str, options: Options) -> None:

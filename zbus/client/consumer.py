@@ -13,10 +13,12 @@ from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.exchange import Call
+from zbus.client.forking import Unpicklable, follow_forks, require_own
 from zbus.client.link import Link
 from zbus.client.messages import Body, Delivery, Held, Labels, Stored
 from zbus.client.options import Address, Options
 from zbus.client.requests import Request, parse_deliveries
+from zbus.wire.responses import Response
 
 LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
@@ -25,7 +27,7 @@ LISTEN_S = 0.01
 """How long the keeper of leases listens for messages that nobody has asked for yet."""
 
 
-class Consumer:
+class Consumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`."""
 
     def __init__(
@@ -35,13 +37,17 @@ class Consumer:
         make: Make,
         query: Request[GroupInfo],
         required: bool,
+        home: Link,
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused."""
+        """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
+        client's: messages that cannot be given back are kept there for the next consumer."""
+        self._home = home
         self._link = Link(address, options)
         self._make = make
         self._query = query
         self._required = required
         self._core: Consuming | None = None
+        self._parent = 0  # the process that consumes, and forked this one
         self._lock = threading.Lock()  # of the core: the keeper looks at it too
         self._pull: Call[list[Delivery]] | None = None
         self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
@@ -49,6 +55,16 @@ class Consumer:
         self._stop = threading.Event()
         self._managed = False
         self._closed = False
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """What is held is the parent's, which keeps its leases and settles it. One that has not
+        begun is as good here as there."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._keeper = None
+        if self._core is not None:
+            self._parent = self._parent or parent
 
     def __enter__(self) -> Self:
         self._managed = True
@@ -72,6 +88,7 @@ class Consumer:
             self.close()
 
     def _open(self) -> Consuming:
+        require_own("consumer", self._parent)
         core = self._core
         if core is None:
             try:
@@ -86,6 +103,8 @@ class Consumer:
                 raise
             core = self._core = self._make(info)
             core.parse = partial(parse_deliveries, make=partial(Held, self))
+            if kept := self._home.take_kept(core.pulling):
+                core.took([Held(self, Response(200, one.fields, one.body)) for one in kept])
             if core.leases:
                 self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
                 self._keeper.start()
@@ -198,7 +217,7 @@ class Consumer:
         self._closed = True
         self._stop.set()
         try:
-            if self._core is not None:
+            if self._core is not None and not self._parent:
                 self._leave(self._core, failed)
         except ZbusError:
             if not quiet:
@@ -224,6 +243,7 @@ class Consumer:
             except ZbusError:
                 pass
         with self._lock:
+            self._home.put_back(core.pulling, core.left())
             requests = core.give_back(failed, time.monotonic())
         calls = [self._link.submit(request) for request in requests]
         self._link.flush()

@@ -14,7 +14,7 @@ from typing import Any
 from zbus.client import commands
 from zbus.client.documents import GroupInfo
 from zbus.client.messages import Body, Delivery, Labels, Stored
-from zbus.client.requests import Request, parse_deliveries
+from zbus.client.requests import Pulling, Request, parse_deliveries
 from zbus.wire.responses import Response
 
 BATCH = 100
@@ -268,6 +268,18 @@ class Consuming:
         """The last requests but `give_back`: no more messages are wanted."""
         self.closing = True
         return [*self.flush(), commands.unconsume(self.topic, self.group)]
+
+    @property
+    def pulling(self) -> Pulling:
+        return Pulling(self.topic, self.group, self.partition, self.batch)
+
+    def left(self) -> list[Delivery]:
+        """Messages that came, were not handed out, and cannot be given back."""
+        if self.leases:
+            return []
+        left = list(self._ready)
+        self._ready.clear()
+        return left
 
     def give_back(self, failed: bool, now_s: float) -> list[Request[Any]]:
         """What becomes of what is held, when the pull has ended: what nobody has seen comes again

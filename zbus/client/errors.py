@@ -22,7 +22,10 @@ true, the request may have been done nevertheless.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+
+from zbus.wire.retry_after import parse_http_date, parse_retry_after
 
 __all__ = [
     "BadRequest",
@@ -90,9 +93,11 @@ class TooLarge(Refused):
 class _Later(Refused):
     @property
     def retry_after_s(self) -> float:
-        """How long the broker asks to wait, seconds."""
-        value = self.headers.get("retry-after", "")
-        return float(value) if value.isascii() and value.isdigit() and len(value) <= 9 else 1.0
+        """How long the broker, or what is before it, asks to wait; 1 if it does not say."""
+        sent_s = parse_http_date(self.headers.get("date", "").encode())
+        now_s = time.time() if sent_s is None else sent_s
+        wait_s = parse_retry_after(self.headers.get("retry-after", "").encode(), now_s)
+        return 1.0 if wait_s is None else wait_s
 
 
 class TooMany(_Later):

@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.exchange import Call, Exchange
+from zbus.client.forking import follow_forks
+from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
-from zbus.client.requests import Request
+from zbus.client.requests import Pulling, Request
 from zbus.client.sockets import Socket
 from zbus.client.tls import TlsSocket
 
@@ -52,7 +54,12 @@ class Link:
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._exchange = Exchange(options, random.SystemRandom())
+        self._closed = False
+        self._begin()
+        follow_forks(self)
+
+    def _begin(self) -> None:
+        self._exchange = Exchange(self._options, random.SystemRandom())
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
@@ -60,7 +67,15 @@ class Link:
         self._dropped: list[Socket] = []  # for it to close: it may be waiting for them
         self._sending = threading.Lock()
         self._socket: Socket | None = None
-        self._closed = False
+
+    def forked(self, parent: int) -> None:
+        """A child has an identity, a connection and locks of its own. What was under way is the
+        parent's: what becomes of it is not known here."""
+        inherited = [*self._dropped] if self._socket is None else [*self._dropped, self._socket]
+        for connection in inherited:
+            connection.disown()
+        self._exchange.forked(parent)
+        self._begin()
 
     def open(self) -> None:
         """Connect, once. Raises ConnectionLost."""
@@ -82,20 +97,33 @@ class Link:
         try:
             self.flush()
             self.wait(call)
-        finally:
-            if not call.done:
-                self.give_up(call)
-        return call.result()
+            return call.result()
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def give_up(self, call: Call[Any]) -> None:
-        """Nobody waits for it any more."""
+        """The caller waits no more. The broker learns it with the next request, if not now."""
         with self._changed:
-            self._exchange.give_up(call, ConnectionLost("nobody waits for it", call.sent > 0))
+            self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
+            has_news = self._exchange.has_news
+        if has_news:
+            self.flush()
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, nobody wants it."""
         with self._changed:
             self._exchange.last_time(call)
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """See `Exchange`."""
+        with self._changed:
+            return self._exchange.take_kept(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """See `Exchange`."""
+        with self._changed:
+            self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`, or by whoever waits."""
@@ -192,6 +220,13 @@ class Link:
         if connection is self._socket and not (data and exchange.receive(data)):
             self._lose(why)
         self._taking = False
+        if exchange.has_news and self._socket is not None:
+            # An answer decided what is to be sent.
+            try:
+                changed.release()
+                self.flush()
+            finally:
+                changed.acquire()
 
     def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""

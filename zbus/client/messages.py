@@ -12,6 +12,14 @@ from zbus.client.errors import ProtocolError
 from zbus.wire.responses import Response, ResponseReader
 from zbus.wire.target import decode_valid_percent
 
+PREFIX = b"zbus-header-"
+"""Before the name of a message's header line where HTTP, or what is between client and broker,
+would act on the name itself."""
+
+_ENCODED = frozenset((b"consume_group", b"id", b"key", b"origin_id", b"tag", b"topic"))
+"""Lines of the broker's own in which it writes `%41`, so that any name can be in them. Lines of a
+producer have their bytes as they were sent."""
+
 Body = bytes | bytearray | memoryview | str
 """What may be sent: bytes, or text that is sent as UTF-8."""
 
@@ -96,7 +104,7 @@ class Delivery:
         return f"<Delivery {where} {len(self.body)} bytes>"
 
     def _text(self, name: bytes) -> str:
-        return decode_valid_percent(self.fields.get(name, b"")).decode("utf-8", "replace")
+        return _shown(name, self.fields.get(name, b""))
 
     @property
     def text(self) -> str:
@@ -156,11 +164,21 @@ class Delivery:
 
     @property
     def headers(self) -> dict[str, str]:
-        """All headers it came with: the producer's, and the broker's about it."""
-        return {
-            name.decode("latin-1"): decode_valid_percent(value).decode("utf-8", "replace")
-            for name, value in self.fields.items()
-        }
+        """All headers it came with: the producer's, with the names and values that were sent, and
+        the broker's about it."""
+        headers: dict[str, str] = {}
+        for name, value in self.fields.items():
+            if not name.startswith(PREFIX):
+                headers[name.decode("latin-1")] = _shown(name, value)
+        for name, value in self.fields.items():
+            if name.startswith(PREFIX):  # but the broker's own win
+                headers.setdefault(name[len(PREFIX) :].decode("latin-1"), _shown(b"", value))
+        return headers
+
+
+def _shown(name: bytes, value: bytes) -> str:
+    raw = decode_valid_percent(value) if name in _ENCODED else value
+    return raw.decode("utf-8", "replace")
 
 
 class Labels(TypedDict, total=False):

@@ -297,8 +297,10 @@ class BlockingMethods:
         reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
-        group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
-        group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
+        group waits at a time: a second one ends the first with nothing. A pull that is cancelled, or
+        ends by `timeout_s` or Ctrl-C, loses nothing: messages that come for it are given back, and of a
+        group without acknowledgements the next pull of this client has them. Raises NotFound (declare
+        the group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
         """
 
     def ack(
@@ -791,8 +793,10 @@ class AsyncMethods:
         reads the exclusive group, `standby` waits until that one has left.
 
         Nothing is acknowledged for you. `consume` is the comfortable way. On one client, one pull of a
-        group waits at a time: a second one ends the first with nothing. Raises NotFound (declare the
-        group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
+        group waits at a time: a second one ends the first with nothing. A pull that is cancelled, or
+        ends by `timeout_s` or Ctrl-C, loses nothing: messages that come for it are given back, and of a
+        group without acknowledgements the next pull of this client has them. Raises NotFound (declare
+        the group first), Forbidden (also if another reads the exclusive group), TooMany, Overloaded.
         """
 
     async def ack(

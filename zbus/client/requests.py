@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from zbus.client.errors import ProtocolError, RpcError, refusal
-from zbus.client.messages import Delivery, Stored, StoredBatch, number, read_container
+from zbus.client.messages import (
+    PREFIX,
+    Delivery,
+    Stored,
+    StoredBatch,
+    number,
+    read_container,
+)
 from zbus.wire.fields import TOKEN
 from zbus.wire.responses import Response
 from zbus.wire.target import encode_header_value
@@ -27,14 +34,29 @@ _PERCENT_DECODED = frozenset(
 _RESERVED = frozenset(
     (
         b"ack ack_group ack_offset ack_partition ack_topic"
-        b" cmd connection consume_group content-length cron cron_zone delay deliver_at expect"
-        b" expected_offset front group host id idempotency-key keep-alive key max_attempts offset"
-        b" partition recver retry sender skipped tag te timeout timestamp token topic trailer"
+        b" cmd consume_group content-length cron cron_zone delay deliver_at"
+        b" expected_offset front group host id idempotency-key key max_attempts offset"
+        b" partition recver retry sender skipped tag timeout timestamp token topic"
         b" transfer-encoding ttl"
-        b" upgrade"
     ).split()
 )
 """Headers that are the client's or the broker's business."""
+
+_ACTED_ON = frozenset(
+    (
+        b"accept accept-charset accept-encoding accept-language authorization cache-control"
+        b" connection content-encoding content-md5 content-range cookie date dnt expect forwarded"
+        b" from http2-settings if-match if-modified-since if-none-match if-range"
+        b" if-unmodified-since keep-alive max-forwards origin pragma prefer priority range referer"
+        b" te trailer upgrade upgrade-insecure-requests user-agent via x-real-ip x-requested-with"
+    ).split()
+)
+_ACTED_ON_FAMILIES = (b"access-control-", b"proxy-", b"sec-", b"x-forwarded-")
+"""Names that say something of a request itself. As a message's header such a name is sent with the
+prefix `zbus-header-`, which the broker takes off."""
+
+_FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
+"""What a field value may not hold (RFC 9110, section 5.5)."""
 
 
 class _Unset:
@@ -47,6 +69,20 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
+class Pulling(NamedTuple):
+    """Which messages a pull takes."""
+
+    topic: str
+    group: str
+    partition: int | None
+    batch: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Of the group."""
+        return self.topic.lower(), self.group.lower()
+
+
 class Request(Generic[T_co]):
     """One request without its id.
 
@@ -54,12 +90,23 @@ class Request(Generic[T_co]):
     was lost. `keyed`: it becomes safe by an idempotency key. `waits`: its answer may take as long
     as `timeout_s`, and that is no sign of a broken connection. `silent`: there is no answer.
     `removes`: what it is about is gone when it is done, so 404 to a repetition is no refusal.
-    `traced`: operation and topic, of which those who trace requests are told.
+    `traced`: operation and topic, of which those who trace requests are told. `pulling`: its answer
+    has messages, which are not lost if the caller has gone.
     """
 
     __slots__ = (
-        *("body", "id", "keyed", "lines", "parse", "removes", "safe", "silent", "timeout_s"),
-        *("traced", "waits"),
+        "body",
+        "id",
+        "keyed",
+        "lines",
+        "parse",
+        "pulling",
+        "removes",
+        "safe",
+        "silent",
+        "timeout_s",
+        "traced",
+        "waits",
     )
 
     def __init__(
@@ -76,6 +123,7 @@ class Request(Generic[T_co]):
         id: bytes = b"",
         timeout_s: float | None = None,
         traced: tuple[str, str] | None = None,
+        pulling: Pulling | None = None,
     ) -> None:
         self.lines = lines  # request line and header lines, each with its CRLF
         self.parse = parse
@@ -88,6 +136,7 @@ class Request(Generic[T_co]):
         self.id = id  # chosen by the caller
         self.timeout_s = timeout_s
         self.traced = traced
+        self.pulling = pulling
 
 
 # -- header lines ---------------------------------------------------------------------------------
@@ -98,8 +147,8 @@ def line(name: bytes, value: str | int) -> bytes:
     raw = str(value).encode()
     if name in _PERCENT_DECODED:
         raw = encode_header_value(raw)
-    if raw.translate(None, b"\r\n\0") != raw:
-        raise ValueError(f"{name.decode()} may not hold line ends or NUL: {value!r}")
+    if len(raw.translate(None, _FORBIDDEN)) != len(raw):
+        raise ValueError(f"{name.decode()} may not hold control characters: {value!r}")
     return b"%b: %b\r\n" % (name, raw)
 
 
@@ -120,6 +169,8 @@ def own_lines(headers: Mapping[str, str]) -> bytes:
         raw = name.lower().encode()
         if not raw or raw.translate(None, TOKEN) or raw in _RESERVED:
             raise ValueError(f"{name!r} is not a header that a message can have")
+        if raw in _ACTED_ON or raw.startswith(_ACTED_ON_FAMILIES):
+            raw = PREFIX + raw
         lines.append(line(raw, value))
     return b"".join(lines)
 

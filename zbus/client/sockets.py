@@ -7,6 +7,8 @@ import math
 import select
 import socket
 
+from zbus.client.forking import disown
+
 
 class Socket:
     """`wait` and `receive` are called by one thread at a time, and so is `send`."""
@@ -47,3 +49,7 @@ class Socket:
 
     def close(self) -> None:
         self._socket.close()
+
+    def disown(self) -> None:
+        """In a child: the connection is the parent's alone."""
+        disown(self._socket.fileno())

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Self
 
+from zbus.client.forking import Unpicklable, follow_forks, require_own
 from zbus.client.link import RECEIVE_BYTES, open_socket
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
@@ -13,7 +14,7 @@ from zbus.client.sockets import Socket
 from zbus.client.watching import Watching
 
 
-class Watcher:
+class Watcher(Unpicklable):
     """The messages of a topic, one after another. Made by `watch`. Belongs to one thread; `close`
     may be called by another, and ends the loop."""
 
@@ -24,6 +25,17 @@ class Watcher:
         self._socket: Socket | None = None
         self._lock = threading.Lock()  # of the socket's coming and going
         self._closed = threading.Event()
+        self._parent = 0  # the process that watches, and forked this one
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """What is begun belongs to the parent."""
+        self._parent = self._parent or parent
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.disown()
 
     def open(self) -> Self:
         """Connect, until the broker has said where the stream begins."""
@@ -59,6 +71,7 @@ class Watcher:
 
     def next(self) -> Delivery | None:
         """The next message; None when `timeout_ms` is over, or the watch is closed."""
+        require_own("watch", self._parent)
         core = self._core
         end_s = None
         try:
@@ -72,8 +85,12 @@ class Watcher:
                     if now_s >= end_s:
                         return None
                 self._drive(end_s)
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:
+            # Some of an event may have been read: it goes on where it was, on a new connection.
+            self._drop()
             raise
         return None
 

@@ -238,10 +238,16 @@ class Broker:
         return leaving.leave(self, session, most)
 
     def leave_group(
-        self, session: Session, group: Group, reason: EmptyReason | BrokerError = EmptyReason.LEFT
+        self,
+        session: Session,
+        group: Group,
+        reason: EmptyReason | BrokerError = EmptyReason.LEFT,
+        *,
+        stay: bool = False,
     ) -> None:
-        """The session reads this group no more; its pulls there end, and are told the reason."""
-        leaving.leave_group(self, session, group, reason)
+        """The session reads this group no more; its pulls there end, and are told the reason. With
+        `stay` only the pulls end."""
+        leaving.leave_group(self, session, group, reason, stay)
 
     # -- topics and groups ----------------------------------------------------------------
 

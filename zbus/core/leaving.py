@@ -83,11 +83,16 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
 
 
 def leave_group(
-    broker: Verbs, session: Session, group: Group, reason: EmptyReason | BrokerError
+    broker: Verbs,
+    session: Session,
+    group: Group,
+    reason: EmptyReason | BrokerError,
+    stay: bool,
 ) -> None:
     """`Broker.leave_group`."""
     _end_pulls(broker, session, group, reason, maxsize)
-    _forget(broker, session, group)
+    if not stay:
+        _forget(broker, session, group)
 
 
 def _forget(broker: Verbs, session: Session, group: Group) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self, Unpack
 
 from zbus.client.errors import ConnectionLost, ProtocolError
+from zbus.client.forking import Unpicklable, disown, follow_forks
 from zbus.semq.asks import (
     SOCKET,
     Received,
@@ -67,13 +68,19 @@ class BlockingMessage(Received):
             self.back()
 
 
-class BlockingSemq:
-    """A connection to an endpoint, for one thread at a time."""
+class BlockingSemq(Unpicklable):
+    """A connection to an endpoint, for one thread at a time. A forked child gets a connection of
+    its own when it first asks for something; what was taken before stays the parent's."""
 
     def __init__(self, path: str | os.PathLike[str] = SOCKET) -> None:
         """Raises ConnectionLost if there is no endpoint."""
         self._path = os.fspath(path)
         self._numbers = itertools.count(1)
+        self._inherited = False
+        self._connect()
+        follow_forks(self)
+
+    def _connect(self) -> None:
         self._frames: list[Frame] = []  # received, and not looked at
         self._reader = ResponseFrames(limits(_BODY_BYTES_MAX))
         self._socket = socket.socket(socket.AF_UNIX)
@@ -83,6 +90,12 @@ class BlockingSemq:
             self._socket.close()
             why = error.strerror or error
             raise ConnectionLost(f"no endpoint at {self._path}: {why}") from None
+
+    def forked(self, parent: int) -> None:
+        """See `zbus.client.forking`."""
+        if self._socket.fileno() >= 0:
+            disown(self._socket.fileno())
+            self._inherited = True
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +114,14 @@ class BlockingSemq:
     def take_one(self, user: str = "", wait_s: float | None = None) -> BlockingMessage | None:
         """As `Semq.take_one`."""
         id = str(next(self._numbers))
-        received = as_received(self._ask(take_frame(user, wait_s), id), id)
+        try:
+            answer = self._ask(take_frame(user, wait_s), id)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C: the message is to be there again
+                back = Frame({"cmd": "back", "take": id, "id": str(next(self._numbers))})
+                self._socket.sendall(encode_request(back))  # the answer is passed over
+            raise
+        received = as_received(answer, id)
         return None if received is None else BlockingMessage(self, received)
 
     def take(self, user: str = "", wait_s: float | None = None) -> Iterator[BlockingMessage]:
@@ -122,6 +142,10 @@ class BlockingSemq:
         return as_document(self._ask(manage_frame(command, fields or {})))
 
     def _ask(self, frame: Frame, id: str = "") -> Frame:
+        if self._inherited:
+            self._socket.close()
+            self._connect()
+            self._inherited = False
         id = id or str(next(self._numbers))
         sent = encode_request(Frame({**frame.fields, "id": id}, frame.body))
         try:

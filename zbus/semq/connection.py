@@ -42,7 +42,7 @@ class Connection:
     def __init__(
         self, stream: ByteStream, reader: FrameReader, encode: Callable[[Frame], bytes], peer: str
     ) -> None:
-        self._stream = stream
+        self.stream = stream
         self._reader = reader
         self._encode = encode
         self.peer = peer  # for people
@@ -106,14 +106,14 @@ class Connection:
             self._scope = None
             self.ended.set()
             self._out.clear()
-            await anyio.aclose_forcefully(self._stream)
+            await anyio.aclose_forcefully(self.stream)
 
     async def _read(self, handle: Handle, alive: Frame | None) -> None:
         reader = self._reader
         handled_s = anyio.current_time()
         while not self._closing.is_set():
             try:
-                data = await self._stream.receive(RECEIVE_BYTES)
+                data = await self.stream.receive(RECEIVE_BYTES)
             except BROKEN as error:
                 self.why = self.why or str(error) or "it was closed"
                 if not reader.between:
@@ -142,7 +142,7 @@ class Connection:
                     pieces.append(self._out.popleft())
                     size += len(pieces[-1])
                 try:
-                    await self._stream.send(b"".join(pieces))
+                    await self.stream.send(b"".join(pieces))
                 except BROKEN as error:
                     self.why = self.why or str(error) or "it was closed"
                     ended.cancel()

@@ -22,7 +22,9 @@ from typing import Any, Final, Self, Unpack
 import anyio
 from anyio.abc import TaskGroup
 
+from zbus.client.async_link import disown_stream
 from zbus.client.errors import ConnectionLost
+from zbus.client.forking import Unpicklable, follow_forks, require_own
 from zbus.semq.asks import (
     SOCKET,
     Happened,
@@ -77,7 +79,7 @@ class Message(Received):
             self.back()
 
 
-class Semq:
+class Semq(Unpicklable):
     """A connection to an endpoint. `connect` makes one; it works within `async with`."""
 
     def __init__(self, path: str | os.PathLike[str] = SOCKET) -> None:
@@ -89,6 +91,14 @@ class Semq:
         self._lost = "it was never opened"
         self._happened: list[Happened] | None = None
         self._news = anyio.Event()
+        self._parent = 0  # the process that is connected, and forked this one
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """A connection belongs to an event loop, which stays in the parent."""
+        if self._connection is not None:
+            self._parent = self._parent or parent
+            disown_stream(self._connection.stream)
 
     async def __aenter__(self) -> Self:
         try:
@@ -170,7 +180,7 @@ class Semq:
 
     def give_back(self, take: str) -> None:
         """End a take without `done`."""
-        if self._connection is not None:
+        if self._connection is not None and not self._parent:
             self._connection.send(Frame({"cmd": "back", "take": take}))
 
     async def watch(self) -> AsyncIterator[Happened]:
@@ -222,6 +232,7 @@ class Semq:
 
     async def _ask(self, frame: Frame, id: str = "") -> Frame:
         """The answer. Raises ConnectionLost, ValueError for what cannot be said."""
+        require_own("connection", self._parent)
         connection = self._connection
         if self._lost or connection is None:
             raise ConnectionLost(self._lost)

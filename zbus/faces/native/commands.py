@@ -125,7 +125,7 @@ COMMANDS: dict[str, Command] = {
         (*takes.OF_GROUP, *takes.CONSUME), of_events=takes.EVENTS),
     "unconsume": Command(
         "Leave a group.", "messages", _BOTH, "consume", Groups.ONE,
-        {204: Answer("The session has left.")}, _GONE, takes.OF_GROUP),
+        {204: Answer("The session has left.")}, _GONE, (*takes.OF_GROUP, *takes.UNCONSUME)),
     # The original asks no operation of an ack either. It asks for no group; here what is read by
     # others is not for everybody to settle.
     "ack": Command(

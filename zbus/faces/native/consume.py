@@ -147,7 +147,7 @@ class Consume(GroupPlan):
 
 
 class Unconsume(GroupPlan):
-    """Leaves a group; no reply when that worked."""
+    """Leaves a group, or only ends its waiting consumes; no reply when that worked."""
 
     __slots__ = ()
 
@@ -156,7 +156,7 @@ class Unconsume(GroupPlan):
         if isinstance(found, BrokerError):
             NativeReply(self.face, self.params, peer, id).settle(found)
             return
-        self.face.broker.leave_group(peer, found[1])
+        self.face.broker.leave_group(peer, found[1], stay=self.params.flag(b"stay"))
         if not self.params.multiplexed:
             # Plain HTTP waits for an answer to everything.
             NativeReply(self.face, self.params, peer, id).tell(204)

@@ -226,6 +226,9 @@ consume_window | consume window | 1 | multiplexed only: up to so many replies wi
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
 """)
+UNCONSUME = _parameters(
+    "stay | flag | false | only end waiting consumes: the session stays a reader"
+)
 EVENTS = _parameters("""
 last-event-id | text | none | the `id` of an event: go on with what comes after it. `last_event_id`
     is the same in a query; the header wins. Of another log: [`reset`](#events-of-another-log)

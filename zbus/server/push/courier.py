@@ -198,7 +198,7 @@ class Courier:
         pool = self._pool(url)
         async with pool.stream("POST", url, headers=lines, content=body) as response:
             wait = [v for name, v in response.headers if name.lower() == b"retry-after"]
-            reply = reply_of(response.status, wait[0] if wait else b"")
+            reply = reply_of(response.status, wait[0] if wait else b"", time.time())
             try:
                 await _read(response)
             except httpcore.NetworkError:

@@ -13,13 +13,12 @@ from zbus.core.chunk import Chunk
 from zbus.core.push import Push
 from zbus.core.topic import Group
 from zbus.faces.native.webhooks import secret_keys
-from zbus.wire.numbers import parse_number
+from zbus.wire.retry_after import parse_retry_after
 
 GONE = 410
 """The status by which an endpoint ends its webhook, as Standard Webhooks and REST hooks have it."""
 
 RETRY_AFTER_MS_MAX = 3_600_000
-_RETRY_AFTER_S_MAX = 1 << 40
 
 _KEPT = frozenset(
     (b"content-type", b"content-encoding", b"content-language", b"traceparent", b"tracestate")
@@ -127,12 +126,12 @@ def _application(headers: bytes) -> Lines:
     return [(b"content-type", kind), *lines]
 
 
-def reply_of(status: int, retry_after: bytes) -> Reply:
-    """What a status means, and the endpoint's `retry-after` in seconds."""
+def reply_of(status: int, retry_after: bytes, now_s: float) -> Reply:
+    """What a status means, and the endpoint's `retry-after`; `now_s` is epoch time."""
     if 200 <= status < 300:
         return Reply()
-    wait_s = parse_number(retry_after, _RETRY_AFTER_S_MAX) or 0
+    wait_s = parse_retry_after(retry_after, now_s) or 0
     error = f"it replied {status}"
     if 300 <= status < 400:
         error += ", and a webhook follows no redirect"
-    return Reply(error, min(wait_s * 1_000, RETRY_AFTER_MS_MAX), status == GONE)
+    return Reply(error, min(round(wait_s * 1_000), RETRY_AFTER_MS_MAX), status == GONE)
