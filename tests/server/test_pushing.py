@@ -12,7 +12,7 @@ from zbus.server.push.pushing import OPEN_BYTES_MAX, PROBE_MS_MAX, STREAK, Pushi
 from zbus.server.push.request import Attempt, Reply, lines_of, reply_of, signature
 
 URL = "https://example.com/hook"
-TAKEN, FAILED, GONE = Reply(), Reply("it replied 500"), reply_of(410, b"")
+TAKEN, FAILED, GONE = Reply(), Reply("it replied 500"), reply_of(410, b"", 0)
 
 
 class Courier:
